@@ -1,0 +1,22 @@
+"""What every test gets: reproducible random data, and a home of its own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
+# Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …
+settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None, database=None)
+settings.register_profile("explore", print_blob=True, deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the developer's runs or settings."""
+    for name in [name for name in os.environ if name.startswith("ARCLOG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ARCLOG_HOME", str(tmp_path_factory.mktemp("home")))
