@@ -1,0 +1,3 @@
+"""arclog: an event-sourced workflow engine."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,107 @@
+"""A command: work handed to a worker under a lease with a fence. It carries all that a remote worker needs, but the plan,
+which it names by its hash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.events import Event
+
+
+class Captured(Struct, omit_defaults=True):
+    """The values of the free names that a step run's templates use, as they were when it was scheduled."""
+
+    ctx: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    #: outcome records of other steps
+    steps: dict[str, Any] = {}
+    #: names that belong to no scope of their own: workload keys
+    bare: dict[str, Any] = {}
+
+
+class Pipeline(Struct, omit_defaults=True):
+    """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
+
+    #: index of the task that runs or comes next
+    at: int = 0
+    #: entries per label so far, and in all
+    runs: dict[str, int] = {}
+    total_runs: int = 0
+    #: of the current task run; 0 before its start
+    attempt: int = 0
+    #: the current attempt was started and has no outcome yet
+    in_flight: bool = False
+    #: when the next attempt may start, microseconds since 1970; 0 = at once
+    due: int = 0
+    #: outcome records by label
+    results: dict[str, Any] = {}
+    #: label of the task executed before
+    prev: str = ""
+    iter: dict[str, Any] = {}
+    #: ctx changes of this pipeline, visible to itself at once
+    ctx: dict[str, Any] = {}
+    #: open | done | failed
+    state: str = "open"
+    error: dict[str, Any] | None = None
+
+
+class LoopWork(Struct, omit_defaults=True):
+    """The part of a loop that a command covers."""
+
+    total: int
+    #: items [first, last)
+    first: int
+    last: int
+    #: the items themselves, from `first`
+    items: list[Any]
+
+
+class Command(Struct, omit_defaults=True):
+    command_id: int
+    fence: int
+    execution_id: int
+    #: sha256 of the plan
+    plan: str
+    step: str
+    run: int
+    lease_until: int
+    args: dict[str, Any]
+    captured: Captured
+    #: tenant/project/environment, for isolation between executions
+    scope: str = ""
+    #: step.started is in the log already
+    started: bool = False
+    loop: LoopWork | None = None
+    #: index of the iteration to go on with
+    index: int = 0
+    #: iteration.started of that iteration is in the log already
+    iteration_started: bool = False
+    #: the pipeline to go on with; None starts a new one
+    pipeline: Pipeline | None = None
+
+
+class Report(Struct, omit_defaults=True):
+    """A piece of a command's ordered report stream."""
+
+    worker_id: str
+    execution_id: int
+    command_id: int
+    fence: int
+    #: from 1, per fence
+    n: int
+    events: list[Event]
+    #: how many further commands the worker can take
+    wants: int = 0
+
+
+class ReportAnswer(Struct, omit_defaults=True):
+    """What became of a report."""
+
+    #: n of the last accepted report
+    accepted: int
+    #: commands claimed in the report's own commit
+    commands: list[Command] = []
+    #: the command is over (completed, cancelled or taken away): stop working on it
+    closed: bool = False

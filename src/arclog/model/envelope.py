@@ -1,0 +1,136 @@
+"""The full event envelope: a lean stored event plus everything that can be derived from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arclog.model import ids
+from arclog.model.events import REGISTRY, Event, status_of
+from arclog.model.outcome import widened
+
+_WORKER_TYPES = frozenset(
+    name for name, row in REGISTRY.items() if "worker" in row.emitters and name not in {"loop.started", "loop.done"}
+)
+
+
+class Subject:
+    """What all events of one execution have in common."""
+
+    __slots__ = ("execution_id", "name", "scope")
+
+    def __init__(self, execution_id: int, name: str, scope: dict[str, str] | None = None) -> None:
+        self.execution_id = str(execution_id)
+        self.name = name
+        self.scope = scope or {}
+
+
+def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at: int) -> dict[str, Any]:
+    """The envelope that readers see."""
+    kind = REGISTRY[event.type]
+    full: dict[str, Any] = {
+        "event_id": str(event.own_id or event_id),
+        "event_type": event.type,
+        "event_alias": kind.alias,
+        "timestamp": ids.timestamp(event.at),
+        "persisted_at": ids.timestamp(persisted_at),
+        "execution_id": subject.execution_id,
+        "seq": seq,
+        "source": _source(event),
+        "entity_type": kind.entity,
+        "entity_id": _entity_id(event, subject),
+        "status": status_of(event),
+        "workflow_run_id": ids.workflow_run_id(subject.name),
+    }
+    parent = _parent_id(event, subject)
+    if parent:
+        full["parent_id"] = parent
+    if event.cause:
+        full["cause_id"] = str(event_id - event.cause)
+    if event.step:
+        full["step"] = event.step
+    if event.step and event.run:
+        full["step_run_id"] = ids.step_run_id(event.step, event.run)
+    if event.task:
+        full["task"] = event.task
+        full["task_run_id"] = ids.task_run_id(event.task, event.task_run)
+    if event.iteration is not None:
+        full["iteration"] = event.iteration[-1]
+        full["iteration_id"] = ids.iteration_id(event.step, event.run, event.iteration)
+    if event.attempt:
+        full["attempt"] = event.attempt
+    duration = _duration_ms(event)
+    if duration is not None:
+        full["duration_ms"] = duration
+    if event.command_id:
+        full["command_id"] = str(event.command_id)
+    if event.fence:
+        full["fence"] = event.fence
+    if event.worker_id:
+        full["worker_id"] = event.worker_id
+    if event.informative:
+        full["informative"] = True
+    full.update(subject.scope)
+    full["payload"] = _payload(event)
+    return full
+
+
+def _source(event: Event) -> str:
+    """A worker's event is told by its type; what the server wrote in a worker's place says so in its payload."""
+    if event.type not in _WORKER_TYPES or event.payload.get("source") == "server":
+        return "server"
+    return "worker"
+
+
+def _duration_ms(event: Event) -> float | None:
+    """A task's duration stands in its outcome."""
+    if event.duration_ms is not None:
+        return event.duration_ms
+    found: float | None = (event.payload.get("outcome") or {}).get("meta", {}).get("duration_ms")
+    return found
+
+
+def _payload(event: Event) -> dict[str, Any]:
+    payload = event.payload
+    if "outcome" in payload:
+        payload = {**payload, "outcome": widened(payload["outcome"])}
+    if "source" in payload:
+        payload = {key: value for key, value in payload.items() if key != "source"}
+    return payload
+
+
+def _entity_id(event: Event, subject: Subject) -> str:
+    entity = REGISTRY[event.type].entity
+    if entity == "playbook":
+        return f"playbook:{subject.execution_id}"
+    if entity == "workflow":
+        return subject.name
+    if entity == "step":
+        return event.step
+    if entity == "task":
+        return event.task
+    if entity == "loop":
+        return f"loop:{event.step}"
+    if entity == "next":
+        return f"step:{event.step}"
+    if entity == "policy":
+        return f"task:{event.task}" if event.task else f"step:{event.step}"
+    if entity == "result":
+        return f"task:{event.task}:attempt:{event.attempt or 1}"
+    if entity == "command":
+        return str(event.command_id)
+    return str(event.payload.get(entity) or event.payload.get("signal_id") or entity)
+
+
+def _parent_id(event: Event, subject: Subject) -> str:
+    entity = REGISTRY[event.type].entity
+    if entity == "workflow":
+        return f"playbook:{subject.execution_id}"
+    if entity == "step":
+        return ids.workflow_run_id(subject.name)
+    if entity == "result" or event.type == "policy.task.evaluated":
+        return ids.task_run_id(event.task, event.task_run)
+    if entity in ("loop", "next", "task", "command"):
+        return ids.step_run_id(event.step, event.run) if event.step else ""
+    if event.type == "policy.admit.evaluated":
+        return ids.workflow_run_id(subject.name)
+    return ""

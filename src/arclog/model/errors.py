@@ -1,0 +1,125 @@
+"""Every exception arclog raises on purpose.
+
+    ArclogError
+    ├── PlaybookError        the author's YAML; carries every finding with its place
+    ├── ExpressionError      a template; carries its place in the playbook
+    ├── RequestRejected      a request that can never succeed as sent
+    │   ├── NotFound
+    │   ├── StaleFence       a worker speaks for a command that it no longer holds
+    │   └── ReportGap        a report came out of order; carries the expected n
+    ├── StoreError
+    │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
+    │   └── Conflict         another writer moved the execution's head: reload and decide again
+    ├── LeaseLost            this worker's own lease ended while it worked
+    ├── SettingsError        a setting that cannot be used
+    └── InvariantBroken      our bug: the execution is quarantined, others go on
+
+A task's failure is data (`Outcome.error`), never one of these. Every message says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Position(Struct, frozen=True, order=True):
+    """A place in a playbook file; lines and columns count from 1. Line 0 means unknown."""
+
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}" if self.line else "?"
+
+
+NOWHERE = Position()
+
+
+class Finding(Struct, frozen=True):
+    """One thing `check` has to say about a playbook."""
+
+    code: str
+    message: str
+    at: Position = NOWHERE
+    #: error (the playbook cannot run) | warning | info
+    severity: str = "error"
+    hint: str = ""
+
+    def __str__(self) -> str:
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.at}: {self.severity}[{self.code}] {self.message}{hint}"
+
+
+class ArclogError(Exception):
+    """Base of every error that arclog raises on purpose."""
+
+
+class PlaybookError(ArclogError):
+    """A playbook that cannot be run, with all that is wrong with it."""
+
+    def __init__(self, findings: list[Finding], source: str = "", file: str = "") -> None:
+        self.findings = findings
+        self.source = source
+        self.file = file
+        super().__init__("; ".join(str(finding) for finding in findings))
+
+
+class ExpressionError(ArclogError):
+    """A template that cannot be compiled or evaluated."""
+
+    def __init__(self, message: str, at: Position = NOWHERE, source: str = "") -> None:
+        self.message = message
+        self.at = at
+        self.source = source
+        place = f" at {at}" if at.line else ""
+        text = f" in {_shortened(source)!r}" if source else ""
+        super().__init__(f"{message}{text}{place}")
+
+
+class RequestRejected(ArclogError):
+    """A request that can never succeed as it was sent."""
+
+
+class NotFound(RequestRejected):
+    """The named thing does not exist for this caller."""
+
+
+class StaleFence(RequestRejected):
+    """The command is held by somebody else, or is over; drop the work."""
+
+
+class ReportGap(RequestRejected):
+    """A report arrived out of order."""
+
+    def __init__(self, command_id: int, expected: int, got: int) -> None:
+        self.expected = expected
+        super().__init__(f"report {got} of command {command_id} came before report {expected}; send {expected} first")
+
+
+class StoreError(ArclogError):
+    """The log could not take or give what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be written or read now; nothing was half-written."""
+
+
+class Conflict(StoreError):
+    """The execution's head moved: somebody else appended first."""
+
+
+class LeaseLost(ArclogError):
+    """This worker's lease ended; its result would no longer be accepted."""
+
+
+class SettingsError(ArclogError):
+    """A setting is unknown, malformed or out of its range."""
+
+
+class InvariantBroken(ArclogError):
+    """A rule that arclog itself must keep does not hold; please report it with the execution's log."""
+
+
+def _shortened(source: str) -> str:
+    one_line = " ".join(source.split())
+    return one_line if len(one_line) <= 120 else one_line[:117] + "..."

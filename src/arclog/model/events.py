@@ -1,0 +1,174 @@
+"""The one list of event types, and the event itself.
+
+`REGISTRY` is closed: what is not in it cannot be stored. Docs, JSON Schema, authority checks and the UI read it.
+An `Event` is the lean stored fact; `envelope` widens it to the full form that readers see.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.shapes import Field
+
+IN_PROGRESS = "in_progress"
+SUCCESS = "success"
+ERROR = "error"
+SKIPPED = "skipped"
+PAUSED = "paused"
+
+STATUSES = (IN_PROGRESS, SUCCESS, ERROR, SKIPPED, PAUSED)
+
+
+class EventType(Struct, frozen=True):
+    """One row of the registry."""
+
+    name: str
+    #: stable position in the log's type bit set; never reused
+    bit: int
+    #: playbook workflow step task loop next policy result command signal timer
+    entity: str
+    #: who may emit it: server, worker, producer (outside, always informative)
+    emitters: tuple[str, ...]
+    #: statuses it may have; the first is the one an event without a status has
+    statuses: tuple[str, ...]
+    doc: str
+    #: known payload keys; payloads stay open
+    payload: tuple[Field, ...] = ()
+    #: ends the execution; the store accepts one of these per execution
+    terminal: bool = False
+    #: found by (type, time) across executions
+    marked: bool = False
+    version: int = 1
+
+    @property
+    def alias(self) -> str:
+        return "".join(part.capitalize() for part in self.name.split("."))
+
+
+class Event(Struct, omit_defaults=True, rename={
+    "type": "t", "at": "@", "step": "s", "run": "r", "iteration": "i", "task": "k", "task_run": "kr", "attempt": "a",
+    "status": "st", "duration_ms": "d", "command_id": "c", "fence": "f", "worker_id": "w", "cause": "ca", "report": "n",
+    "informative": "x", "own_id": "id", "payload": "p",
+}):
+    """A past fact, as stored: what can be derived (alias, source, ids, tenancy, seq, event_id) is left out."""
+
+    type: str
+    #: microseconds since 1970, the producer's clock
+    at: int
+    step: str = ""
+    run: int = 0
+    #: loop indexes from the outermost; None outside loops
+    iteration: tuple[int, ...] | None = None
+    task: str = ""
+    task_run: int = 0
+    attempt: int = 0
+    #: '' = the type's first status
+    status: str = ""
+    duration_ms: float | None = None
+    command_id: int = 0
+    fence: int = 0
+    worker_id: str = ""
+    #: how many events before this one its cause stands; 0 = none
+    cause: int = 0
+    #: on the first event of a worker's report: the report's n
+    report: int = 0
+    #: stored, never applied
+    informative: bool = False
+    #: event_id minted by an outside producer; 0 = the store's
+    own_id: int = 0
+    payload: dict[str, Any] = {}
+
+
+_OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
+_ERROR = Field("error", "object", "kind, message, code, retryable.")
+_CTX = Field("ctx", "object", "Changes to ctx that take effect with this event.")
+_REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
+
+_SERVER = ("server",)
+_WORKER = ("worker", "producer")
+_EITHER = ("server", "worker", "producer")
+
+
+def _rows() -> tuple[EventType, ...]:
+    """The registry in order of its bits. Append only."""
+    def row(bit: int, name: str, entity: str, emitters: tuple[str, ...], statuses: tuple[str, ...], doc: str, *payload: Field, terminal: bool = False, marked: bool = False) -> EventType:  # noqa: E501 PLR0913 - one row of a table a line
+        return EventType(name, bit, entity, emitters, statuses, doc, payload, terminal, marked)
+
+    return (
+        row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
+            Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
+            Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run."), marked=True),
+        row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR),
+        row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
+        row(3, "playbook.paused", "playbook", _SERVER, (PAUSED,), "A pause took effect.", marked=True),
+        row(4, "playbook.finished", "playbook", _SERVER, (SUCCESS, ERROR), "The run ended by itself.",
+            Field("result", "any", "The run's result."), _ERROR, terminal=True, marked=True),
+        row(5, "playbook.processed", "playbook", _SERVER, (SUCCESS,), "Parent, webhooks and result manifest were taken care of."),
+        row(6, "workflow.started", "workflow", _SERVER, (IN_PROGRESS,), "The net got its first token.",
+            Field("token", "integer", "Id of the first token.")),
+        row(7, "workflow.finished", "workflow", _SERVER, (SUCCESS, ERROR), "No token and no open step run is left.", _ERROR),
+        row(8, "step.scheduled", "step", _SERVER, (IN_PROGRESS,), "Tokens were taken and a step run was created.",
+            Field("tokens", "list", "Ids of the tokens taken."), Field("args", "object", "The step run's args."),
+            Field("items", "list", "The loop's items."), Field("total", "integer", "How many items the loop has.")),
+        row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
+        row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", _CTX),
+        row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, _CTX, marked=True),
+        row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
+            Field("inputs", "any", "Rendered config, redacted and size-capped.")),
+        row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began."),
+        row(14, "task.attempt.done", "task", _WORKER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
+        row(15, "task.attempt.failed", "task", _WORKER, (ERROR,), "An attempt ended in an error.", _OUTCOME),
+        row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
+        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, marked=True),
+        row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
+            Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel.")),
+        row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
+        row(20, "loop.iteration.started", "loop", _EITHER, (IN_PROGRESS,), "An iteration began."),
+        row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded.", _CTX),
+        row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR, _CTX),
+        row(23, "loop.done", "loop", _EITHER, (SUCCESS,), "All iterations ended.",
+            Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("errors", "list", "The first 100 errors, with their index.")),
+        row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
+            Field("allow", "boolean"), Field("matched_rule_index", "integer|null"), Field("tokens", "list", "Tokens taken by a denial.")),
+        row(25, "policy.task.evaluated", "policy", _WORKER, (SUCCESS, ERROR), "A task's policy chose an action.",
+            Field("matched_rule_index", "integer|null"), Field("action", "object", "do and its parameters."),
+            Field("set_iter", "object"), Field("set_ctx", "object"), Field("due", "integer", "When a retry is due, microseconds since 1970."), _ERROR),
+        row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
+            Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
+            Field("selected", "list", "Arcs that fired: step, arc, token, args."), _ERROR),
+        row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF, Field("extracted", "object")),
+        row(28, "result.manifest.updated", "result", _EITHER, (SUCCESS,), "A manifest of results grew.", _REF),
+        row(29, "command.issued", "command", _SERVER, (IN_PROGRESS,), "Work was offered again after its lease was lost.",
+            Field("reason", "string"), Field("losses", "integer")),
+        row(30, "command.claimed", "command", _SERVER, (IN_PROGRESS,), "Work was taken again after its lease was lost."),
+        row(31, "command.started", "command", _WORKER, (IN_PROGRESS,), "A worker began a command; derived for readers on the happy path."),
+        row(32, "command.completed", "command", _EITHER, (SUCCESS,), "A command ended; derived for readers on the happy path."),
+        row(33, "command.failed", "command", _EITHER, (ERROR,), "A command cannot be carried out (poison, hard failure).", _ERROR, marked=True),
+        row(34, "command.cancelled", "command", _SERVER, (ERROR,), "Open work was withdrawn.", Field("reason", "string")),
+        row(35, "execution.cancelled", "playbook", _SERVER, (ERROR,), "The run was cancelled.", Field("reason", "string"), terminal=True, marked=True),
+        row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", marked=True),
+        row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded.", Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), marked=True),
+        row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string")),
+        row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
+    )
+
+
+REGISTRY: dict[str, EventType] = {row.name: row for row in _rows()}
+TERMINAL: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.terminal)
+MARKED: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.marked)
+BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
+
+
+def status_of(event: Event) -> str:
+    """The event's status, the type's default when it names none."""
+    return event.status or REGISTRY[event.type].statuses[0]
+
+
+def type_bits(events: list[Event]) -> int:
+    """The bit set of the event types in a row."""
+    bits = 0
+    for event in events:
+        bits |= BITS[event.type]
+    return bits

@@ -1,0 +1,69 @@
+"""Identifiers and times: their layout and how they are read and written. Minting needs a clock and lives elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from arclog.model.errors import RequestRejected
+
+#: Snowflake layout: 41 bits of ms since 2024-01-01, 10 bits of node, 12 bits of sequence.
+EPOCH_MS = 1_704_067_200_000
+NODE_BITS = 10
+SEQUENCE_BITS = 12
+MAX_NODE = (1 << NODE_BITS) - 1
+MAX_SEQUENCE = (1 << SEQUENCE_BITS) - 1
+MAX_ID = (1 << 63) - 1
+
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def compose(ms: int, node: int, sequence: int) -> int:
+    """The snowflake of a moment on a node."""
+    return ((ms - EPOCH_MS) << (NODE_BITS + SEQUENCE_BITS)) | (node << SEQUENCE_BITS) | sequence
+
+
+def minted_at_ms(snowflake: int) -> int:
+    """Unix milliseconds at which the id was minted."""
+    return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
+
+
+def parse_id(raw: object, what: str = "id") -> int:
+    """A positive i64 from an int or its decimal string; anything else is refused."""
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise RequestRejected(f"{what} must be an integer or its decimal string, not {type(raw).__name__}")
+    if isinstance(raw, str):
+        if not raw.isascii() or not raw.isdigit() or len(raw) > 19:
+            raise RequestRejected(f"{what} {raw[:40]!r} is not a positive 64-bit integer; copy it from `arclog list`")
+        raw = int(raw)
+    if not 0 < raw <= MAX_ID:
+        raise RequestRejected(f"{what} {raw} is not a positive 64-bit integer")
+    return raw
+
+
+def timestamp(micros: int) -> str:
+    """RFC 3339 UTC with microseconds."""
+    return (_UNIX_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def micros(text: str) -> int:
+    """Microseconds since 1970 of an RFC 3339 timestamp."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise RequestRejected(f"timestamp {text!r} has no time zone; write it as UTC, e.g. 2026-01-31T12:00:00Z")
+    return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)
+
+
+def workflow_run_id(name: str) -> str:
+    return f"workflow:{name}:run:1"
+
+
+def step_run_id(step: str, run: int) -> str:
+    return f"step:{step}:run:{run}"
+
+
+def task_run_id(task: str, run: int) -> str:
+    return f"task:{task}:run:{run}"
+
+
+def iteration_id(step: str, run: int, path: tuple[int, ...]) -> str:
+    return f"step:{step}:run:{run}:iter:{'.'.join(map(str, path))}"

@@ -1,0 +1,54 @@
+"""A tool kind as data: what a task of this kind may say, how it behaves, and who runs it.
+
+`plan.compile` sees kinds only through this; it never imports a tool.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.shapes import Field
+
+#: Keys of every task's spec, whatever its kind; a kind may declare more in `spec_fields`.
+COMMON_SPEC_FIELDS: tuple[Field, ...] = (
+    Field("timeout", "number", "Seconds one attempt may take; an http task may give {connect, read, total}.", exclusive_min=0),
+    Field(
+        "delivery",
+        "string",
+        "at_least_once (default) or at_most_once: then an attempt that may have started is never repeated.",
+        choices=("at_least_once", "at_most_once"),
+    ),
+)
+
+
+class KindSpec(Struct, frozen=True, omit_defaults=True):
+    """One tool kind."""
+
+    name: str
+    summary: str
+    #: Config keys of a task of this kind, beside `name kind spec desc auth`.
+    fields: tuple[Field, ...] = ()
+    #: Keys of `task.spec` that this kind understands beyond COMMON_SPEC_FIELDS; only declared keys cross into a task.
+    spec_fields: tuple[Field, ...] = ()
+    #: Lowest layer of `task.spec`.
+    defaults: dict[str, Any] = {}
+    #: Running it can change the world: its end must be durable before the next effectful task starts.
+    effectful: bool = True
+    #: 'worker' (a Tool class runs it) or 'engine' (the control plane handles it and no slot is held).
+    runs_on: str = "worker"
+    #: Where the payload stands inside the result ('' = the result itself).
+    data_at: str = ""
+    #: Name of the outcome's helper and its fields; always defined for the kind, its fields may be null.
+    helper: str = ""
+    helper_fields: tuple[str, ...] = ()
+    #: Config keys whose text is code or another language, not a template.
+    verbatim: tuple[str, ...] = ()
+    #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
+    needs: tuple[str, ...] = ()
+    #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).
+    one_of: tuple[tuple[str, ...], ...] = ()
+
+    def empty_helper(self) -> dict[str, dict[str, Any]]:
+        return {self.helper: dict.fromkeys(self.helper_fields)} if self.helper else {}

@@ -1,0 +1,114 @@
+"""An outcome is the final data of one attempt: ok or error. A task's failure is data, not an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+OK = "ok"
+ERROR = "error"
+
+#: The closed list of error kinds, with whether a retry may help when the tool says nothing else.
+ERROR_KINDS: dict[str, bool] = {
+    "connection": True,
+    "timeout": True,
+    "rate_limit": True,
+    "auth": False,
+    "not_found": False,
+    "client_error": False,
+    "server_error": True,
+    "exception": False,
+    "limit": False,
+    "killed": True,
+    "sql": False,
+    "constraint": False,
+    "serialization": True,
+    "template": False,
+    "config": False,
+    "conflict": False,
+    "child": False,
+    "cancelled": False,
+    "poison": False,
+    "result": False,
+    "internal": False,
+}
+
+
+class TaskError(Struct, frozen=True, omit_defaults=True):
+    """What went wrong in a task, a step or a run."""
+
+    kind: str
+    message: str
+    code: str | None = None
+    retryable: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "message": self.message, "code": self.code, "retryable": self.retryable}
+
+
+def error(kind: str, message: str, *, code: str | None = None, retryable: bool | None = None) -> TaskError:
+    """A TaskError of a listed kind; `retryable` defaults to what the kind usually means."""
+    return TaskError(kind, message, code, ERROR_KINDS[kind] if retryable is None else retryable)
+
+
+class Outcome(Struct, omit_defaults=True):
+    """What a tool gives back for one attempt."""
+
+    status: str = OK
+    #: What the tool returned.
+    result: Any = None
+    #: Where the payload stands inside `result` ('' = the result itself), e.g. 'data' for http, 'rows' for SQL.
+    data_at: str = ""
+    error: TaskError | None = None
+    meta: dict[str, Any] = {}
+    #: The per-kind helper, e.g. {'sh': {'exit_code': 1}}.
+    helper: dict[str, dict[str, Any]] = {}
+
+    def as_record(self) -> dict[str, Any]:
+        """The lean form that events carry; `view` widens it again."""
+        record: dict[str, Any] = {"status": self.status}
+        if self.result is not None:
+            record["result"] = self.result
+        if self.data_at:
+            record["data_at"] = self.data_at
+        if self.error is not None:
+            record["error"] = self.error.as_dict()
+        if self.meta:
+            record["meta"] = self.meta
+        if self.helper:
+            record.update(self.helper)
+        return record
+
+
+def failed(problem: TaskError, **helper: dict[str, Any]) -> Outcome:
+    """An error outcome."""
+    return Outcome(status=ERROR, error=problem, helper=helper)
+
+
+def data_of(record: Mapping[str, Any]) -> Any:
+    """The payload of a lean outcome record."""
+    result = record.get("result")
+    where = record.get("data_at")
+    if not where:
+        return result
+    return result.get(where) if isinstance(result, dict) else None
+
+
+def widened(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with every key of the language's outcome: status, result, data, error, meta and helpers."""
+    wide = {"status": record["status"], "result": record.get("result"), "data": data_of(record)}
+    wide["error"] = record.get("error")
+    wide["meta"] = record.get("meta") or {}
+    for key, value in record.items():
+        if key not in wide and key != "data_at":
+            wide[key] = value
+    return wide
+
+
+def error_of(record: Mapping[str, Any]) -> TaskError | None:
+    """The TaskError of a lean outcome record."""
+    raw = record.get("error")
+    return None if raw is None else msgspec.convert(raw, TaskError)

@@ -1,0 +1,141 @@
+"""Every setting of arclog, in one table. Environment, `arclog.toml`, flags and docs all read it.
+
+A setting's environment variable is `ARCLOG_` + its name in capitals with dots as underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.errors import SettingsError
+
+
+class Setting(Struct, frozen=True):
+    """One row of the table."""
+
+    name: str
+    default: Any
+    unit: str
+    help: str
+    #: lowest value allowed for a number
+    minimum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        return "ARCLOG_" + self.name.replace(".", "_").upper()
+
+
+KIB = 1024
+MIB = 1024 * KIB
+
+TABLE: tuple[Setting, ...] = (
+    Setting("home", ".arclog", "path", "Folder that holds `arclog.db` and everything else that an embedded arclog keeps."),
+    Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
+    Setting("scope.project", "default", "name", "Project of runs started without one."),
+    Setting("scope.environment", "local", "name", "Environment of runs started without one."),
+    Setting("playbook.max_bytes", 4 * MIB, "bytes", "Largest playbook file.", 1),
+    Setting("playbook.max_nodes", 200_000, "nodes", "Most YAML nodes in a playbook, aliases counted as often as used.", 1),
+    Setting("playbook.max_depth", 64, "levels", "Deepest nesting in a playbook.", 1),
+    Setting("playbook.max_steps", 10_000, "steps", "Most steps in a playbook.", 1),
+    Setting("expr.max_work", 1_000_000, "operations", "Most counted operations of one template evaluation.", 1),
+    Setting("expr.max_bytes", 4 * MIB, "bytes", "Largest text or list that a template may build.", 1),
+    Setting("limits.max_payload_bytes", 256 * KIB, "bytes", "Largest single event. Ceiling of `limits.max_payload_bytes` in a playbook.", 1 * KIB),
+    Setting("limits.max_task_runs", 1_000_000, "task runs", "Most task runs of one pipeline (jumps included). Ceiling for playbooks.", 1),
+    Setting("limits.max_iterations", 10_000_000, "iterations", "Most items of one loop. Ceiling for playbooks.", 1),
+    Setting("limits.max_events", 100_000_000, "events", "Most events of one execution. Ceiling for playbooks.", 16),
+    Setting("limits.max_step_runs", 10_000_000, "step runs", "Most step runs of one execution: a cycle of steps ends here at the latest.", 1),
+    Setting("limits.max_ctx_bytes", 256 * KIB, "bytes", "Largest single ctx value.", 1),
+    Setting("results.inline_max_bytes", 64 * KIB, "bytes", "Results up to this size stand in the event itself.", 0),
+    Setting("results.loop_max_bytes", 8 * MIB, "bytes", "Most bytes of iteration results kept for `{{ step.results }}`.", 0),
+    Setting("events.inputs_max_bytes", 4 * KIB, "bytes", "Rendered task inputs above this are recorded as a preview with size and sha256.", 256),
+    Setting("tasks.timeout_s", 3600.0, "seconds", "Time limit of a task attempt that names none.", 0.001),
+    Setting("tasks.kill_grace_s", 2.0, "seconds", "Time between asking a process to stop and killing it.", 0.0),
+    Setting("leases.seconds", 30.0, "seconds", "How long a claimed command stays with its worker without a heartbeat.", 1.0),
+    Setting("leases.max_losses", 5, "losses", "A command whose lease was lost this often is poison and fails.", 1),
+    Setting("worker.slots", 8, "commands", "Commands that one worker runs at a time.", 1),
+    Setting("worker.started_flush_ms", 150, "ms", "A start not yet reported is made durable after this time (the promise is 200).", 0),
+    Setting("worker.shutdown_grace_s", 10.0, "seconds", "Time that a stopping worker gives its tasks.", 0.0),
+    Setting("logs.max_task_bytes", 1 * MIB, "bytes", "Log text kept per task attempt; what comes after is counted, not kept.", 0),
+    Setting("python.max_memory_bytes", 2048 * MIB, "bytes", "Address space of a python task's process.", 64 * MIB),
+    Setting("python.max_processes", 256, "processes", "Processes that one python task may have at a time.", 1),
+    Setting("python.max_file_bytes", 1024 * MIB, "bytes", "Largest file that a python task may write.", 0),
+    Setting("python.max_result_bytes", 64 * MIB, "bytes", "Largest value that a python task may return.", 1),
+    Setting("python.warm_processes", 8, "processes", "Idle python processes kept warm per worker.", 0),
+    Setting("shell.max_output_bytes", 1 * MIB, "bytes", "Output of a shell task kept as its result, per stream.", 0),
+    Setting("store.busy_timeout_s", 30.0, "seconds", "How long to wait for another process that is writing the same store.", 0.0),
+    Setting("store.compress_min_bytes", 1 * KIB, "bytes", "Log rows above this are compressed.", 0),
+    Setting("store.max_row_events", 256, "events", "Most events in one log row.", 1),
+    Setting("store.max_row_bytes", 256 * KIB, "bytes", "Most bytes in one log row; a larger single event has a row of its own.", 1),
+    Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
+    Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
+)
+
+_BY_NAME = {row.name: row for row in TABLE}
+
+
+class Settings:
+    """An immutable set of values for the whole table."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        merged = {row.name: row.default for row in TABLE}
+        for name, raw in (values or {}).items():
+            merged[name] = _checked(row_of(name), raw)
+        self._values = merged
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def number(self, name: str) -> float:
+        return float(self._values[name])
+
+    def integer(self, name: str) -> int:
+        return int(self._values[name])
+
+    def text(self, name: str) -> str:
+        return str(self._values[name])
+
+    def replaced(self, **by_variable: Any) -> Settings:
+        """A copy with some values changed; dots are written as double underscores."""
+        changes = {name.replace("__", "."): value for name, value in by_variable.items()}
+        return Settings({**self._values, **changes})
+
+
+def row_of(name: str) -> Setting:
+    """The table's row of a name."""
+    row = _BY_NAME.get(name)
+    if row is None:
+        near = get_close_matches(name, _BY_NAME, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingsError(f"there is no setting {name!r}{hint}")
+    return row
+
+
+def _checked(row: Setting, raw: Any) -> Any:
+    """The raw value as the row's type, or a SettingsError."""
+    kind = type(row.default)
+    try:
+        if kind is bool:
+            value: Any = raw if isinstance(raw, bool) else {"1": True, "true": True, "0": False, "false": False}[str(raw).lower()]
+        elif kind in (int, float):
+            if isinstance(raw, bool):
+                raise TypeError
+            value = kind(raw)
+        else:
+            value = str(raw)
+    except (TypeError, ValueError, KeyError):
+        raise SettingsError(f"{row.variable}: {raw!r} is not {kind.__name__} ({row.help} Default {row.default}.)") from None
+    if row.minimum is not None and not value >= row.minimum:
+        raise SettingsError(f"{row.variable}: {value} is below the lowest value allowed, {row.minimum:g} {row.unit}")
+    if row.choices and value not in row.choices:
+        raise SettingsError(f"{row.variable}: {value!r} is none of {', '.join(row.choices)}")
+    return value

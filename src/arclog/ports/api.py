@@ -1,0 +1,126 @@
+"""What a user of arclog can ask for. CLI, HTTP server and UI call this; ids are decimal strings here, times RFC 3339."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+
+class ExecuteRequest(Struct, frozen=True):
+    """A run asked for: a playbook's text, or the path of a registered one."""
+
+    #: YAML or JSON text of the playbook; '' to run what is registered under `path`
+    playbook: str = ""
+    #: where the text came from, for messages
+    file: str = ""
+    path: str = ""
+    version: int = 0
+    workload: Mapping[str, Any] = {}
+    idempotency_key: str = ""
+
+
+class Started(Struct, frozen=True):
+    execution_id: str
+    run_id: str
+
+
+class Status(Struct, frozen=True):
+    """Exactly the seven fields of the status contract."""
+
+    execution_id: str
+    state: str
+    current_step: str | None
+    started_at: str | None
+    ended_at: str | None
+    #: in lifecycle names: playbook.completed, playbook.failed, execution.cancelled
+    terminal_event: str | None
+    completion_inferred: bool = False
+
+
+class StepSummary(Struct, frozen=True):
+    #: status of the latest run: running | done | failed | skipped
+    status: str
+    runs: int
+
+
+class Summary(Struct, frozen=True):
+    """A run as `arclog run --json` prints it."""
+
+    execution_id: str
+    run_id: str
+    state: str
+    terminal_event: str | None
+    started_at: str | None
+    ended_at: str | None
+    steps: dict[str, StepSummary]
+    ctx: dict[str, Any]
+    result: Any
+    error: dict[str, Any] | None
+
+
+class Listed(Struct, frozen=True):
+    """A run in a list."""
+
+    execution_id: str
+    run_id: str
+    name: str
+    path: str
+    version: str
+    state: str
+    current_step: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    error: str | None
+
+
+class Wait(Struct, frozen=True):
+    """One thing that a run waits for."""
+
+    #: worker | lease | retry | timer | token | none
+    what: str
+    #: a sentence for people
+    text: str
+    step: str = ""
+    #: when it will end by itself, if known
+    until: str | None = None
+
+
+class Why(Struct, frozen=True):
+    execution_id: str
+    state: str
+    #: one line
+    summary: str
+    waits: list[Wait]
+
+
+class Api(Protocol):
+    async def execute(self, request: ExecuteRequest) -> Started:
+        """Start a run; durable when it answers. Raises PlaybookError or RequestRejected."""
+
+    async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        """Return the head once it is past `after` (or the run has ended), or after the time-out."""
+
+    async def status(self, execution_id: str) -> Status: ...
+
+    async def summary(self, execution_id: str) -> Summary: ...
+
+    async def list(self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50) -> list[Listed]:
+        """Newest first."""
+
+    async def events(self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Full envelopes in seq order."""
+
+    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Task log lines: position, timestamp, step, task, attempt, stream, text."""
+
+    async def why(self, execution_id: str) -> Why:
+        """What the run waits for."""
+
+    async def cancel(self, execution_id: str, reason: str) -> Status:
+        """End the run at once."""
+
+    async def source(self, execution_id: str) -> str:
+        """The playbook as it was written."""

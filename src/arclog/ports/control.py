@@ -1,0 +1,52 @@
+"""Control: the only way in which workers and engine meet, in one process or over HTTP.
+
+Rules:
+- A claimed command belongs to its worker until the lease ends. Every report extends it; `heartbeat` does so between reports.
+- A command's reports are an ordered stream: n counts from 1 for each fence. The next n is accepted, a duplicate is
+  answered as before, a gap raises `ReportGap` with the expected n, another fence raises `StaleFence`.
+- An answered report is durable. `wants` claims up to that many of the commands that the report itself made possible,
+  in the same commit.
+- A worker only ever emits step.started, step.done, step.failed, task.*, loop.iteration.* and policy.task.evaluated for a
+  command that it holds. Everything else is the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.plan.program import Program
+from arclog.ports.store import LogLine
+
+
+class WorkerInfo(Struct, frozen=True):
+    """Who a worker is and what it can do."""
+
+    worker_id: str
+    kinds: tuple[str, ...]
+    pools: tuple[str, ...] = ("default",)
+    #: 0, or the only execution that this worker serves
+    execution_id: int = 0
+
+
+class Control(Protocol):
+    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+        """Up to `limit` commands; with none to be had, wait that long for one."""
+
+    async def report(self, report: Report) -> ReportAnswer:
+        """Hand in the next piece of a command's report. Durable when it answers."""
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        """Extend leases by (command_id, fence); returns the command ids that are no longer this worker's."""
+
+    async def revoked(self, worker_id: str, wait_s: float) -> list[int]:
+        """Commands taken from this worker since the last call (cancelled runs); waits that long for one."""
+
+    async def program(self, digest: str) -> Program:
+        """The plan that a command names, ready to run."""
+
+    async def write_logs(self, lines: Sequence[LogLine]) -> None:
+        """Keep task log lines; best effort, outside the report stream."""

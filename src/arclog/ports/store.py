@@ -1,0 +1,327 @@
+"""The store: the append-only log and everything that must change together with it.
+
+Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+- `append` is a compare-and-set on the execution's head and one atomic transaction: events, commands, timers and the
+  execution's record change together or not at all. It returns only after a durable commit.
+- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `base_id + i`.
+- An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
+- A claim is a compare-and-set that raises the command's fence; whoever holds an older fence can change nothing.
+- `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
+- Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from arclog.model.errors import Conflict
+from arclog.model.events import Event
+
+
+class TerminalExists(Conflict):
+    """The execution has its terminal event already."""
+
+
+class Scope(Struct, frozen=True):
+    """Who a run belongs to; immutable for its life."""
+
+    tenant: str
+    project: str
+    environment: str
+
+
+class NewExecution(Struct, frozen=True):
+    """The immutable half of an execution's record; handed in with its first append."""
+
+    run_id: str
+    name: str
+    path: str
+    version: int
+    plan: str
+    scope: Scope
+    created_at: int
+    #: '' or the caller's key: a second execution with the same key in the same scope is refused
+    idempotency_key: str = ""
+    parent_execution_id: int = 0
+
+
+class ExecutionState(Struct, frozen=True):
+    """The changing half: a projection of lifecycle events, replaced by each append."""
+
+    #: PENDING RUNNING COMPLETED FAILED CANCELLED
+    state: str
+    current_step: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    #: canonical name of the terminal event
+    terminal_event: str | None = None
+    paused: bool = False
+    #: first line of what went wrong
+    error: str | None = None
+
+
+class ExecutionRecord(Struct, frozen=True):
+    execution_id: int
+    #: seq of the last event
+    head: int
+    new: NewExecution
+    now: ExecutionState
+
+
+class Grant(Struct, frozen=True):
+    """A claim made in the same commit that issues the command."""
+
+    worker_id: str
+    lease_until: int
+    #: the report that asked: (command_id, fence, n); lets a repeated report be answered as before
+    by: tuple[int, int, int]
+
+
+class NewCommand(Struct, frozen=True):
+    """Work offered to workers. Its body is built from the execution's state when it is claimed."""
+
+    command_id: int
+    step: str
+    run: int
+    #: tool kinds that the worker must know
+    kinds: tuple[str, ...]
+    pool: str = "default"
+    #: loop items [first, last) for a chunk; (0, 0) = the whole step run
+    items: tuple[int, int] = (0, 0)
+    grant: Grant | None = None
+
+
+class CommandRecord(Struct, frozen=True):
+    command_id: int
+    execution_id: int
+    step: str
+    run: int
+    kinds: tuple[str, ...]
+    pool: str
+    items: tuple[int, int]
+    #: issued | claimed
+    state: str
+    #: how often it was claimed
+    fence: int
+    worker_id: str
+    #: 0 while issued
+    lease_until: int
+
+
+class Timer(Struct, frozen=True):
+    """A durable timer: fires once, never before `due`."""
+
+    execution_id: int
+    timer_id: str
+    due: int
+    payload: dict[str, Any] = {}
+
+
+class Append(Struct, frozen=True):
+    """One transaction of one execution."""
+
+    execution_id: int
+    #: head that the transaction was decided on; 0 creates the execution
+    expected: int
+    events: Sequence[Event]
+    base_id: int
+    #: the projection after these events
+    now: ExecutionState
+    #: only with expected == 0
+    new: NewExecution | None = None
+    issue: Sequence[NewCommand] = ()
+    #: commands that are over: completed, failed or cancelled
+    close: Sequence[int] = ()
+    #: commands whose lease is lost: back to issued, the fence stays
+    release: Sequence[int] = ()
+    #: (command_id, fence, lease_until): a report is also a heartbeat
+    extend: Sequence[tuple[int, int, int]] = ()
+    set_timers: Sequence[Timer] = ()
+    clear_timers: Sequence[str] = ()
+
+
+class Appended(Struct, frozen=True):
+    """Proof of a durable append."""
+
+    first_seq: int
+    last_seq: int
+    persisted_at: int
+
+
+class StoredEvent(Struct, frozen=True):
+    """An event with what the store knows of it."""
+
+    event: Event
+    execution_id: int
+    seq: int
+    event_id: int
+    persisted_at: int
+
+
+class LogBatch(Struct, frozen=True):
+    """One committed row of the log, as `tail` gives it."""
+
+    position: int
+    execution_id: int
+    events: Sequence[StoredEvent]
+
+
+class StepRunRecord(Struct, frozen=True):
+    step: str
+    run: int
+    first_seq: int
+    #: None while the step run is open
+    last_seq: int | None
+    #: open | done | failed | skipped
+    status: str
+
+
+class Mark(Struct, frozen=True):
+    """Where an event of a marked type stands; `persisted_at` orders marks across executions."""
+
+    event_type: str
+    persisted_at: int
+    execution_id: int
+    seq: int
+
+
+class PlanRecord(Struct, frozen=True):
+    digest: str
+    path: str
+    version: int
+    body: bytes
+    #: the playbook as written
+    source: str
+    created_at: int
+
+
+class LogLine(Struct, frozen=True):
+    """A piece of a task's live log. Not part of the event log."""
+
+    execution_id: int
+    at: int
+    step: str
+    run: int
+    task: str
+    task_run: int
+    attempt: int
+    #: stdout | stderr | log
+    stream: str
+    text: str
+    iteration: tuple[int, ...] | None = None
+
+
+class ExecutionFilter(Struct, frozen=True):
+    """Which executions to list; empty means all."""
+
+    states: tuple[str, ...] = ()
+    path: str = ""
+    tenant: str = ""
+
+
+class Store(Protocol):
+    """Everything durable."""
+
+    async def open(self) -> None:
+        """Make it ready: create or check the schema; refuse a store that cannot keep the promises."""
+
+    async def close(self) -> None:
+        """Finish what was handed in, then let go."""
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    async def append(self, append: Append) -> Appended:
+        """Commit one transaction. Raises Conflict (head moved, or the execution exists), TerminalExists, StoreUnavailable."""
+
+    async def events(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        """Events with seq > after, in seq order, at most `limit` after filtering by type."""
+
+    async def step_events(self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        """Events of one step run, in seq order."""
+
+    async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
+        """Committed rows of all executions after a position, in position order."""
+
+    async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
+        """Where events of a marked type stand, oldest first, persisted at or after `since` (microseconds)."""
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    async def execution(self, execution_id: int) -> ExecutionRecord | None:
+        """The record of one execution."""
+
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        """Newest first (by execution_id), older than `before` when that is given."""
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        """All step runs in the order in which they were scheduled."""
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        """The execution that was started with this key."""
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+        """The record of this content under this path: the existing version, or the next one."""
+
+    async def plan(self, digest: str) -> PlanRecord | None:
+        """A plan by its name."""
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int,
+        lease_until: int,
+        kinds: Sequence[str],
+        pools: Sequence[str] = ("default",),
+        execution_id: int = 0,
+    ) -> list[CommandRecord]:
+        """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
+        `execution_id` limits the claim to one execution."""
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
+        """Extend the leases of (command_id, fence); returns the ids that this worker no longer holds."""
+
+    async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
+        """Claimed commands whose lease ended before `now`."""
+
+    async def commands(self, execution_id: int) -> list[CommandRecord]:
+        """All open commands of an execution."""
+
+    async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
+        """Open commands that a report was granted."""
+
+    # -- timers -------------------------------------------------------------------------------------------------------
+
+    async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
+        """Timers with due <= now, earliest first."""
+
+    async def next_due(self) -> int | None:
+        """When the earliest timer is due."""
+
+    # -- caches and odds ----------------------------------------------------------------------------------------------
+
+    async def put_snapshot(self, execution_id: int, seq: int, code: str, body: bytes) -> None:
+        """Keep a folded state; the newest per execution is kept. The log alone suffices without it."""
+
+    async def snapshot(self, execution_id: int, code: str) -> tuple[int, bytes] | None:
+        """The newest snapshot written by this code version."""
+
+    async def append_logs(self, lines: Sequence[LogLine]) -> None:
+        """Keep task log lines."""
+
+    async def logs(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+        """Log lines with their positions, after a position."""
+
+    async def lease_node(self, owner: str, now: int, until: int) -> int:
+        """A node number (0 to 1023) for minting ids, nobody else's until then; StoreUnavailable when all are taken."""

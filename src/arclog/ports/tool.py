@@ -1,0 +1,85 @@
+"""What a tool is. Built-in tools and plug-ins come through the same door: the entry-point group `arclog.kinds`.
+
+An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
+into `open`.
+
+Rules for a tool:
+- `run` gets a config whose templates are rendered and whose shape is checked, and answers with an Outcome. A failure is
+  an error outcome; an exception is a bug and is recorded as kind `internal`.
+- Time limits and cancellation arrive as `asyncio.CancelledError` inside `run`. The tool then stops everything that it
+  started, processes with all their children included, and lets the exception pass. Nothing may outlive `run` except
+  warm resources that belong to the tool itself.
+- One tool object serves many tasks at once.
+- `context.key` is the same for every attempt of one task run: hand it to outside systems as the idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """What a running task may know and use."""
+
+    execution_id: str
+    step: str
+    task: str
+    #: n-th entry of the task in its pipeline, from 1
+    run: int
+    attempt: int
+    #: attempt-independent idempotency key
+    key: str
+    #: copies of what the task's templates see; a tool must not change them
+    workload: Mapping[str, Any]
+    ctx: Mapping[str, Any]
+    #: seconds until the worker cancels this attempt; a tool may use it to set limits inside
+    timeout_s: float
+    #: takes (stream, text) of the task's live log; stream is 'stdout', 'stderr' or 'log'; text needs no final newline
+    log: Callable[[str, str], None]
+    #: executions of different scopes never share a warm process
+    scope: str = ""
+    #: effective spec of the task
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Tool(Protocol):
+    """Runs the tasks of one kind."""
+
+    #: The typed config; the rendered task is converted to it, and a misfit is an error outcome of kind `config`.
+    Config: type[Struct]
+
+    async def run(self, config: Any, context: TaskContext) -> Outcome:
+        """One attempt."""
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Give up what was kept warm for this execution."""
+
+    async def close(self) -> None:
+        """Give up everything; no process may remain."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServices:
+    """What a tool gets when it is opened."""
+
+    settings: Settings
+    #: a private folder that the tool may fill; removed when the worker closes
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ToolKind:
+    """What an entry point of `arclog.kinds` loads."""
+
+    spec: KindSpec
+    open: Callable[[ToolServices], Tool]
