@@ -1,0 +1,322 @@
+"""Decisions: what an input leads to. Pure; state is changed only by applying the events that are emitted here.
+
+`decide` runs on a working state: each event is applied at once, so decisions cascade (step.done → next → schedule →
+completion) and the answer is one Txn. If that Txn is not committed, the state must be thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arclog.core import loops, routing
+from arclog.core.apply import apply
+from arclog.core.inputs import (
+    Abort,
+    Cancel,
+    Continue,
+    Input,
+    LeaseEnded,
+    NewWork,
+    Reclaimed,
+    Refused,
+    Request,
+    Txn,
+    WorkReported,
+)
+from arclog.core.reports import check_report
+from arclog.core.scopes import arrival_scope, result_scope
+from arclog.core.state import State, Token
+from arclog.model import status
+from arclog.model.errors import ExpressionError
+from arclog.model.events import Event
+from arclog.model.merge import deep_merge
+from arclog.model.outcome import TaskError, error
+from arclog.plan.program import Program, StepProgram
+
+#: A decision stops starting further step runs after this many events; the rest is left to a Continue.
+EVENTS_PER_DECISION = 500
+
+
+def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
+    """What `given` leads to. `base_id` is the event_id of the first event of this transaction."""
+    return Decision(program, state, now, base_id).run(given)
+
+
+class Decision:
+    """One decision in the making. Routing, loops and joins work on it."""
+
+    def __init__(self, program: Program, state: State, now: int, base_id: int) -> None:
+        self.program = program
+        self.state = state
+        self.now = now
+        self.base_id = base_id
+        self.txn = Txn()
+
+    def run(self, given: Input) -> Txn:
+        if self.state.terminal is not None:
+            return self._refuse("ended", f"the execution has ended ({self.state.status})")
+        match given:
+            case WorkReported():
+                refused = check_report(self.program, self.state, given)
+                if refused is not None:
+                    self.txn.refused = refused
+                    return self.txn
+                self._take_report(given)
+            case Request():
+                self._start(given)
+            case LeaseEnded():
+                self._lose_lease(given)
+            case Reclaimed():
+                self._reclaim(given)
+            case Cancel():
+                self._cancel(given)
+            case Abort():
+                self.fail_execution(given.problem.as_dict())
+            case Continue():
+                pass
+        self._advance()
+        return self.txn
+
+    def _refuse(self, reason: str, message: str) -> Txn:
+        self.txn.refused = Refused(reason, message)
+        return self.txn
+
+    # -- emitting -----------------------------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Write an event and let it take effect."""
+        self.txn.events.append(event)
+        apply(self.program, self.state, event)
+
+    def say(  # noqa: PLR0913 - the fields of a server's event
+        self,
+        kind: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        step: str = "",
+        run: int = 0,
+        cause: int = -1,
+        event_status: str = "",
+        command_id: int = 0,
+    ) -> int:
+        """Emit a server event; `cause` is the index of the event that caused it. Returns the new event's index."""
+        index = len(self.txn.events)
+        self.emit(
+            Event(
+                type=kind,
+                at=self.now,
+                step=step,
+                run=run,
+                status=event_status,
+                command_id=command_id,
+                cause=index - cause if cause >= 0 else 0,
+                payload=payload or {},
+            )
+        )
+        return index
+
+    # -- inputs -------------------------------------------------------------------------------------------------------
+
+    def _start(self, request: Request) -> None:
+        payload: dict[str, Any] = {"path": request.path, "version": str(request.version), "plan": self.program.digest}
+        if request.workload:
+            payload["workload"] = request.workload
+        if request.scope:
+            payload["scope"] = request.scope
+        asked = self.say("playbook.execution.requested", payload)
+        if request.problem is not None:
+            problem = request.problem.as_dict()
+            self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
+            self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
+            self.say("playbook.processed", cause=asked)
+            return
+        self.say("playbook.request.evaluated", cause=asked)
+        self.say("playbook.started", cause=asked)
+        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=asked)
+
+    def _take_report(self, report: WorkReported) -> None:
+        first = report.events[0]
+        first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
+        first.worker_id = report.worker_id
+        for event in report.events:
+            self.emit(event)
+            match event.type:
+                case "step.started":
+                    loops.begin(self, event)
+                case "step.done" | "step.failed":
+                    self.txn.close.append(report.command_id)
+                    routing.route(self, event.step, event.run, len(self.txn.events) - 1)
+                case "loop.iteration.done" | "loop.iteration.failed":
+                    if loops.go_on(self, event):
+                        self.txn.close.append(report.command_id)
+
+    def _lose_lease(self, lost: LeaseEnded) -> None:
+        command = self.state.commands.get(lost.command_id)
+        if command is None or command.losses + 1 != lost.fence:
+            self._refuse("closed", "the command is no longer held with that fence")
+            return
+        step, run, losses = command.step, command.run, command.losses + 1
+        if losses < lost.max_losses:
+            payload = {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id}
+            self.say("command.issued", payload, step=step, run=run, command_id=lost.command_id)
+            self.txn.release.append(lost.command_id)
+            return
+        message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
+        problem = error("poison", message).as_dict()
+        failed = self.say("command.failed", {"error": problem}, step=step, run=run, command_id=lost.command_id)
+        self.txn.close.append(lost.command_id)
+        self.fail_step(step, run, problem, failed)
+
+    def _reclaim(self, taken: Reclaimed) -> None:
+        command = self.state.commands.get(taken.command_id)
+        if command is None or command.losses + 1 != taken.fence:
+            self._refuse("closed", "the command is no longer held with that fence")
+            return
+        self.emit(
+            Event(
+                type="command.claimed",
+                at=self.now,
+                step=command.step,
+                run=command.run,
+                command_id=taken.command_id,
+                fence=taken.fence,
+                worker_id=taken.worker_id,
+            )
+        )
+
+    def _cancel(self, cancel: Cancel) -> None:
+        self.withdraw_commands(cancel.reason)
+        problem = error("cancelled", cancel.reason).as_dict()
+        if self.state.workflow == status.RUNNING:
+            self.say("workflow.finished", {"error": problem}, event_status="error")
+        self.say("execution.cancelled", {"reason": cancel.reason})
+        self.say("playbook.processed")
+
+    # -- going on -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Start what can be started, oldest token first; end the run when nothing is left."""
+        state = self.state
+        while state.terminal is None and state.tokens:
+            if len(self.txn.events) >= EVENTS_PER_DECISION:
+                self.txn.more = True
+                return
+            self._arrive(next(iter(state.tokens.values())))
+        if state.terminal is None and state.workflow == status.RUNNING and not state.open:
+            self._complete()
+
+    def _arrive(self, token: Token) -> None:
+        """A token has reached its step: admission, then the step run."""
+        step = self.program.steps[token.step]
+        args = token.args
+        if step.admit is not None:
+            try:
+                allowed, index = _admission(step, lambda: arrival_scope(self.state, token.event, args))
+            except ExpressionError as problem:
+                self.fail_execution(error("template", f"admission of step {step.name}: {problem}").as_dict())
+                return
+            payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
+            if not allowed:
+                payload["tokens"] = [token.id]
+            self.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
+            if not allowed:
+                return
+        self._schedule(step, token)
+
+    def _schedule(self, step: StepProgram, token: Token) -> None:
+        state, limits = self.state, self.program.plan.limits
+        run = state.runs.get(step.name, 0) + 1
+        if state.step_runs >= limits.max_step_runs or state.head >= limits.max_events:
+            which, cap = ("max_step_runs", limits.max_step_runs) if state.step_runs >= limits.max_step_runs else ("max_events", limits.max_events)
+            message = f"the execution reached {cap} (limits.{which}) before step {step.name}; does a cycle of steps lack its way out?"
+            self.fail_execution(error("limit", message, code=which.upper()).as_dict())
+            return
+        payload: dict[str, Any] = {"tokens": [token.id]}
+        problem: TaskError | None = None
+        args = token.args
+        try:
+            if step.plan.args:
+                args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
+            if step.plan.loop is not None:
+                items, problem = loops.items(self, step, arrival_scope(state, token.event, args))
+                payload["items"], payload["total"] = items, len(items)
+        except ExpressionError as failure:
+            problem = error("template", str(failure))
+        if args:
+            payload["args"] = args
+        problem = problem or self._too_large(payload, f"the args and loop items of step {step.name}")
+        if problem is not None:
+            scheduled = self.say("step.scheduled", {"tokens": [token.id]}, step=step.name, run=run)
+            self.fail_step(step.name, run, problem.as_dict(), scheduled)
+            return
+        if payload.get("total") == 0:
+            scheduled = self.say("step.scheduled", payload, step=step.name, run=run)
+            self.say("step.started", {"source": "server"}, step=step.name, run=run, cause=scheduled)
+            loops.end_empty(self, step.name, run, scheduled)
+            return
+        command_id = self.base_id + len(self.txn.events)
+        self.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
+        self.txn.issue.append(NewWork(command_id, step.name, run, step.kinds))
+
+    def _too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
+        cap = self.program.plan.limits.max_payload_bytes
+        size = loops.encoded_size(payload)
+        if size <= cap:
+            return None
+        return error("limit", f"{what} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)", code="MAX_PAYLOAD_BYTES")
+
+    def _complete(self) -> None:
+        """Nothing is live any more: the workflow and the run have ended."""
+        problem = self.state.error
+        payload: dict[str, Any] = {}
+        if problem is None:
+            try:
+                result = self.state.last_data
+                if self.program.result is not None:
+                    result = self.program.result.evaluate(result_scope(self.state))
+                if result is not None:
+                    payload["result"] = result
+            except ExpressionError as failure:
+                problem = error("template", f"the execution's result: {failure}").as_dict()
+            else:
+                oversized = self._too_large(payload, "the execution's result")
+                problem = oversized.as_dict() if oversized is not None else None
+        if problem is not None:
+            self.fail_execution(problem)
+            return
+        self.say("workflow.finished")
+        self.say("playbook.finished", payload)
+        self.say("playbook.processed")
+
+    # -- failing ------------------------------------------------------------------------------------------------------
+
+    def fail_step(self, step: str, run: int, problem: dict[str, Any], cause: int) -> None:
+        """The server ends a step run in a worker's place."""
+        failed = self.say("step.failed", {"error": problem, "source": "server"}, step=step, run=run, cause=cause)
+        routing.route(self, step, run, failed)
+
+    def fail_execution(self, problem: dict[str, Any], cause: int = -1) -> None:
+        """Nothing handles this: withdraw open work and end the run, in this transaction."""
+        self.withdraw_commands("the execution failed")
+        if self.state.workflow == status.RUNNING:
+            self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
+        self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
+        self.say("playbook.processed", cause=cause)
+
+    def withdraw_commands(self, reason: str) -> None:
+        for command in list(self.state.commands.values()):
+            self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
+            self.txn.close.append(command.id)
+
+
+def _admission(step: StepProgram, scope: Callable[[], Any]) -> tuple[bool, int | None]:
+    """The first rule that matches decides; rules that all fail to match deny."""
+    assert step.admit is not None
+    names: Any = None
+    for index, (condition, allow) in enumerate(step.admit):
+        if condition.template is not None and names is None:
+            names = scope()
+        if condition.holds(names):
+            return allow, index
+    return False, None

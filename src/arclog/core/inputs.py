@@ -1,0 +1,100 @@
+"""What can be put to an execution, and what a decision gives back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError
+
+
+class Request(Struct, frozen=True):
+    """Start the run."""
+
+    path: str
+    version: int
+    #: the request's own workload
+    workload: dict[str, Any]
+    #: tenant/project/environment
+    scope: str = ""
+    #: why the request cannot run; None = it can
+    problem: TaskError | None = None
+
+
+class WorkReported(Struct, frozen=True):
+    """The next piece of a command's report, not yet checked."""
+
+    command_id: int
+    fence: int
+    n: int
+    worker_id: str
+    events: list[Event]
+
+
+class LeaseEnded(Struct, frozen=True):
+    """A worker did not keep up its lease."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+    max_losses: int
+
+
+class Reclaimed(Struct, frozen=True):
+    """Work whose lease was lost has found a worker again."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+
+
+class Abort(Struct, frozen=True):
+    """The engine itself cannot go on with this run."""
+
+    problem: TaskError
+
+
+class Cancel(Struct, frozen=True):
+    """End the run at once."""
+
+    reason: str
+
+
+class Continue(Struct, frozen=True):
+    """Go on with tokens that an earlier decision left ready."""
+
+
+Input = Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | Continue
+
+
+class NewWork(Struct, frozen=True):
+    """A command to issue."""
+
+    command_id: int
+    step: str
+    run: int
+    kinds: tuple[str, ...]
+
+
+class Refused(Struct, frozen=True):
+    """Why an input changes nothing. Data, not an exception."""
+
+    #: closed | stale | duplicate | gap | ended | malformed
+    reason: str
+    message: str
+    #: with gap: the n that is expected
+    expected: int = 0
+
+
+class Txn(Struct):
+    """The answer of `decide`: what must be committed together. Effects leave only once it is."""
+
+    events: list[Event] = field(default_factory=list)
+    issue: list[NewWork] = field(default_factory=list)
+    close: list[int] = field(default_factory=list)
+    release: list[int] = field(default_factory=list)
+    #: ready tokens were left: put Continue next
+    more: bool = False
+    refused: Refused | None = None

@@ -1,0 +1,280 @@
+"""A pipeline of tasks: what to do next, and what an outcome leads to.
+
+Law: the worker asks `next_move`, runs the task, hands its outcome to `conclude`, and folds the events that this gives
+with `fold`; the server folds the same events with the same function. So both hold the same Pipeline, and another worker
+can go on exactly where the log ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from arclog.core.scopes import task_scope
+from arclog.model.commands import Captured, Pipeline
+from arclog.model.errors import ExpressionError
+from arclog.model.events import Event
+from arclog.model.outcome import ERROR, OK, TaskError, error
+from arclog.plan.net import Action
+from arclog.plan.program import RuleProgram, StepProgram, TaskProgram
+
+MICROS = 1_000_000
+
+
+class Run(Struct, frozen=True):
+    """Start (or repeat) an attempt of a task."""
+
+    task: TaskProgram
+    task_run: int
+    attempt: int
+    #: not before this moment; 0 = at once
+    due: int
+    #: its start stands in the log already: the worker that started it is gone
+    repeated: bool
+
+
+class Over(Struct, frozen=True):
+    """The pipeline has ended."""
+
+    #: None = done
+    error: dict[str, Any] | None
+
+
+class Frame(Struct):
+    """What surrounds a pipeline: the names its templates see beside its own."""
+
+    execution_id: str
+    args: dict[str, Any]
+    captured: Captured
+    step: str
+    run: int
+    iteration: tuple[int, ...] | None = None
+
+
+def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Over:
+    """What a worker must do now."""
+    if pipeline.state != "open":
+        return Over(pipeline.error)
+    if pipeline.at >= len(step.tasks):
+        return Over(None)
+    task = step.tasks[pipeline.at]
+    if pipeline.attempt:
+        return Run(task, pipeline.runs[task.plan.name], pipeline.attempt, pipeline.due, pipeline.in_flight)
+    if pipeline.total_runs >= max_task_runs:
+        message = f"the pipeline of step {step.name} reached {max_task_runs} task runs (limits.max_task_runs); does a jump lack its way out?"
+        return Over(error("limit", message, code="MAX_TASK_RUNS").as_dict())
+    return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
+
+
+def started(move: Run, frame: Frame, now: int, inputs: Any) -> Event:
+    """The event that says an attempt begins: task.started, or task.attempt.started from the second on."""
+    if move.attempt == 1:
+        return _event("task.started", move, frame, now, {"inputs": inputs} if inputs else {})
+    return _event("task.attempt.started", move, frame, now, {}, attempt=True)
+
+
+def conclude(  # noqa: PLR0913 - the facts of one ended attempt
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], now: int, roll: float,
+    max_set_bytes: int,
+) -> list[Event]:
+    """The events of an ended attempt: its outcome, and what the task's policy makes of it.
+
+    `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event.
+    """
+    ok = record["status"] == OK
+    if move.task.plan.policy is None:
+        return _final(move, frame, record, now, failed=not ok)
+    try:
+        index, rule = _matched(pipeline, move, frame, record)
+        then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
+        scope = None if rule is None else task_scope(pipeline, frame, move, record)
+        set_iter = rule.set_iter.evaluate(scope) if rule is not None and then.set_iter else {}
+        set_ctx = rule.set_ctx.evaluate(scope) if rule is not None and then.set_ctx else {}
+        problem = _oversized(set_iter, "set_iter", max_set_bytes) or _oversized(set_ctx, "set_ctx", max_set_bytes)
+    except ExpressionError as failure:
+        problem = error("template", str(failure))
+    if problem is not None:
+        events = _final(move, frame, record, now, failed=not ok)
+        payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": problem.as_dict()}
+        events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
+        return events
+    payload = {"matched_rule_index": index, "action": _action_payload(then)}
+    if set_iter:
+        payload["set_iter"] = set_iter
+    if set_ctx:
+        payload["set_ctx"] = set_ctx
+    if then.do != "retry":
+        events = _final(move, frame, record, now, failed=not ok)
+        events.append(_event("policy.task.evaluated", move, frame, now, payload))
+        return events
+    if move.attempt < then.attempts:
+        payload["due"] = now + round(_delay(then, move.attempt, record, roll) * MICROS)
+        kind = "task.attempt.done" if ok else "task.attempt.failed"
+        attempt = _event(kind, move, frame, now, {"outcome": record}, attempt=True)
+        return [attempt, _event("policy.task.evaluated", move, frame, now, payload, attempt=True)]
+    message = f"task {move.task.plan.name} used all {then.attempts} attempts"
+    last = record.get("error")
+    exhausted = {**last, "message": f"{message}: {last['message']}"} if last else error("limit", message, code="ATTEMPTS").as_dict()
+    payload["action"] = {"do": "fail"}
+    payload["error"] = exhausted
+    events = _final(move, frame, record, now, failed=True)
+    events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
+    return events
+
+
+def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    """Take one event of the pipeline into its state."""
+    _FOLD[event.type](pipeline, step, event)
+
+
+def _on_started(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    pipeline.at = step.index[event.task]
+    pipeline.runs = {**pipeline.runs, event.task: event.task_run}
+    pipeline.total_runs += 1
+    pipeline.attempt = 1
+    pipeline.in_flight = True
+    pipeline.due = 0
+
+
+def _on_attempt_started(pipeline: Pipeline, _: StepProgram, event: Event) -> None:
+    pipeline.attempt = event.attempt
+    pipeline.in_flight = True
+    pipeline.due = 0
+
+
+def _on_attempt_ended(pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
+    pipeline.in_flight = False
+
+
+def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    record = event.payload["outcome"]
+    pipeline.results = {**pipeline.results, event.task: record}
+    pipeline.prev = event.task
+    pipeline.in_flight = False
+    pipeline.attempt = 0
+    if step.tasks[step.index[event.task]].plan.policy is None:
+        if event.type == "task.done":
+            pipeline.at += 1
+        else:
+            _fail(pipeline, record.get("error"))
+
+
+def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    payload = event.payload
+    if "set_iter" in payload:
+        pipeline.iter = {**pipeline.iter, **payload["set_iter"]}
+    if "set_ctx" in payload:
+        pipeline.ctx = {**pipeline.ctx, **payload["set_ctx"]}
+    action = payload["action"]
+    match action["do"]:
+        case "retry":
+            pipeline.attempt = event.attempt + 1
+            pipeline.due = payload["due"]
+        case "continue":
+            pipeline.at += 1
+        case "jump":
+            pipeline.at = step.index[action["to"]]
+        case "break":
+            pipeline.state = "done"
+        case _:
+            last = pipeline.results[event.task].get("error")
+            message = f"the policy of task {event.task} chose to fail"
+            _fail(pipeline, payload.get("error") or last or error("exception", message, code="POLICY").as_dict())
+
+
+def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
+    pipeline.state = "failed"
+    pipeline.error = problem
+
+
+_FOLD = {
+    "task.started": _on_started,
+    "task.attempt.started": _on_attempt_started,
+    "task.attempt.done": _on_attempt_ended,
+    "task.attempt.failed": _on_attempt_ended,
+    "task.done": _on_ended,
+    "task.failed": _on_ended,
+    "policy.task.evaluated": _on_policy,
+}
+
+
+def _matched(
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any]
+) -> tuple[int | None, RuleProgram | None]:
+    scope: Mapping[str, Any] | None = None
+    for index, rule in enumerate(move.task.rules):
+        if rule.condition.template is None:
+            return index, rule
+        if scope is None:
+            scope = task_scope(pipeline, frame, move, record)
+        if rule.condition.holds(scope):
+            return index, rule
+    return None, None
+
+
+def _final(  # noqa: PLR0913 - the facts of one ended attempt
+    move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool
+) -> list[Event]:
+    """The end of a task run; its attempts are spelled out from the first retry on."""
+    events = []
+    if move.attempt > 1:
+        kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
+        events.append(_event(kind, move, frame, now, {}, attempt=True))
+    kind = "task.failed" if failed else "task.done"
+    events.append(_event(kind, move, frame, now, {"outcome": record}))
+    return events
+
+
+def _event(  # noqa: PLR0913 - the envelope of a task's event
+    kind: str,
+    move: Run,
+    frame: Frame,
+    now: int,
+    payload: dict[str, Any],
+    *,
+    attempt: bool = False,
+    status: str = "",
+) -> Event:
+    return Event(
+        type=kind,
+        at=now,
+        step=frame.step,
+        run=frame.run,
+        iteration=frame.iteration,
+        task=move.task.plan.name,
+        task_run=move.task_run,
+        attempt=move.attempt if attempt else 0,
+        status=status,
+        payload=payload,
+    )
+
+
+def _oversized(values: dict[str, Any], what: str, max_bytes: int) -> TaskError | None:
+    for key, value in values.items():
+        if isinstance(value, str | list | dict) and value:
+            size = len(encode(value))
+            if size > max_bytes:
+                message = f"{what}.{key} is {size} bytes; at most {max_bytes} are kept (limits.max_ctx_bytes)"
+                return error("limit", message, code="MAX_CTX_BYTES")
+    return None
+
+
+def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float) -> float:
+    """Seconds before the attempt after this one; what the server asked for (Retry-After) is a floor."""
+    factor = {"none": 1.0, "linear": float(attempt), "exponential": 2.0 ** min(attempt - 1, 62)}[action.backoff]
+    delay = min(action.delay * factor, action.max_delay)
+    delay += delay * action.jitter * roll
+    asked = (record.get("meta") or {}).get("retry_after_s")
+    return max(delay, float(asked)) if record["status"] == ERROR and asked else delay
+
+
+def _action_payload(action: Action) -> dict[str, Any]:
+    payload: dict[str, Any] = {"do": action.do}
+    if action.do == "jump":
+        payload["to"] = action.to
+    elif action.do == "retry":
+        payload.update(attempts=action.attempts, backoff=action.backoff, delay=action.delay)
+    return payload

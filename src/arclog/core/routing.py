@@ -1,0 +1,82 @@
+"""Routing: which arcs of an ended step run fire. Exactly one next.evaluated per step run, always."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from arclog.core.scopes import arc_scope
+from arclog.core.state import StepRun
+from arclog.model.errors import ExpressionError, InvariantBroken
+from arclog.model.outcome import error
+from arclog.plan.program import ArcProgram, StepProgram
+
+if TYPE_CHECKING:
+    from arclog.core.decide import Decision
+
+
+def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
+    """Choose the successors of a step run that has just ended."""
+    state = decision.state
+    step_run = state.run_of(step_name, run)
+    if step_run is None:
+        raise InvariantBroken(f"step {step_name} run {run} is routed but not open")
+    step = decision.program.steps[step_name]
+    try:
+        matched, selected = _select(decision, step, step_run)
+    except ExpressionError as failure:
+        problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
+        payload = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
+        decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause, event_status="error")
+        decision.fail_execution(problem, cause)
+        return
+    payload = {"mode": step.plan.mode, "matched": matched, "selected": selected}
+    failure_error = step_run.error if step_run.state == "failed" else None
+    unmatched = step_run.state == "done" and not selected and bool(step.plan.arcs) and step.plan.on_no_match == "fail"
+    decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    if unmatched:
+        message = f"no arc of step {step_name} matched and next.spec.on_no_match is fail"
+        decision.fail_execution({**error("config", message, code="NO_MATCH").as_dict(), "step": step_name}, cause)
+    elif step_run.state == "failed" and not selected and step.plan.failure_mode == "fail_fast":
+        problem = {**(failure_error or error("internal", "the step failed").as_dict()), "step": step_name}
+        decision.fail_execution(problem, cause)
+
+
+def _select(
+    decision: Decision, step: StepProgram, step_run: StepRun
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Arcs that match and arcs that fire, as next.evaluated records them."""
+    if not step.arcs:
+        return [], []
+    state = decision.state
+    record = state.results.get(step.name)
+    scope: Any = None
+    matched: list[dict[str, Any]] = []
+    selected: list[dict[str, Any]] = []
+    token = state.tokens_made
+    for arc in step.arcs:
+        if step_run.state == "failed" and not arc.plan.sees_failure:
+            continue
+        if scope is None and (arc.condition.template is not None or not arc.args.constant):
+            scope = arc_scope(state, step_run, record)
+        if not arc.condition.holds(scope):
+            continue
+        token += 1
+        matched.append(_match(arc))
+        selected.append(_choice(arc, token, scope))
+        if step.plan.mode == "exclusive":
+            break
+    return matched, selected
+
+
+def _match(arc: ArcProgram) -> dict[str, Any]:
+    found: dict[str, Any] = {"step": arc.plan.target}
+    if arc.condition.source:
+        found["when"] = arc.condition.source
+    return found
+
+
+def _choice(arc: ArcProgram, token: int, scope: Any) -> dict[str, Any]:
+    choice: dict[str, Any] = {"step": arc.plan.target, "arc": arc.plan.index, "token": token}
+    if arc.plan.args:
+        choice["args"] = arc.args.evaluate({} if scope is None else scope)
+    return choice

@@ -1,0 +1,109 @@
+"""Which names a template sees, per place (first match wins).
+
+    admission, step.args, loop.in   event args ctx workload execution_id · step names · bare workload keys
+    task fields and policies        args iter ctx workload _prev _task _attempt execution_id (outcome) · labels · steps · bare
+    arcs                            event outcome ctx workload args execution_id · step names · bare workload keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from arclog.core.state import State, StepRun
+from arclog.expr import Scope, View
+from arclog.model.commands import Captured, Pipeline
+from arclog.model.outcome import widened
+
+if TYPE_CHECKING:
+    from arclog.core.pipeline import Frame, Run
+
+
+class Views(Mapping[str, Any]):
+    """Outcome records by name, seen as views; widened only when looked up."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Mapping[str, Any]) -> None:
+        self._records = records
+
+    def __getitem__(self, name: str) -> View:
+        return View(widened(self._records[name]))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def task_scope(
+    pipeline: Pipeline, frame: Frame, move: Run, record: Mapping[str, Any] | None = None, keychain: Any = None
+) -> Scope:
+    """Names of a task's fields; with an outcome record, those of its policy."""
+    captured = frame.captured
+    own: dict[str, Any] = {
+        "args": frame.args,
+        "iter": pipeline.iter,
+        "ctx": {**captured.ctx, **pipeline.ctx} if pipeline.ctx else captured.ctx,
+        "workload": captured.workload,
+        "_task": {"name": move.task.plan.name, "kind": move.task.plan.kind, "run": move.task_run, "key": task_key(frame, move)},
+        "_attempt": move.attempt,
+        "execution_id": frame.execution_id,
+    }
+    if pipeline.prev:
+        own["_prev"] = View(widened(pipeline.results[pipeline.prev]))
+    if record is not None:
+        own["outcome"] = View(widened(record))
+    elif keychain is not None:
+        own["keychain"] = keychain
+    return Scope(own, Views(pipeline.results), Views(captured.steps), captured.bare)
+
+
+def task_key(frame: Frame, move: Run) -> str:
+    """The attempt-independent idempotency key of a task run."""
+    where = "" if frame.iteration is None else ".".join(map(str, frame.iteration))
+    return f"{frame.execution_id}:{frame.step}:{frame.run}:{where}:{move.task.plan.name}:{move.task_run}"
+
+
+def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any]) -> Scope:
+    """Names of admission, `step.args` and `loop.in`."""
+    own = {"event": event, "args": args, "ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
+    return Scope(own, Views(state.results), state.workload)
+
+
+def arc_scope(state: State, step_run: StepRun, record: Mapping[str, Any] | None) -> Scope:
+    """Names of arc conditions and arc args."""
+    own: dict[str, Any] = {
+        "event": step_run.boundary,
+        "ctx": state.ctx,
+        "workload": state.workload,
+        "args": step_run.args,
+        "execution_id": str(state.execution_id),
+    }
+    if record is not None:
+        own["outcome"] = View(widened(record))
+    return Scope(own, Views(state.results), state.workload)
+
+
+def result_scope(state: State) -> Scope:
+    """Names of `executor.spec.result`."""
+    own = {"ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
+    return Scope(own, Views(state.results), state.workload)
+
+
+def capture(state: State, needs: Any) -> Captured:
+    """The values of the names that a step run's tasks use, as they are now."""
+    return Captured(
+        ctx=_picked(state.ctx, needs.ctx),
+        workload=_picked(state.workload, needs.workload),
+        steps={name: state.results[name] for name in needs.steps if name in state.results},
+        bare={name: state.workload[name] for name in needs.bare if name in state.workload},
+    )
+
+
+def _picked(values: dict[str, Any], keys: set[str] | None) -> dict[str, Any]:
+    return values if keys is None else {key: values[key] for key in keys if key in values}

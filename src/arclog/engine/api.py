@@ -1,0 +1,195 @@
+"""The engine's side of `ports.api`: starting runs and telling about them."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arclog.core.inputs import Cancel, Request
+from arclog.core.loops import encoded_size
+from arclog.engine.engine import Engine
+from arclog.engine.explain import explain
+from arclog.model import ids, status
+from arclog.model.envelope import Subject, widen
+from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.kinds import KindSpec
+from arclog.plan import net
+from arclog.plan.build import build_or_raise
+from arclog.plan.program import Program
+from arclog.ports.api import ExecuteRequest, Listed, Started, Status, StepSummary, Summary, Why
+from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+
+_LIFECYCLE_TERMINAL = {
+    ("playbook.finished", status.COMPLETED): "playbook.completed",
+    ("playbook.finished", status.FAILED): "playbook.failed",
+    ("execution.cancelled", status.CANCELLED): "execution.cancelled",
+}
+
+
+class EngineApi:
+    """Implements `ports.api.Api`."""
+
+    def __init__(self, engine: Engine, kinds: Mapping[str, KindSpec]) -> None:
+        self._engine = engine
+        self._kinds = kinds
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        if not request.playbook:
+            raise RequestRejected("the request holds no playbook")
+        engine = self._engine
+        settings = engine.settings
+        plan = build_or_raise(request.playbook, request.file, self._kinds, settings)
+        size, cap = encoded_size({"workload": dict(request.workload)}), plan.limits.max_payload_bytes
+        if size > cap:
+            raise RequestRejected(f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
+        body = net.encode(plan)
+        now = engine.clock.now()
+        record = await engine.store.register_plan(net.digest(body), plan.path or plan.name, body, request.playbook, now)
+        program = engine.live.keep(Program(plan, record.digest))
+        scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
+        new = NewExecution(
+            run_id=str(uuid.uuid4()),
+            name=plan.name,
+            path=record.path,
+            version=record.version,
+            plan=record.digest,
+            scope=scope,
+            created_at=now,
+            idempotency_key=request.idempotency_key,
+        )
+        label = f"{scope.tenant}/{scope.project}/{scope.environment}"
+        given = Request(record.path, record.version, dict(request.workload), label)
+        execution_id = await engine.start(program, new, given)
+        return Started(str(execution_id), new.run_id)
+
+    async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        number = ids.parse_id(execution_id, "execution id")
+        clock = self._engine.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        while True:
+            record = await self._record(number)
+            left = None if deadline is None else deadline - clock.monotonic()
+            if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
+                return record.head
+            await self._engine.hints.wait_appended(number, left)
+
+    async def ended(self, execution_id: str) -> None:
+        """Return once the run has its terminal event."""
+        number = ids.parse_id(execution_id, "execution id")
+        while (await self._engine.live.get(number)).state.terminal is None:
+            await self._engine.hints.wait_appended(number, None)
+
+    async def status(self, execution_id: str) -> Status:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        now = record.now
+        return Status(
+            execution_id=str(record.execution_id),
+            state=now.state,
+            current_step=now.current_step,
+            started_at=_time(now.started_at),
+            ended_at=_time(now.ended_at),
+            terminal_event=_terminal(record),
+        )
+
+    async def summary(self, execution_id: str) -> Summary:
+        number = ids.parse_id(execution_id, "execution id")
+        live = await self._engine.live.folded(number)
+        state, record = live.state, live.record
+        return Summary(
+            execution_id=str(number),
+            run_id=record.new.run_id,
+            state=state.status,
+            terminal_event=_terminal(record),
+            started_at=_time(state.started_at),
+            ended_at=_time(state.ended_at),
+            steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
+            ctx=state.ctx,
+            result=state.result,
+            error=state.error if state.terminal else None,
+        )
+
+    async def list(
+        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[Listed]:
+        which = ExecutionFilter(states=tuple(states), path=path)
+        earlier = ids.parse_id(before, "execution id") if before else 0
+        return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
+
+    async def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        scope = record.new.scope
+        tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
+        subject = Subject(record.execution_id, record.new.name, tenancy)
+        stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
+        return [widen(one.event, subject, one.seq, one.event_id, one.persisted_at) for one in stored]
+
+    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit)
+        return [
+            {
+                "position": position,
+                "timestamp": ids.timestamp(line.at),
+                "step": line.step,
+                "step_run": line.run,
+                "task": line.task,
+                "task_run": line.task_run,
+                "attempt": line.attempt,
+                "iteration": None if line.iteration is None else ".".join(map(str, line.iteration)),
+                "stream": line.stream,
+                "text": line.text,
+            }
+            for position, line in lines
+        ]
+
+    async def why(self, execution_id: str) -> Why:
+        number = ids.parse_id(execution_id, "execution id")
+        live = await self._engine.live.folded(number)
+        commands = await self._engine.store.commands(number)
+        return explain(live.state, commands, self._engine.clock.now())
+
+    async def cancel(self, execution_id: str, reason: str) -> Status:
+        number = ids.parse_id(execution_id, "execution id")
+        await self._engine.put(number, Cancel(reason))
+        return await self.status(execution_id)
+
+    async def source(self, execution_id: str) -> str:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        plan = await self._engine.store.plan(record.new.plan)
+        return "" if plan is None else plan.source
+
+    async def _record(self, execution_id: int) -> ExecutionRecord:
+        record = await self._engine.store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+        return record
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else ids.timestamp(micros)
+
+
+def _terminal(record: ExecutionRecord) -> str | None:
+    now = record.now
+    return None if now.terminal_event is None else _LIFECYCLE_TERMINAL[now.terminal_event, now.state]
+
+
+def _listed(record: ExecutionRecord) -> Listed:
+    new, now = record.new, record.now
+    return Listed(
+        execution_id=str(record.execution_id),
+        run_id=new.run_id,
+        name=new.name,
+        path=new.path,
+        version=str(new.version),
+        state=now.state,
+        current_step=now.current_step,
+        created_at=ids.timestamp(new.created_at),
+        started_at=_time(now.started_at),
+        ended_at=_time(now.ended_at),
+        error=now.error,
+    )

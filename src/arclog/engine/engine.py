@@ -1,0 +1,312 @@
+"""The engine: one transaction per input (or per few that came together), one writer per execution.
+
+Law: inputs of one execution are decided one after the other on its live state and committed before the next are looked
+at. Effects (answers, hints) leave only after the commit. A failed append throws the live state away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from arclog.core.decide import decide
+from arclog.core.inputs import Abort, Continue, Input, NewWork, Refused, Request, Txn
+from arclog.core.projection import command_of
+from arclog.core.state import State
+from arclog.engine.hints import Hints
+from arclog.engine.live import Live, LiveStates
+from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.model.commands import Command
+from arclog.model.errors import Conflict, InvariantBroken
+from arclog.model.events import Event
+from arclog.model.outcome import error
+from arclog.model.settings import Settings
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.store import (
+    Append,
+    ExecutionRecord,
+    ExecutionState,
+    Grant,
+    NewCommand,
+    NewExecution,
+    Store,
+)
+
+log = logging.getLogger("arclog.engine")
+
+MICROS = 1_000_000
+#: Inputs of one execution that share a commit at most.
+INPUTS_PER_COMMIT = 64
+#: Appends that lose the race for the head are decided again this often.
+MAX_CONFLICTS = 20
+
+
+class Claimant(Grant, frozen=True):
+    """A worker that wants commands in the commit of its own report."""
+
+    wants: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of an input, after its commit."""
+
+    refused: Refused | None = None
+    commands: list[Command] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Job:
+    given: Input
+    claimant: Claimant | None
+    #: (command_id, fence, lease_until) to extend
+    extend: tuple[int, int, int] | None
+    done: asyncio.Future[Answer]
+
+
+@dataclass(slots=True)
+class _Room:
+    """Where the inputs of one execution wait for each other."""
+
+    jobs: list[_Job] = field(default_factory=list)
+    busy: bool = False
+
+
+class Engine:
+    """Puts inputs to executions."""
+
+    def __init__(self, store: Store, clock: Clock, settings: Settings, minter: Minter) -> None:
+        self.store = store
+        self.clock = clock
+        self.settings = settings
+        self.minter = minter
+        self.live = LiveStates(store, settings.integer("engine.cache_executions"))
+        self.hints = Hints()
+        self._rooms: dict[int, _Room] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, program: Program, new: NewExecution, request: Request) -> int:
+        """Create an execution; its id once it is durable."""
+        execution_id = self.minter.one()
+        state = State(execution_id=execution_id)
+        batch = self._decided(program, state, [(request, None)])
+        append = self._append(batch, state, expected=0, new=new)
+        await self.store.append(append)
+        self.live.put(Live(program, state, ExecutionRecord(execution_id, state.head, new, append.now)))
+        self._committed(execution_id, batch)
+        return execution_id
+
+    async def put(
+        self,
+        execution_id: int,
+        given: Input,
+        *,
+        claimant: Claimant | None = None,
+        extend: tuple[int, int, int] | None = None,
+    ) -> Answer:
+        """Put an input to an execution; answers after the commit."""
+        job = _Job(given, claimant, extend, asyncio.get_running_loop().create_future())
+        room = self._rooms.setdefault(execution_id, _Room())
+        room.jobs.append(job)
+        if not room.busy:
+            room.busy = True
+            await self._serve(execution_id, room)
+        return await job.done
+
+    async def _serve(self, execution_id: int, room: _Room) -> None:
+        """Commit what waits in the room; what came meanwhile is left to a task, so that nobody serves for ever."""
+        jobs, room.jobs = room.jobs[:INPUTS_PER_COMMIT], room.jobs[INPUTS_PER_COMMIT:]
+        try:
+            await self._commit(execution_id, jobs)
+        except BaseException as problem:
+            for job in jobs:
+                if not job.done.done():
+                    job.done.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
+                    # The future of the caller that serves is awaited only if this did not raise.
+                    job.done.exception() if not job.done.cancelled() else None
+            raise
+        finally:
+            if room.jobs:
+                self._later(self._serve(execution_id, room))
+            else:
+                room.busy = False
+                self._rooms.pop(execution_id, None)
+
+    async def _commit(self, execution_id: int, jobs: list[_Job]) -> None:
+        for _ in range(MAX_CONFLICTS):
+            live = await self.live.get(execution_id)
+            head = live.state.head
+            try:
+                batch = self._decided(live.program, live.state, [(job.given, job.claimant) for job in jobs])
+            except Exception as problem:
+                self.live.drop(execution_id)
+                await self._quarantine(execution_id, jobs, problem)
+                return
+            if batch.events:
+                extend = [job.extend for job, txn in zip(jobs, batch.txns, strict=True) if job.extend and txn.refused is None]
+                append = self._append(batch, live.state, expected=head, extend=extend)
+                try:
+                    await self.store.append(append)
+                except Conflict:
+                    self.live.drop(execution_id)
+                    continue
+                except BaseException:
+                    self.live.drop(execution_id)
+                    raise
+            self._committed(execution_id, batch)
+            for job, answer in zip(jobs, batch.answers, strict=True):
+                job.done.set_result(answer)
+            return
+        raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+
+    async def _quarantine(self, execution_id: int, jobs: list[_Job], problem: Exception) -> None:
+        """A decision broke a rule of ours: end that one execution with the reason, and let the others be."""
+        log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
+        live = await self.live.get(execution_id)
+        head = live.state.head
+        message = f"arclog broke one of its own rules: {problem}"
+        batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
+        if batch.events:
+            try:
+                await self.store.append(self._append(batch, live.state, expected=head))
+            finally:
+                self.live.drop(execution_id)
+            self._committed(execution_id, batch)
+        for job in jobs:
+            job.done.set_result(Answer(Refused("closed", message)))
+
+    def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> _Batch:
+        """Decide inputs one after the other; ids of their events are one run."""
+        base = self.minter.peek()
+        batch = _Batch(base)
+        for one, claimant in given:
+            now = self.clock.now()
+            txn = decide(program, state, one, now, base + len(batch.events))
+            batch.take(txn, claimant)
+        if len(batch.events) > LONGEST_RUN:
+            raise InvariantBroken(f"a transaction of {len(batch.events)} events")
+        batch.settle(program, state)
+        self.minter.take(len(batch.events))
+        return batch
+
+    def _append(
+        self,
+        batch: _Batch,
+        state: State,
+        *,
+        expected: int,
+        new: NewExecution | None = None,
+        extend: Sequence[tuple[int, int, int]] = (),
+    ) -> Append:
+        return Append(
+            execution_id=state.execution_id,
+            expected=expected,
+            events=batch.events,
+            base_id=batch.base_id,
+            now=projected(state),
+            new=new,
+            issue=batch.issue,
+            close=batch.close,
+            release=batch.release,
+            extend=extend,
+        )
+
+    def _committed(self, execution_id: int, batch: _Batch) -> None:
+        """Effects of a committed transaction."""
+        if batch.events:
+            self.hints.appended(execution_id)
+        if batch.offers:
+            self.hints.offered()
+        if batch.close:
+            withdrawn = [event.command_id for event in batch.events if event.type == "command.cancelled"]
+            self.hints.closed(batch.close, withdrawn)
+        if batch.more:
+            self._later(self._go_on(execution_id))
+
+    async def _go_on(self, execution_id: int) -> None:
+        await self.put(execution_id, Continue())
+
+    def _later(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]  # a coroutine of ours
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed: %s", task.exception())
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _Batch:
+    """Several decisions that are committed together."""
+
+    def __init__(self, base_id: int) -> None:
+        self.base_id = base_id
+        self.txns: list[Txn] = []
+        self.events: list[Event] = []
+        self.issue: list[NewCommand] = []
+        self.close: list[int] = []
+        self.release: list[int] = []
+        self.answers: list[Answer] = []
+        self.more = False
+        self.offers = False
+        self._grants: dict[int, tuple[Answer, Claimant]] = {}
+        self._new: list[NewWork] = []
+
+    def take(self, txn: Txn, claimant: Claimant | None) -> None:
+        answer = Answer(txn.refused)
+        self.txns.append(txn)
+        self.answers.append(answer)
+        self.events.extend(txn.events)
+        self.close.extend(txn.close)
+        self.release.extend(txn.release)
+        self._new.extend(txn.issue)
+        self.more = self.more or txn.more
+        if claimant is not None:
+            for work in txn.issue[: claimant.wants]:
+                self._grants[work.command_id] = (answer, claimant)
+
+    def settle(self, program: Program, state: State) -> None:
+        """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
+        for work in self._new:
+            command = state.commands.get(work.command_id)
+            if command is None:
+                self.close.remove(work.command_id)
+                continue
+            grant = self._grants.get(work.command_id)
+            if grant is None:
+                self.offers = True
+                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds))
+                continue
+            answer, claimant = grant
+            self.issue.append(
+                NewCommand(
+                    work.command_id,
+                    work.step,
+                    work.run,
+                    work.kinds,
+                    grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by),
+                )
+            )
+            answer.commands.append(command_of(program, state, command, claimant.lease_until))
+        self.offers = self.offers or bool(self.release)
+
+
+def projected(state: State) -> ExecutionState:
+    """The execution's record as its state says."""
+    return ExecutionState(
+        state=state.status,
+        current_step=state.current_step,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+        terminal_event=state.terminal,
+        error=state.error.get("message") if state.error and state.terminal else None,
+    )

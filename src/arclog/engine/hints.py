@@ -1,0 +1,54 @@
+"""Hints wake those who wait. Losing one costs time, never facts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+
+class Hints:
+    """What has just been committed, for those in this process who care."""
+
+    def __init__(self) -> None:
+        self._appended: dict[int, list[asyncio.Future[None]]] = {}
+        self._offered: list[asyncio.Future[None]] = []
+        #: called with the ids of commands that are over, and of those among them that were withdrawn
+        self.on_closed: Callable[[Sequence[int], Sequence[int]], None] = _ignore
+
+    def appended(self, execution_id: int) -> None:
+        _wake(self._appended.pop(execution_id, ()))
+
+    def offered(self) -> None:
+        waiting, self._offered = self._offered, []
+        _wake(waiting)
+
+    def closed(self, command_ids: Sequence[int], withdrawn: Sequence[int]) -> None:
+        self.on_closed(command_ids, withdrawn)
+
+    async def wait_appended(self, execution_id: int, timeout_s: float | None) -> None:
+        """Until something is appended to the execution, or the time is over."""
+        await _wait(self._appended.setdefault(execution_id, []), timeout_s)
+
+    async def wait_offered(self, timeout_s: float | None) -> None:
+        """Until commands are offered, or the time is over."""
+        await _wait(self._offered, timeout_s)
+
+
+async def _wait(waiting: list[asyncio.Future[None]], timeout_s: float | None) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting.append(future)
+    try:
+        await asyncio.wait((future,), timeout=timeout_s)
+    finally:
+        if not future.done() and future in waiting:
+            waiting.remove(future)
+
+
+def _wake(waiting: Sequence[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+
+
+def _ignore(_closed: Sequence[int], _withdrawn: Sequence[int]) -> None:
+    return None

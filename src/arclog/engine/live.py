@@ -1,0 +1,77 @@
+"""Live states: folded from the log once, then kept. A cache only: any of them can be thrown away at any time."""
+
+from __future__ import annotations
+
+from arclog.core.apply import apply
+from arclog.core.state import State
+from arclog.model.errors import NotFound
+from arclog.plan import net
+from arclog.plan.program import Program
+from arclog.ports.store import ExecutionRecord, Store
+
+_PAGE = 5000
+
+
+class Live:
+    """One execution in memory."""
+
+    __slots__ = ("program", "record", "state")
+
+    def __init__(self, program: Program, state: State, record: ExecutionRecord) -> None:
+        self.program = program
+        self.state = state
+        self.record = record
+
+
+class LiveStates:
+    """Live executions by id, the least recently used given up first."""
+
+    def __init__(self, store: Store, capacity: int) -> None:
+        self._store = store
+        self._capacity = capacity
+        self._live: dict[int, Live] = {}
+        self._programs: dict[str, Program] = {}
+
+    async def get(self, execution_id: int) -> Live:
+        """The live state, folded from the log when it is not here."""
+        live = self._live.pop(execution_id, None)
+        if live is None:
+            live = await self.folded(execution_id)
+        self._live[execution_id] = live
+        if len(self._live) > self._capacity:
+            del self._live[next(iter(self._live))]
+        return live
+
+    def put(self, live: Live) -> None:
+        self._live[live.state.execution_id] = live
+
+    def drop(self, execution_id: int) -> None:
+        """Forget a state that may hold more than was committed."""
+        self._live.pop(execution_id, None)
+
+    async def folded(self, execution_id: int, at: int | None = None) -> Live:
+        """A fresh fold of the log, up to event `at`."""
+        record = await self._store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+        program = await self.program(record.new.plan)
+        state = State(execution_id=execution_id)
+        last = record.head if at is None else min(at, record.head)
+        while state.head < last:
+            page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
+            for stored in page:
+                apply(program, state, stored.event)
+        return Live(program, state, record)
+
+    async def program(self, digest: str) -> Program:
+        """The program of a plan."""
+        found = self._programs.get(digest)
+        if found is None:
+            record = await self._store.plan(digest)
+            if record is None:
+                raise NotFound(f"there is no plan {digest[:12]} in the store")
+            found = self.keep(Program(net.decode(record.body), digest))
+        return found
+
+    def keep(self, program: Program) -> Program:
+        return self._programs.setdefault(program.digest, program)

@@ -1,0 +1,222 @@
+"""A plan: the compiled, immutable form of a playbook. It is plain data, stored once under the sha256 of its encoding.
+
+As a net: a token stands at a place; `start:<step>` takes tokens from the step's incoming places and marks
+`run:<step>`; `end:<step>` takes that mark and puts a token on the place of every arc that routing selected.
+Templates stay source text here; `plan.program` compiles them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.errors import NOWHERE, Position
+
+#: Rises when an older plan can no longer be read as it was meant.
+FORMAT = 1
+
+
+class AdmitRule(Struct, frozen=True, omit_defaults=True):
+    """One rule of `step.spec.policy.admit.rules`; `when` None is the else."""
+
+    allow: bool
+    when: str | bool | None = None
+    at: Position = NOWHERE
+
+
+class Action(Struct, frozen=True, omit_defaults=True):
+    """What a matched task rule does. All fields are resolved: defaults stand in here."""
+
+    #: retry | jump | continue | break | fail
+    do: str = "continue"
+    attempts: int = 3
+    #: none | linear | exponential
+    backoff: str = "none"
+    delay: float = 1.0
+    max_delay: float = 300.0
+    #: share of the delay that is random, 0 to 1
+    jitter: float = 0.0
+    #: label of the task to jump to
+    to: str = ""
+    #: templates, evaluated against the scope before the rule
+    set_iter: dict[str, Any] = {}
+    set_ctx: dict[str, Any] = {}
+
+
+class TaskRule(Struct, frozen=True, omit_defaults=True):
+    """One rule of `task.spec.policy.rules`; `when` None is the else."""
+
+    then: Action
+    when: str | bool | None = None
+    at: Position = NOWHERE
+
+
+class TaskPolicy(Struct, frozen=True, omit_defaults=True):
+    rules: tuple[TaskRule, ...]
+    #: continue | fail
+    on_unmatched: str = "continue"
+
+
+class TaskPlan(Struct, frozen=True, omit_defaults=True):
+    """One labelled tool call of a step's pipeline."""
+
+    name: str
+    kind: str
+    #: the kind's config keys as written, templates unrendered
+    config: dict[str, Any]
+    #: config keys whose text is never a template
+    verbatim: tuple[str, ...] = ()
+    #: effective spec after layering, without `policy`
+    spec: dict[str, Any] = {}
+    policy: TaskPolicy | None = None
+    timeout_s: float = 3600.0
+    effectful: bool = True
+    #: 'worker' or 'engine'
+    runs_on: str = "worker"
+    #: names that the tool reads whole, beside those that the templates use
+    needs: tuple[str, ...] = ()
+    #: an attempt that may have started is never repeated
+    at_most_once: bool = False
+    data_at: str = ""
+    #: the kind's helper with null fields
+    helper: dict[str, dict[str, Any]] = {}
+    at: Position = NOWHERE
+    #: for a task that sugar generated: what the author wrote, e.g. 'while at 12:5'
+    origin: str = ""
+
+
+class LoopPlan(Struct, frozen=True, omit_defaults=True):
+    #: template (or literal list) that gives the items
+    items: Any
+    iterator: str
+    #: sequential | parallel
+    mode: str = "sequential"
+    max_in_flight: int = 1
+    #: local | distributed
+    exec: str = "local"
+    inner: LoopPlan | None = None
+    at: Position = NOWHERE
+
+
+class ArcPlan(Struct, frozen=True, omit_defaults=True):
+    """One entry of `next.arcs`. Its place is `arc:<source>:<index>`."""
+
+    source: str
+    index: int
+    target: str
+    when: str | bool | None = None
+    args: dict[str, Any] = {}
+    #: its `when` names `event` or `outcome`, so it may also match a failed step
+    sees_failure: bool = False
+    at: Position = NOWHERE
+
+    @property
+    def place(self) -> str:
+        return f"arc:{self.source}:{self.index}"
+
+
+class StepPlan(Struct, frozen=True, omit_defaults=True):
+    name: str
+    tasks: tuple[TaskPlan, ...]
+    desc: str = ""
+    args: dict[str, Any] = {}
+    #: None: no admission is evaluated
+    admit: tuple[AdmitRule, ...] | None = None
+    loop: LoopPlan | None = None
+    arcs: tuple[ArcPlan, ...] = ()
+    #: exclusive | inclusive
+    mode: str = "exclusive"
+    #: end | fail
+    on_no_match: str = "end"
+    #: any | all | count
+    join: str = "any"
+    join_count: int = 0
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    #: fail_fast | best_effort
+    failure_mode: str = "fail_fast"
+    #: more event types to write, or 'full'
+    emit: tuple[str, ...] = ()
+    at: Position = NOWHERE
+    #: places of the template texts inside this step, by dotted path: 'tasks.0.config.url', 'arcs.1.when', 'args.x', 'loop.items'
+    spots: dict[str, Position] = {}
+
+
+class Limits(Struct, frozen=True, omit_defaults=True):
+    """Caps of one execution, settings already applied as ceilings."""
+
+    max_payload_bytes: int = 262_144
+    max_task_runs: int = 1_000_000
+    max_iterations: int = 10_000_000
+    max_events: int = 100_000_000
+    max_step_runs: int = 10_000_000
+
+
+class Place(Struct, frozen=True):
+    id: str
+    #: entry | arc | run
+    role: str
+
+
+class Transition(Struct, frozen=True):
+    id: str
+    step: str
+    #: start | end
+    role: str
+
+
+class NetArc(Struct, frozen=True):
+    """An edge of the net, from a place to a transition or back."""
+
+    source: str
+    target: str
+
+
+class Plan(Struct, frozen=True, omit_defaults=True):
+    name: str
+    entry: str
+    steps: tuple[StepPlan, ...]
+    format: int = FORMAT
+    path: str = ""
+    description: str = ""
+    labels: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    #: defaults of the workload
+    workload: dict[str, Any] = {}
+    #: template of the execution's result; None: the data of the last step run that ended without a successor
+    result: Any = None
+    timeout_s: float | None = None
+    #: runs of this playbook at a time, and what to do with more: queue | reject
+    concurrency: int | None = None
+    on_excess: str = "queue"
+    approval: bool = False
+    #: declared ctx keys: {name: {reducer, initial}}
+    ctx: dict[str, Any] = {}
+    keychain: tuple[dict[str, Any], ...] = ()
+    limits: Limits = Limits()
+    emit: tuple[str, ...] = ()
+    #: places of template texts outside steps: 'result'
+    spots: dict[str, Position] = {}
+    places: tuple[Place, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    net: tuple[NetArc, ...] = ()
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_DECODER = msgspec.json.Decoder(Plan)
+
+
+def encode(plan: Plan) -> bytes:
+    return _ENCODER.encode(plan)
+
+
+def decode(body: bytes) -> Plan:
+    return _DECODER.decode(body)
+
+
+def digest(body: bytes) -> str:
+    """The plan's name: sha256 of its encoding, lowercase hex."""
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,210 @@
+"""A program: a plan with its templates compiled, ready to be run. One per plan; everything in it is immutable.
+
+Templates compile at first use, so a run pays only for the steps that it reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from arclog.expr import Template, Tree, compile_condition, compile_tree
+from arclog.model.errors import NOWHERE, Position
+from arclog.plan.net import ArcPlan, Plan, StepPlan, TaskPlan
+
+#: Names that a task's templates find on the worker itself.
+LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
+
+
+class Condition:
+    """A compiled `when`; None is the else and always holds."""
+
+    __slots__ = ("source", "template")
+
+    def __init__(self, when: str | bool | None, at: Position) -> None:
+        self.source = "" if when is None else str(when)
+        self.template: Template | None = None if when is None else compile_condition(when, at)
+
+    def holds(self, scope: Mapping[str, Any]) -> bool:
+        return self.template is None or bool(self.template.evaluate(scope))
+
+    @property
+    def paths(self) -> Iterable[tuple[str, ...]]:
+        return () if self.template is None else self.template.paths
+
+
+class RuleProgram:
+    """One rule of a task policy."""
+
+    __slots__ = ("condition", "rule", "set_ctx", "set_iter")
+
+    def __init__(self, task: TaskPlan, index: int, locate: Callable[[str], Position]) -> None:
+        assert task.policy is not None
+        self.rule = task.policy.rules[index]
+        where = f"policy.rules.{index}"
+        self.condition = Condition(self.rule.when, locate(f"{where}.when"))
+        self.set_iter = _tree(self.rule.then.set_iter, f"{where}.then.set_iter", locate)
+        self.set_ctx = _tree(self.rule.then.set_ctx, f"{where}.then.set_ctx", locate)
+
+
+class TaskProgram:
+    """One task: its rendered part, its verbatim part and its rules."""
+
+    def __init__(self, plan: TaskPlan, index: int, step: StepPlan) -> None:
+        self.plan = plan
+        self.index = index
+        self._locate = _within(step.spots, f"tasks.{index}", plan.at)
+        self.verbatim = {key: plan.config[key] for key in plan.verbatim if key in plan.config}
+
+    @cached_property
+    def config(self) -> Tree:
+        templated = {key: value for key, value in self.plan.config.items() if key not in self.verbatim}
+        return _tree(templated, "config", self._locate)
+
+    @cached_property
+    def rules(self) -> tuple[RuleProgram, ...]:
+        policy = self.plan.policy
+        return () if policy is None else tuple(RuleProgram(self.plan, i, self._locate) for i in range(len(policy.rules)))
+
+    def paths(self) -> set[tuple[str, ...]]:
+        """Every name path that the task's templates read."""
+        found = set(self.config.paths)
+        found.update((name,) for name in self.plan.needs)
+        for rule in self.rules:
+            found.update(rule.condition.paths, rule.set_iter.paths, rule.set_ctx.paths)
+        return found
+
+
+class ArcProgram:
+    """One arc of a step's router."""
+
+    __slots__ = ("args", "condition", "plan")
+
+    def __init__(self, arc: ArcPlan, spots: Mapping[str, Position]) -> None:
+        self.plan = arc
+        locate = _within(spots, f"arcs.{arc.index}", arc.at)
+        self.condition = Condition(arc.when, locate("when"))
+        self.args = _tree(arc.args, "args", locate)
+
+
+class Needs:
+    """Which values a step run's command must carry: the keys of ctx and workload (None = all), steps, bare workload keys."""
+
+    __slots__ = ("bare", "ctx", "steps", "workload")
+
+    def __init__(self, paths: Iterable[tuple[str, ...]], labels: frozenset[str], steps: frozenset[str]) -> None:
+        self.ctx: set[str] | None = set()
+        self.workload: set[str] | None = set()
+        self.steps: set[str] = set()
+        self.bare: set[str] = set()
+        for path in paths:
+            name = path[0]
+            if name == "ctx":
+                self.ctx = _widened(self.ctx, path)
+            elif name == "workload":
+                self.workload = _widened(self.workload, path)
+            elif name not in LOCAL_NAMES and name not in labels:
+                (self.steps if name in steps else self.bare).add(name)
+
+
+class StepProgram:
+    """One step."""
+
+    def __init__(self, plan: StepPlan, step_names: frozenset[str]) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self._step_names = step_names
+        self._locate = _within(plan.spots, "", plan.at)
+        self.tasks = tuple(TaskProgram(task, i, plan) for i, task in enumerate(plan.tasks))
+        self.index = {task.name: i for i, task in enumerate(plan.tasks)}
+
+    @cached_property
+    def args(self) -> Tree:
+        return _tree(self.plan.args, "args", self._locate)
+
+    @cached_property
+    def admit(self) -> tuple[tuple[Condition, bool], ...] | None:
+        if self.plan.admit is None:
+            return None
+        return tuple(
+            (Condition(rule.when, self._locate(f"admit.{i}.when")), rule.allow) for i, rule in enumerate(self.plan.admit)
+        )
+
+    @cached_property
+    def items(self) -> Tree:
+        assert self.plan.loop is not None
+        return compile_tree(self.plan.loop.items, lambda _: self._locate("loop.items"))
+
+    @cached_property
+    def arcs(self) -> tuple[ArcProgram, ...]:
+        return tuple(ArcProgram(arc, self.plan.spots) for arc in self.plan.arcs)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds that a worker must know to run the step."""
+        return tuple(sorted({task.kind for task in self.plan.tasks if task.runs_on == "worker"}))
+
+    @cached_property
+    def needs(self) -> Needs:
+        paths: set[tuple[str, ...]] = set()
+        for task in self.tasks:
+            paths |= task.paths()
+        return Needs(paths, frozenset(self.index), self._step_names)
+
+
+class Program:
+    """A plan made runnable."""
+
+    def __init__(self, plan: Plan, digest: str) -> None:
+        self.plan = plan
+        self.digest = digest
+        names = frozenset(step.name for step in plan.steps)
+        self.steps = {step.name: StepProgram(step, names) for step in plan.steps}
+
+    @cached_property
+    def result(self) -> Tree | None:
+        if self.plan.result is None:
+            return None
+        return compile_tree(self.plan.result, lambda _: self.plan.spots.get("result", NOWHERE))
+
+    @cached_property
+    def results_read(self) -> frozenset[str]:
+        """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
+        read: set[str] = set()
+        for path in self._all_paths():
+            if path[0] in self.steps and (len(path) == 1 or path[1] == "results"):
+                read.add(path[0])
+        return frozenset(read)
+
+    def _all_paths(self) -> Iterable[tuple[str, ...]]:
+        if self.result is not None:
+            yield from self.result.paths
+        for step in self.steps.values():
+            yield from step.args.paths
+            if step.plan.loop is not None:
+                yield from step.items.paths
+            for condition, _ in step.admit or ():
+                yield from condition.paths
+            for arc in step.arcs:
+                yield from arc.condition.paths
+                yield from arc.args.paths
+            for task in step.tasks:
+                yield from task.paths()
+
+
+def _tree(value: Mapping[str, Any], where: str, locate: Callable[[str], Position]) -> Tree:
+    return compile_tree(dict(value), lambda path: locate(".".join((where, *map(str, path)))))
+
+
+def _within(spots: Mapping[str, Position], prefix: str, fallback: Position) -> Callable[[str], Position]:
+    """A look-up of positions below a prefix; what was not recorded is where the whole thing stands."""
+    start = f"{prefix}." if prefix else ""
+    return lambda path: spots.get(start + path, fallback)
+
+
+def _widened(keys: set[str] | None, path: tuple[str, ...]) -> set[str] | None:
+    if keys is None or len(path) == 1:
+        return None
+    keys.add(path[1])
+    return keys

@@ -1,0 +1,125 @@
+"""arclog in one process: SQLite store, engine and worker. The composition root of the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from arclog.core.inputs import Continue
+from arclog.engine.api import EngineApi
+from arclog.engine.control import EngineControl
+from arclog.engine.engine import MICROS, Engine
+from arclog.engine.minter import Minter
+from arclog.model.errors import StoreUnavailable
+from arclog.model.ids import parse_id, timestamp
+from arclog.model.settings import Settings
+from arclog.ports.control import WorkerInfo
+from arclog.ports.tool import ToolServices
+from arclog.stores.sqlite.store import SqliteStore
+from arclog.wiring.clock import SystemClock
+from arclog.wiring.kinds import KindSpecs, tool_kinds
+from arclog.wiring.presence import Presence
+from arclog.worker.runner import Worker
+from arclog.worker.toolbox import Toolbox
+
+DATABASE = "arclog.db"
+_NODE_LEASE_S = 600.0
+
+
+class Embedded:
+    """Store, engine and (once started) a worker, in this process."""
+
+    def __init__(self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str) -> None:
+        self.engine = engine
+        self.control = EngineControl(engine)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()))
+        self._settings = settings
+        self._store = store
+        self._presence = Presence(home)
+        self._worker_id = worker_id
+        self._scratch: Path | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        #: resolves with what stopped the worker
+        self.worker: asyncio.Task[None] | None = None
+
+    async def start_worker(self, execution_id: str = "") -> None:
+        """Begin to run commands; with an id, only those of that execution."""
+        self._presence.enter(self._worker_id)
+        self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
+        toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
+        only = parse_id(execution_id, "execution id") if execution_id else 0
+        info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
+        worker = Worker(info, self.control, toolbox, self.engine.clock, self._settings)
+        self.worker = asyncio.ensure_future(worker.run())
+        self._tasks = [self.worker, asyncio.ensure_future(self._sweep())]
+
+    async def take_over(self, execution_id: str) -> str:
+        """Free the run of workers that are gone. '' when this process may go on with it, else who runs it."""
+        number = parse_id(execution_id, "execution id")
+        for record in await self._store.commands(number):
+            if record.state != "claimed":
+                continue
+            if self._presence.is_alive(record.worker_id):
+                until = timestamp(record.lease_until)
+                return f"step {record.step} is being run by worker {record.worker_id} (lease until {until})"
+            await self.control.end_lease(record)
+        await self.engine.put(number, Continue())
+        return ""
+
+    async def _sweep(self) -> None:
+        """End expired leases and keep this process's node number."""
+        pause = self._settings.number("engine.sweep_s")
+        renew_at = 0.0
+        while True:
+            await self.engine.clock.sleep(pause)
+            await self.control.sweep()
+            renew_at += pause
+            if renew_at > _NODE_LEASE_S / 3:
+                renew_at = 0.0
+                now = self.engine.clock.now()
+                await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
+
+    async def close(self) -> None:
+        for task in reversed(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.engine.close()
+        self._presence.leave(self._worker_id)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+@asynccontextmanager
+async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
+    """An open arclog on `settings.home`; with `read_only` nothing is created."""
+    home = Path(settings.text("home"))
+    path = home / DATABASE
+    if read_only:
+        if not path.exists():
+            raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
+    else:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise StoreUnavailable(f"cannot make the home {home}: {problem.strerror}; set ARCLOG_HOME to a folder that you may write") from None
+    clock = SystemClock()
+    store = SqliteStore(path, clock=clock, settings=settings)
+    await store.open()
+    try:
+        owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        node = 0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
+        here = Embedded(settings, home, store, Engine(store, clock, settings, Minter(clock, node)), owner)
+        try:
+            yield here
+        finally:
+            await here.close()
+            if not read_only:
+                await store.lease_node(owner, clock.now(), clock.now())
+    finally:
+        await store.close()

@@ -1,0 +1,50 @@
+"""Who of the workers on this machine is alive: each holds a lock on a file of its own for as long as it lives.
+
+The kernel gives the lock up when the process ends, however it ends, so a killed worker is known at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Presence:
+    """The lock files below one home."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "workers"
+        self._mine: dict[str, int] = {}
+
+    def enter(self, worker_id: str) -> None:
+        """Be seen as alive until the process ends or `leave`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        self._mine[worker_id] = descriptor
+
+    def leave(self, worker_id: str) -> None:
+        descriptor = self._mine.pop(worker_id, None)
+        if descriptor is not None:
+            (self._folder / worker_id).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def is_alive(self, worker_id: str) -> bool:
+        """Whether the worker's process is there; a file without a holder is cleared away."""
+        if worker_id in self._mine:
+            return True
+        path = self._folder / worker_id
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(descriptor)

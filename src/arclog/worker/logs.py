@@ -1,0 +1,84 @@
+"""Task logs on their way to the store: gathered, capped per attempt, written together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from arclog.core.pipeline import Frame, Run
+from arclog.model.errors import ArclogError
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+from arclog.ports.control import Control
+from arclog.ports.store import LogLine
+
+log = logging.getLogger("arclog.worker")
+
+#: Lines wait this long at most, so that they are seen live.
+_WAIT_S = 0.1
+_LINES_PER_WRITE = 1000
+
+
+class LogSink:
+    """Takes the log lines of all tasks of one worker."""
+
+    def __init__(self, control: Control, clock: Clock, settings: Settings) -> None:
+        self._control = control
+        self._clock = clock
+        self._max_bytes = settings.integer("logs.max_task_bytes")
+        self._lines: list[LogLine] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
+        """What one attempt writes its log with. Past the cap, one line says so and the rest is dropped."""
+        used = 0
+
+        def take(stream: str, text: str) -> None:
+            nonlocal used
+            if used > self._max_bytes:
+                return
+            used += len(text.encode("utf-8", "replace")) + 1
+            if used > self._max_bytes:
+                stream, text = "log", f"log cut here: an attempt keeps {self._max_bytes} bytes (logs.max_task_bytes)"
+            self._add(
+                LogLine(
+                    execution_id=int(frame.execution_id),
+                    at=self._clock.now(),
+                    step=frame.step,
+                    run=frame.run,
+                    task=move.task.plan.name,
+                    task_run=move.task_run,
+                    attempt=move.attempt,
+                    stream=stream,
+                    text=text,
+                    iteration=frame.iteration,
+                )
+            )
+
+        return take
+
+    def _add(self, line: LogLine) -> None:
+        self._lines.append(line)
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write_later())
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(_WAIT_S)
+        self._writing = None
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write what has gathered. A log that cannot be written never fails a task."""
+        while self._lines:
+            lines, self._lines = self._lines[:_LINES_PER_WRITE], self._lines[_LINES_PER_WRITE:]
+            try:
+                await self._control.write_logs(lines)
+            except ArclogError as problem:
+                log.warning("%d log lines could not be kept: %s", len(lines), problem)
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        await self.flush()

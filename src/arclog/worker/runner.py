@@ -1,0 +1,173 @@
+"""A worker: claims commands, keeps their leases, and carries them out in its slots."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from arclog.model.commands import Command
+from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
+from arclog.model.settings import Settings
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.control import Control, WorkerInfo
+from arclog.worker.logs import LogSink
+from arclog.worker.pipeline import CommandRun
+from arclog.worker.stream import ReportStream
+from arclog.worker.toolbox import Toolbox
+
+log = logging.getLogger("arclog.worker")
+
+#: How long one claim waits for work.
+_CLAIM_WAIT_S = 20.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """A command that this worker holds."""
+
+    command: Command
+    stream: ReportStream
+    task: asyncio.Task[None]
+
+
+class Worker:
+    """Runs until it is stopped, or until the log can no longer be written."""
+
+    def __init__(self, info: WorkerInfo, control: Control, toolbox: Toolbox, clock: Clock, settings: Settings) -> None:
+        self.info = info
+        self._control = control
+        self._toolbox = toolbox
+        self._clock = clock
+        self._settings = settings
+        self._logs = LogSink(control, clock, settings)
+        self._slots = settings.integer("worker.slots")
+        self._lease_s = settings.number("leases.seconds")
+        self._flush_s = settings.number("worker.started_flush_ms") / 1000
+        self._held: dict[int, _Held] = {}
+        self._runs: set[asyncio.Task[None]] = set()
+        self._programs: dict[str, Program] = {}
+        self._slot_free = asyncio.Event()
+        self._failure: ArclogError | None = None
+        self._failed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises when commands can no longer be claimed or reported."""
+        watchers = [asyncio.ensure_future(work) for work in (self._keep_leases(), self._watch_revocations())]
+        try:
+            while self._failure is None:
+                free = self._slots - len(self._runs)
+                if free <= 0:
+                    self._slot_free.clear()
+                    await self._slot_free.wait()
+                    continue
+                claim = asyncio.ensure_future(self._control.claim(self.info, free, _CLAIM_WAIT_S))
+                wake = asyncio.ensure_future(self._failed.wait())
+                await asyncio.wait((claim, wake), return_when=asyncio.FIRST_COMPLETED)
+                wake.cancel()
+                if not claim.done():
+                    claim.cancel()
+                    continue
+                for command in claim.result():
+                    self._begin(command)
+            raise self._failure
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            await self._stop()
+
+    def _begin(self, command: Command) -> None:
+        task = asyncio.ensure_future(self._carry_out(command))
+        self._runs.add(task)
+        task.add_done_callback(self._run_ended)
+
+    def _run_ended(self, task: asyncio.Task[None]) -> None:
+        self._runs.discard(task)
+        self._slot_free.set()
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("worker %s: %s", self.info.worker_id, problem)
+            self._failure = problem if isinstance(problem, ArclogError) else ArclogError(str(problem))
+            self._failed.set()
+
+    async def _carry_out(self, command: Command | None) -> None:
+        """Run a command, and then those that its reports brought along, in the same slot."""
+        while command is not None:
+            following = await self._one(command)
+            for further in following[1:]:
+                self._begin(further)
+            if not following:
+                await self._maybe_ended(command.execution_id)
+            command = following[0] if following else None
+
+    async def _one(self, command: Command) -> list[Command]:
+        program = await self._program(command.plan)
+        stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
+        task = asyncio.current_task()
+        assert task is not None
+        self._held[command.command_id] = _Held(command, stream, task)
+        try:
+            run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
+            await run.run()
+            free = self._slots - len(self._runs)
+            _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+        except (LeaseLost, RequestRejected) as lost:
+            log.warning("worker %s: %s", self.info.worker_id, lost)
+            return []
+        else:
+            return following
+        finally:
+            self._held.pop(command.command_id, None)
+            await stream.abandon()
+
+    async def _program(self, digest: str) -> Program:
+        found = self._programs.get(digest)
+        if found is None:
+            found = self._programs[digest] = await self._control.program(digest)
+        return found
+
+    async def _maybe_ended(self, execution_id: int) -> None:
+        """Nothing of this execution is held here any more: give up what was kept warm for it."""
+        if all(held.command.execution_id != execution_id for held in self._held.values()):
+            await self._toolbox.execution_ended(str(execution_id))
+
+    async def _keep_leases(self) -> None:
+        """Heartbeat for long commands; stop those that nobody confirmed for two thirds of a lease."""
+        while True:
+            await self._clock.sleep(self._lease_s / 4)
+            held = [(one.command.command_id, one.command.fence) for one in self._held.values()]
+            if not held:
+                continue
+            try:
+                lost = set(await self._control.heartbeat(self.info.worker_id, held))
+            except ArclogError as problem:
+                log.warning("worker %s: heartbeat failed: %s", self.info.worker_id, problem)
+            else:
+                now = self._clock.monotonic()
+                for command_id, _ in held:
+                    if command_id in lost:
+                        self._drop(command_id, "its lease was lost")
+                    elif command_id in self._held:
+                        self._held[command_id].stream.proved_at = now
+            stale = self._clock.monotonic() - self._lease_s * 2 / 3
+            for command_id in [one for one, held_now in self._held.items() if held_now.stream.proved_at < stale]:
+                self._drop(command_id, "no heartbeat was answered for two thirds of the lease")
+
+    async def _watch_revocations(self) -> None:
+        while True:
+            for command_id in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S):
+                self._drop(command_id, "it was withdrawn")
+
+    def _drop(self, command_id: int, why: str) -> None:
+        held = self._held.pop(command_id, None)
+        if held is not None:
+            log.warning("worker %s stops command %s: %s", self.info.worker_id, command_id, why)
+            held.task.cancel()
+
+    async def _stop(self) -> None:
+        for task in list(self._runs):
+            task.cancel()
+        await asyncio.gather(*self._runs, return_exceptions=True)
+        await self._logs.close()
+        await self._toolbox.close()

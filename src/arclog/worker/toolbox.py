@@ -1,0 +1,57 @@
+"""The tools of one worker, opened when they are first needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from arclog.model.outcome import Outcome, error, failed
+from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
+
+
+class Toolbox:
+    """Runs attempts by kind; one Tool object per kind."""
+
+    def __init__(self, kinds: Mapping[str, ToolKind], services: ToolServices) -> None:
+        self._kinds = kinds
+        self._services = services
+        self._open: dict[str, Tool] = {}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self._kinds)
+
+    def prepare(self, kind: str) -> Tool:
+        """The tool of a kind, opened."""
+        tool = self._open.get(kind)
+        if tool is None:
+            tool = self._open[kind] = self._kinds[kind].open(self._services)
+        return tool
+
+    async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
+        """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
+        tool = self.prepare(kind)
+        try:
+            typed = msgspec.convert(config, tool.Config)
+        except msgspec.ValidationError as problem:
+            return failed(error("config", f"task {context.task}: {problem}"))
+        limit = asyncio.timeout(context.timeout_s)
+        try:
+            async with limit:
+                return await tool.run(typed, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"task {context.task} took longer than {context.timeout_s:g} s (spec.timeout)"
+            return failed(error("timeout", message))
+
+    async def execution_ended(self, execution_id: str) -> None:
+        for tool in self._open.values():
+            await tool.execution_ended(execution_id)
+
+    async def close(self) -> None:
+        tools, self._open = list(self._open.values()), {}
+        await asyncio.gather(*(tool.close() for tool in tools), return_exceptions=True)
