@@ -1,0 +1,268 @@
+"""The python runner: takes one task after the other from its socket and answers each with one frame.
+
+Between tasks nothing stays but imported modules: globals, standard streams and the scratch folder are made anew. When
+that cannot be had (threads or processes still run, streams closed), the answer says `retire` and the worker kills us.
+"""
+
+# Stand-alone and light: no pathlib, and the package has another name where it runs.
+# ruff: noqa: PTH108, PTH123, PTH208, TID252
+
+from __future__ import annotations
+
+import _socket
+import errno
+import io
+import json
+import linecache
+import os
+import sys
+import traceback
+import types
+from typing import Any, NoReturn
+
+from . import kernel, trees, values, wire
+
+_COMPILED_MAX = 256
+_MESSAGE_MAX = 16 * 1024
+_TRACEBACK_MAX = 64 * 1024
+_COROUTINE = 0x80
+_VAR_KEYWORDS = 0x08
+
+Fault = dict[str, Any]
+
+
+class Context:
+    """What a task may know of its surroundings: by attribute or by item. Values are the task's own copies."""
+
+    __slots__ = ("_json", "_values")
+    _lazy = ("workload", "ctx")
+
+    def __init__(self, values: dict[str, Any], workload: bytes, ctx: bytes) -> None:
+        self._values = values
+        self._json = {"workload": workload, "ctx": ctx}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values and name in self._json:
+            self._values[name] = json.loads(self._json[name])
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"context has no {name!r}; it has {', '.join(self.keys())}") from None
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def keys(self) -> list[str]:
+        return list(dict.fromkeys([*self._values, *self._json]))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 - this is that get
+
+    def __repr__(self) -> str:
+        return f"<context of {self._values.get('step')}.{self._values.get('task')}>"
+
+
+def serve(tasks: _socket.socket, scratch: str, max_result_bytes: int, limits: dict[str, str]) -> NoReturn:
+    """Run tasks until the worker closes the socket."""
+    me = os.getpid()
+    out = _stream(1)
+    err = _stream(2)
+    workload = b"{}"
+    compiled: dict[tuple[str, str], types.CodeType] = {}
+    null = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+    while True:
+        frame = wire.receive(tasks)
+        if frame is None:
+            os._exit(0)
+        request = json.loads(frame[0])
+        workload = frame[2] or workload
+        sys.stdin, sys.stdout, sys.stderr = null, out, err
+        if len(compiled) > _COMPILED_MAX:
+            compiled.clear()
+        header, body = _attempt(request, Context(request["context"], workload, frame[1]), compiled, limits)
+        if os.getpid() != me:  # user code forked and its child came back here
+            os._exit(0)
+        if len(body) > max_result_bytes:
+            header = _fault(
+                "limit",
+                f"the result has {len(body)} bytes as JSON; at most {max_result_bytes} are allowed "
+                "(setting python.max_result_bytes): return less, or write it to a store and return where it is",
+                "python.max_result_bytes",
+            )
+            body = b""
+        retire = header.get("retire") or _leftovers(out, err) or _untidy(scratch)
+        if retire:
+            header["retire"] = retire
+        wire.send(tasks, json.dumps(header).encode(), body)
+
+
+def _attempt(
+    request: dict[str, Any], context: Context, compiled: dict[tuple[str, str], types.CodeType], limits: dict[str, str]
+) -> tuple[Fault, bytes]:
+    """Header and result of one task."""
+    name, code, args = request["name"], request["code"], request["args"]
+    module = types.ModuleType("__task__")
+    space = module.__dict__
+    sys.modules["__task__"] = module
+    try:
+        program = compiled.get((name, code))
+        if program is None:
+            linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+            program = compile(code, name, "exec", dont_inherit=True)
+            compiled[name, code] = program
+        space.update(args)
+        space.update(__name__="__task__", __builtins__=__builtins__, context=context, input_data=args)
+        for alias, path in request["libs"].items():
+            __import__(path)
+            space[alias] = sys.modules[path]
+        exec(program, space)
+        main = space.get("main")
+        value = _called(main, args) if callable(main) and not isinstance(main, type) else space.get("result")
+        return {"ok": True}, values.encoded(value)
+    except values.NotJSON as problem:
+        return _fault("exception", str(problem), "NotJSON"), b""
+    except BaseException as problem:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are user code's as well
+        try:
+            return _explained(problem, name, limits), b""
+        except BaseException:  # noqa: BLE001 - an exception that cannot even be looked at
+            return {
+                **_fault("exception", type(problem).__name__, type(problem).__name__),
+                "retire": "it is broken",
+            }, b""
+    finally:
+        space.clear()
+        sys.modules.pop("__task__", None)
+
+
+def _called(main: Any, args: dict[str, Any]) -> Any:
+    """main(…) with those of the args that it declares."""
+    positional: list[Any] = []
+    code = getattr(main, "__code__", None)
+    if code is None or hasattr(main, "__wrapped__"):
+        positional, named, flags = _by_signature(main, args)
+    else:
+        count = code.co_argcount + code.co_kwonlyargcount
+        declared, flags = code.co_varnames[:count], code.co_flags
+        if declared == ("input_data",) and not flags & _VAR_KEYWORDS:
+            positional, named = [args], {}
+        elif flags & _VAR_KEYWORDS and not code.co_posonlyargcount:
+            named = args
+        else:
+            first = declared[: code.co_posonlyargcount]
+            positional = [args[key] for key in first if key in args]
+            wanted = args if flags & _VAR_KEYWORDS else declared
+            named = {key: args[key] for key in wanted if key in args and key not in first}
+    value = main(*positional, **named)
+    if flags & _COROUTINE:
+        import asyncio
+
+        return asyncio.run(value)
+    return value
+
+
+def _by_signature(main: Any, args: dict[str, Any]) -> tuple[list[Any], dict[str, Any], int]:
+    """The same rule for callables that are not plain functions."""
+    import inspect
+
+    flags = _COROUTINE if inspect.iscoroutinefunction(main) else 0
+    parameters = inspect.signature(main).parameters
+    if list(parameters) == ["input_data"] and parameters["input_data"].kind is not inspect.Parameter.VAR_KEYWORD:
+        return [args], {}, flags
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return [], args, flags
+    return [], {key: args[key] for key in parameters if key in args}, flags
+
+
+def _explained(problem: BaseException, name: str, limits: dict[str, str]) -> Fault:
+    """An exception of user code as an error header."""
+    kind = type(problem).__name__
+    summary = traceback.TracebackException.from_exception(problem, limit=None, compact=True)
+    _keep_own_lines(summary, name, set())
+    text = "".join(summary.format())
+    try:
+        said = str(problem)
+    except Exception:  # noqa: BLE001 - user code again
+        said = "(its text cannot be had)"
+    message = f"{kind}: {said}" if said else kind
+    fault = _fault("exception", _shortened(message, _MESSAGE_MAX), kind)
+    if isinstance(problem, MemoryError):
+        fault = _fault("limit", f"MemoryError: the task needs more memory than {limits['memory']}", kind)
+        fault["retire"] = "it met its memory limit"
+    elif isinstance(problem, OSError) and problem.errno == errno.EFBIG:
+        fault = _fault("limit", f"{message}: a file grew over {limits['file']}", kind)
+    fault["py"] = {"exception": kind, "traceback": _shortened(text, _TRACEBACK_MAX)}
+    return fault
+
+
+def _keep_own_lines(summary: traceback.TracebackException, name: str, seen: set[int]) -> None:
+    """Drop frames that are not the task's code, through all causes."""
+    if id(summary) in seen:
+        return
+    seen.add(id(summary))
+    summary.stack = traceback.StackSummary.from_list([frame for frame in summary.stack if frame.filename == name])
+    nested = [summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or ())]
+    for other in nested:
+        if other is not None:
+            _keep_own_lines(other, name, seen)
+
+
+def _fault(kind: str, message: str, code: str) -> Fault:
+    return {"ok": False, "kind": kind, "message": message, "code": code}
+
+
+def _shortened(text: str, limit: int) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n… {len(text) - limit} characters left out …\n{text[-limit // 2 :]}"
+
+
+def _leftovers(out: io.TextIOWrapper, err: io.TextIOWrapper) -> str:
+    """Why this process cannot serve another task; '' when it can."""
+    try:
+        for stream in {sys.stdout, sys.stderr, out, err}:
+            stream.flush()
+        kernel.flush()
+    except Exception:  # noqa: BLE001 - closed, replaced, whatever user code made of them
+        return "its standard streams were closed"
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    else:
+        return "it left processes running"
+    if len(sys._current_frames()) > 1:  # noqa: SLF001 - counts threads that `threading` does not know, too
+        return "it left threads running"
+    return ""
+
+
+def _untidy(scratch: str) -> str:
+    """Empty the folder for the next task; answers why that was not possible."""
+    try:
+        os.chdir(scratch)
+        if os.listdir(scratch):
+            with os.scandir(scratch) as listing:
+                entries = list(listing)
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    trees.remove_tree(entry.path)
+                else:
+                    os.unlink(entry.path)
+    except (OSError, RecursionError):
+        return "its folder could not be emptied"
+    return ""
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    raw = io.FileIO(fd, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)

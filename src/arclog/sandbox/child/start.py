@@ -1,0 +1,86 @@
+"""From a forked guard to a runner: every limit and every cut to the outside is made here, before user code is seen.
+
+A spec with `argv` becomes that program; one without becomes the python runner.
+"""
+
+# Stand-alone and light: no pathlib, and the package has another name where it runs.
+# ruff: noqa: PTH208, TID252
+
+from __future__ import annotations
+
+import _socket
+import os
+import resource
+import signal
+from typing import Any, NoReturn
+
+from . import kernel
+from . import runner as python
+
+_NOFILE = 1024
+_STDERR = 2
+
+
+def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int) -> NoReturn:
+    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setsid()
+        kernel.prctl(kernel.PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            os._exit(1)
+        if "argv" in spec:
+            _program(spec, files)
+        else:
+            _python(spec, files, failure)
+    except BaseException as problem:  # noqa: BLE001 - the last line of defence: the guard must hear of it
+        number = getattr(problem, "errno", None) or 0
+        os.write(failure, f"{number} {type(problem).__name__}: {problem}".encode("utf-8", "replace")[:4000])
+    os._exit(127)
+
+
+def _program(spec: dict[str, Any], files: list[int]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for target, file in enumerate(files):
+        os.dup2(file, target)
+    os.chdir(spec["cwd"])
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+
+
+def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
+    kernel.set_name("arclog-python")
+    # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
+    kernel.prctl(kernel.SUBREAPER, 1)
+    kernel.prctl(kernel.NO_NEW_PRIVS, 1)
+    os.umask(0o077)
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    os.chdir(spec["scratch"])
+    tasks = _socket.socket(fileno=os.dup(files[0]))
+    null = os.open(os.devnull, os.O_RDONLY)
+    for target, file in enumerate((null, files[1], files[2])):
+        os.dup2(file, target)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > _STDERR and int(name) not in (tasks.fileno(), failure):
+            _close(int(name))
+    for kind, value in (
+        (resource.RLIMIT_AS, spec["max_memory_bytes"]),
+        (resource.RLIMIT_FSIZE, spec["max_file_bytes"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _NOFILE),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (wanted, wanted))
+    os.close(failure)
+    python.serve(tasks, spec["scratch"], int(spec["max_result_bytes"]), spec["limits"])
+
+
+def _close(file: int) -> None:
+    try:
+        os.close(file)
+    except OSError:  # the listing's own file
+        return

@@ -1,0 +1,44 @@
+"""Frames between the worker and a runner: three lengths, then three byte strings.
+
+The worker's half is `sandbox.protocol`.
+"""
+
+from __future__ import annotations
+
+import struct
+from _socket import socket
+
+LENGTHS = struct.Struct("<QQQ")
+
+
+def receive(sock: socket) -> tuple[bytes, bytes, bytes] | None:
+    """The next frame, or None when the other side is gone."""
+    head = _exactly(sock, LENGTHS.size)
+    if head is None:
+        return None
+    sizes = LENGTHS.unpack(head)
+    body = _exactly(sock, sum(sizes))
+    if body is None:
+        return None
+    one, two = sizes[0], sizes[0] + sizes[1]
+    return body[:one], body[one:two], body[two:]
+
+
+def send(sock: socket, one: bytes, two: bytes = b"", three: bytes = b"") -> None:
+    sock.sendall(b"".join((LENGTHS.pack(len(one), len(two), len(three)), one, two, three)))
+
+
+def _exactly(sock: socket, count: int) -> bytes | None:
+    piece = sock.recv(count) if count else b""
+    if len(piece) == count:
+        return piece
+    if not piece:
+        return None
+    parts, missing = [piece], count - len(piece)
+    while missing:
+        piece = sock.recv(min(missing, 1 << 20))
+        if not piece:
+            return None
+        parts.append(piece)
+        missing -= len(piece)
+    return b"".join(parts)

@@ -1,0 +1,107 @@
+"""The zygote: a pristine interpreter that runs no user code and forks guards on request.
+
+    worker ── zygote (one per tool) ── guard (one per sandbox) ── runner (user code) ── whatever it starts
+
+Every level ends when the one above it is gone, and takes all below with it: a guard adopts the orphans of its runner
+and kills them; the zygote does so for a guard that died. A request is one letter with the guard's files attached.
+"""
+
+# Stand-alone and light: no pathlib, and the package has another name where it runs.
+# ruff: noqa: TID252
+
+from __future__ import annotations
+
+import _socket
+import array
+import gc
+import os
+import select
+import signal
+import sys
+
+from . import guard, kernel, trees
+
+PLAIN = b"p"
+ISOLATED = b"i"
+
+#: channel to the worker, task socket or stdin, stdout, stderr
+_FILES = 4
+_PARENT_CHECK_MS = 5_000
+
+
+def main(control_fd: int, paths: list[str]) -> None:
+    """Serve until the worker is gone."""
+    sys.path.extend(path for path in paths if path not in sys.path)
+    sys.dont_write_bytecode = True
+    kernel.set_name("arclog-zygote")
+    kernel.prctl(kernel.SUBREAPER, 1)
+    for name in [name for name in sys.modules if name == "child" or name.startswith("child.")]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()
+    _serve(_socket.socket(fileno=control_fd))
+
+
+def _serve(control: _socket.socket) -> None:
+    parent = os.getppid()
+    wakeup = guard.wake_on(signal.SIGCHLD)
+    guards: set[int] = set()
+    poll = select.poll()
+    poll.register(control.fileno(), select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
+    while os.getppid() == parent:
+        for fd, _ in poll.poll(_PARENT_CHECK_MS):
+            if fd == wakeup:
+                os.read(wakeup, 4096)
+                _reap(guards)
+                continue
+            letter, files = _request(control)
+            if not letter:
+                os._exit(0)
+            if len(files) == _FILES:
+                guards.add(_launch(control, wakeup, files, isolated=letter == ISOLATED))
+            for file in files:
+                os.close(file)
+    os._exit(0)
+
+
+def _request(control: _socket.socket) -> tuple[bytes, list[int]]:
+    """One letter and its files; no letter when the worker is gone."""
+    try:
+        letter, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(_FILES * 4), _socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return b"", []
+    files = array.array("i")
+    for _, _, data in ancillary:
+        files.frombytes(data[: len(data) - len(data) % files.itemsize])
+    return letter, list(files)
+
+
+def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated: bool) -> int:
+    zygote = os.getpid()
+    try:
+        pid, isolated = kernel.fork_isolated() if isolated else (os.fork(), False)
+    except OSError as problem:
+        guard.report(_socket.socket(fileno=os.dup(files[0])), failed=f"fork: {problem}")
+        return 0
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        control.close()
+        os.close(wakeup)
+        guard.main(files, parent=0 if isolated else zygote, isolated=isolated)
+    return pid
+
+
+def _reap(guards: set[int]) -> None:
+    """Bury dead guards; kill what a dead guard left behind, which the kernel made our child."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            break
+        guards.discard(pid)
+    for pid in trees.children(os.getpid()):
+        if pid not in guards:
+            trees.kill(pid)

@@ -1,0 +1,105 @@
+"""The launcher keeps one zygote and asks it for guards. Asking is one message and never waits.
+
+The zygote starts with a clean environment and knows only that its socket to us is open: when we die, however, it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_FOLDER = str(Path(__file__).parent)
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from child import zygote; del sys.path[0]; "
+    "import json; zygote.main(int(sys.argv[2]), json.loads(sys.argv[3]))"
+)
+_CLOSE_S = 5.0
+
+
+def clean_environment(folder: str) -> dict[str, str]:
+    """What a sandboxed process sees: nothing of ours but the search path."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": folder,
+        "TMPDIR": folder,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def package_paths() -> list[str]:
+    """Where third-party modules are: site-packages and PYTHONPATH, not the current folder."""
+    declared = {str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
+    return [path for path in sys.path if path in declared or Path(path).name in {"site-packages", "dist-packages"}]
+
+
+class Launcher:
+    """One zygote, started when first needed and again should it die."""
+
+    def __init__(self) -> None:
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self) -> None:
+        """Have a zygote; costs a millisecond or two when there is none."""
+        if self._control is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), json.dumps(package_paths())]
+        with theirs:
+            try:
+                self._zygote = subprocess.Popen(
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    env=clean_environment("/"),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._control = ours
+
+    def launch(self, files: list[int], *, isolated: bool) -> None:
+        """Have a guard forked that owns copies of these four files."""
+        letter = b"i" if isolated else b"p"
+        for last in (False, True):
+            self.start()
+            assert self._control is not None  # noqa: S101 - start() just set it
+            try:
+                socket.send_fds(self._control, [letter], files)
+            except OSError:
+                self._drop()
+                if last:
+                    raise
+            else:
+                return
+
+    async def close(self) -> None:
+        """End the zygote; guards end by their own channels."""
+        zygote = self._zygote
+        self._drop(kill=False)
+        if zygote is None:
+            return
+        try:
+            await asyncio.to_thread(zygote.wait, _CLOSE_S)
+        except subprocess.TimeoutExpired:
+            zygote.kill()
+            await asyncio.to_thread(zygote.wait)
+
+    def _drop(self, *, kill: bool = True) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._zygote is not None and kill:
+            self._zygote.kill()
+            self._zygote.wait()
+        self._zygote = None

@@ -1,0 +1,123 @@
+"""Warm python processes. A cell serves one execution and dies with it; only a pristine spare waits for anybody.
+
+The spare is made after the last one was taken, so the first task of an execution finds a process ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from arclog.sandbox.cell import Cell, Limits, Reply, Task
+from arclog.sandbox.launcher import Launcher
+from arclog.sandbox.protocol import Report
+
+
+class Pool:
+    """Cells by execution."""
+
+    def __init__(self, scratch: Path, limits: Limits, warm: int, *, isolated: bool = True) -> None:
+        """`isolated` asks for a pid namespace per process; where the kernel refuses, the guard does without."""
+        self._launcher = Launcher()
+        self._scratch = scratch
+        self._limits = limits
+        self._warm = warm
+        self._isolated = isolated
+        self._numbers = count(1)
+        self._spare: Cell | None = None
+        #: idle cells, the longest unused first
+        self._idle: list[Cell] = []
+        self._busy: set[Cell] = set()
+        #: cells whose guards are still cleaning up
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Start what takes longest; needs no event loop."""
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._launcher.start()
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    async def run(self, execution_id: str, task: Task, log: Callable[[str, str], None]) -> tuple[Reply | Report, Cell]:
+        """Run one task in a cell of its execution."""
+        cell = self._take(execution_id)
+        self._busy.add(cell)
+        try:
+            return await cell.run(task, log), cell
+        finally:
+            self._busy.discard(cell)
+            self._give(cell)
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Kill the cells of an execution; one that is running is killed when its task ends."""
+        for cell in self._busy:
+            if cell.execution_id == execution_id:
+                cell.fit = False
+        ended = [cell for cell in self._idle if cell.execution_id == execution_id]
+        for cell in ended:
+            self._idle.remove(cell)
+            self._end(cell)
+        for cell in ended:
+            await cell.tree.killed()
+
+    async def close(self) -> None:
+        """Kill everything and see it dead."""
+        self._closed = True
+        cells = [*self._idle, *self._busy, *([self._spare] if self._spare else [])]
+        self._idle.clear()
+        self._spare = None
+        for cell in cells:
+            self._end(cell)
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+        await self._launcher.close()
+
+    def _take(self, execution_id: str) -> Cell:
+        """The cell of this execution that was used last, else the spare, else a new one."""
+        for cell in reversed(self._idle):
+            if cell.execution_id == execution_id:
+                self._idle.remove(cell)
+                if cell.alive and cell.fit:
+                    return cell
+                self._end(cell)
+        spare, self._spare = self._spare, None
+        cell = spare if spare is not None and spare.alive and spare.fit else self._new()
+        cell.execution_id = execution_id
+        asyncio.get_running_loop().call_soon(self._prepare)
+        return cell
+
+    def _prepare(self) -> None:
+        if self._spare is None and self._warm and not self._closed:
+            try:
+                self._spare = self._new()
+            except OSError:  # out of files or processes: a task that needs a cell will say so
+                return
+
+    def _new(self) -> Cell:
+        folder = self._scratch / f"python-{next(self._numbers)}"
+        return Cell(self._launcher, folder, self._limits, isolated=self._isolated)
+
+    def _give(self, cell: Cell) -> None:
+        if self._closed or not cell.fit or not self._warm:
+            self._end(cell)
+            return
+        self._idle.append(cell)
+        while len(self._idle) > self._warm:
+            self._end(self._idle.pop(0))
+
+    def _end(self, cell: Cell) -> None:
+        ending = asyncio.get_running_loop().create_task(_buried(cell))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+
+async def _buried(cell: Cell) -> None:
+    await cell.tree.finished()
+    if cell.folder.exists():  # its guard did not live to remove it
+        await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)

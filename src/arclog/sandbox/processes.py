@@ -1,0 +1,156 @@
+"""A guarded process tree, seen from the worker. `gone` is done when, and only when, nobody of the tree is alive.
+
+(Where there are no pid namespaces user code can kill its guard; `gone` is done then, and the zygote kills the rest.)
+Killing needs no cooperation from the tree and goes on by itself: closing our end of the channel is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from typing import Any
+
+from arclog.sandbox.launcher import Launcher
+from arclog.sandbox.protocol import Report, packed_spec, report_of
+from arclog.sandbox.streams import Stream
+
+#: a killed process may be stuck inside the kernel; the guard stays with it, we do not wait for ever
+_STUCK_S = 10.0
+
+
+class Tree:
+    """One guard with everything below it."""
+
+    def __init__(self, launcher: Launcher, spec: dict[str, Any], first: int, *, isolated: bool) -> None:
+        """Start it; `first` becomes the runner's task socket or stdin and stays the caller's to close."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self.gone: asyncio.Future[Report] = loop.create_future()
+        #: the guard itself has left: its folder is removed
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._heard = b""
+        self._killed = False
+        channel, theirs = socket.socketpair()
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        try:
+            launcher.launch([theirs.fileno(), first, out_write, err_write], isolated=isolated)
+        except BaseException:
+            channel.close()
+            os.close(out_read)
+            os.close(err_read)
+            raise
+        finally:
+            theirs.close()
+            os.close(out_write)
+            os.close(err_write)
+        self._channel = channel
+        channel.setblocking(False)
+        self._unsent = memoryview(packed_spec(spec))
+        self.stdout = Stream(out_read, loop)
+        self.stderr = Stream(err_read, loop)
+        loop.add_reader(channel.fileno(), self._on_channel)
+        self._write()
+
+    def terminate(self) -> None:
+        """Ask the runner and its process group to stop."""
+        self._letter(b"t")
+
+    def kill(self) -> None:
+        """Have everybody killed; returns at once."""
+        if not self._killed:
+            self._killed = True
+            self._letter(b"k")
+
+    async def killed(self) -> Report:
+        """Have everybody killed and see it done, whoever cancels us meanwhile."""
+        self.kill()
+        await self._settled(self.gone)
+        return self.gone.result()
+
+    async def finished(self) -> Report:
+        """As `killed`, and the guard with its folder is gone as well."""
+        report = await self.killed()
+        await self._settled(self.closed)
+        return report
+
+    async def _settled(self, future: asyncio.Future[Any]) -> None:
+        cancelled = False
+        end = self._loop.time() + _STUCK_S
+        while not future.done() and self._loop.time() < end:
+            try:
+                await asyncio.wait({future}, timeout=end - self._loop.time())
+            except asyncio.CancelledError:
+                cancelled = True
+        if not future.done():
+            self._close()
+        if cancelled:
+            raise asyncio.CancelledError
+
+    def _letter(self, letter: bytes) -> None:
+        if not self.closed.done():
+            self._unsent = memoryview(bytes(self._unsent) + letter)
+            self._write()
+
+    def _write(self) -> None:
+        while self._unsent:
+            try:
+                count = self._channel.send(self._unsent)
+            except BlockingIOError:
+                self._loop.add_writer(self._channel.fileno(), self._write)
+                return
+            except OSError:
+                self._unsent = memoryview(b"")
+                break
+            self._unsent = self._unsent[count:]
+        self._loop.remove_writer(self._channel.fileno())
+
+    def _on_channel(self) -> None:
+        try:
+            data = self._channel.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return
+        self._heard += data
+        report = report_of(self._heard)
+        if report is not None:
+            self._end(report)
+
+    def _close(self) -> None:
+        """The guard is gone."""
+        if self.closed.done():
+            return
+        self._loop.remove_reader(self._channel.fileno())
+        self._loop.remove_writer(self._channel.fileno())
+        self._channel.close()
+        self.closed.set_result(None)
+        self._end(report_of(self._heard) or Report())
+
+    def _end(self, report: Report) -> None:
+        if not self.gone.done():
+            # Everybody who could write is dead, so what the pipes hold is all there will ever be.
+            self.stdout.drain()
+            self.stderr.drain()
+            self.stdout.close()
+            self.stderr.close()
+            self.gone.set_result(report)
+
+
+def ended_by(status: int | None) -> tuple[str, str]:
+    """A wait status in words and as an error code: ('exit code 3', 'EXIT_3') or ('SIGKILL', 'SIGKILL')."""
+    if status is None:
+        return "killed together with its guard", "SIGKILL"
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}", f"EXIT_{code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"SIG{-code}"
+    return name, name

@@ -1,0 +1,90 @@
+"""The worker's half of the wire to a sandbox: frames of three byte strings to a runner, one report from its guard.
+
+The child's half is `child/wire.py` and `child/guard.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+_LENGTHS = struct.Struct("<QQQ")
+_SIZE = struct.Struct("<I")
+
+Frame = tuple[bytes, bytes, bytes]
+
+
+class Report(Struct, frozen=True):
+    """The last word of a guard: its whole process tree is dead."""
+
+    #: wait status of the runner
+    status: int | None = None
+    #: processes beside the runner that had to be killed
+    left: int = 0
+    #: how many processes there were when they became too many
+    crowd: int = 0
+    #: why the runner could not be started, as 'errno text'
+    failed: str = ""
+    #: the tree had a pid namespace of its own
+    isolated: bool = False
+
+
+def packed(one: bytes, two: bytes = b"", three: bytes = b"") -> bytes:
+    """A frame for a runner."""
+    return b"".join((_LENGTHS.pack(len(one), len(two), len(three)), one, two, three))
+
+
+def packed_spec(spec: dict[str, Any]) -> bytes:
+    """What a guard reads first."""
+    body = msgspec.json.encode(spec)
+    return _SIZE.pack(len(body)) + body
+
+
+class OversizedFrameError(Exception):
+    """The runner announced more than it may send."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__(size)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames."""
+
+    __slots__ = ("_limit", "_pending")
+
+    def __init__(self, limit: int) -> None:
+        self._pending = bytearray()
+        self._limit = limit
+
+    def feed(self, data: bytes) -> Frame | None:
+        """The frame that these bytes complete. A runner sends one per request, so never two at once."""
+        if self._pending:
+            self._pending += data
+            source: bytes | bytearray = self._pending
+        else:
+            source = data
+        if len(source) >= _LENGTHS.size:
+            one, two, three = _LENGTHS.unpack_from(source)
+            if one + two + three > self._limit:
+                raise OversizedFrameError(one + two + three)
+            start = _LENGTHS.size
+            end = start + one + two + three
+            if len(source) >= end:
+                middle, last = start + one, start + one + two
+                frame = bytes(source[start:middle]), bytes(source[middle:last]), bytes(source[last:end])
+                self._pending = bytearray()
+                return frame
+        if source is data:
+            self._pending += data
+        return None
+
+
+def report_of(data: bytes) -> Report | None:
+    """The guard's report; None while it is not complete."""
+    if len(data) < _SIZE.size or len(data) < _SIZE.size + _SIZE.unpack_from(data)[0]:
+        return None
+    return msgspec.json.decode(data[_SIZE.size :], type=Report)

@@ -1,0 +1,113 @@
+"""Output of a process: read as it comes, cut into lines, passed on. Memory stays flat whatever is printed.
+
+Up to a cap every line is passed on; what comes after is read and counted, and a note at the end says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+#: longest piece of a line that is passed on in one go, and the size of one read
+PIECE = 64 * 1024
+#: the largest pipe that an unprivileged process may have is 1 MiB
+_PIPE_PIECES = 17
+#: the two high bits of every byte of a UTF-8 character but its first
+_CONTINUATION = 0x80
+
+
+class Lines:
+    """Cuts bytes into lines of text and hands them to a log."""
+
+    __slots__ = ("_cap", "_log", "_setting", "_stream", "_tail", "dropped", "passed")
+
+    def __init__(self, stream: str, log: Callable[[str, str], None], cap: int, setting: str) -> None:
+        self._stream = stream
+        self._log = log
+        self._cap = cap
+        self._setting = setting
+        self._tail = b""
+        self.passed = 0
+        self.dropped = 0
+
+    def feed(self, data: bytes) -> None:
+        room = self._cap - self.passed
+        if len(data) > room:
+            self.dropped += len(data) - room
+            data = data[:room]
+        if not data:
+            return
+        self.passed += len(data)
+        lines = (self._tail + data).split(b"\n")
+        self._tail = lines.pop()
+        for line in lines:
+            self._emit(line)
+        while len(self._tail) > PIECE:
+            cut = _character_boundary(self._tail, PIECE)
+            self._emit(self._tail[:cut])
+            self._tail = self._tail[cut:]
+
+    def end(self) -> None:
+        """Pass on an unfinished last line and say what was left out."""
+        if self._tail:
+            self._emit(self._tail)
+            self._tail = b""
+        if self.dropped:
+            self._log(
+                "log",
+                f"{self._stream}: {self.dropped} bytes more were printed and not kept "
+                f"({self._setting} = {self._cap} bytes)",
+            )
+            self.dropped = 0
+
+    def _emit(self, line: bytes) -> None:
+        self._log(self._stream, line.decode("utf-8", "replace"))
+
+
+class Stream:
+    """The reading end of a pipe, on an event loop. What nobody listens to is read and forgotten."""
+
+    __slots__ = ("_fd", "_loop", "listener")
+
+    def __init__(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._loop = loop
+        self.listener: Callable[[bytes], None] | None = None
+        loop.add_reader(fd, self.read)
+
+    def read(self) -> bool:
+        """Take one piece; false when there is none now."""
+        if self._fd < 0:
+            return False
+        try:
+            data = os.read(self._fd, PIECE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.close()
+            return False
+        if self.listener is not None:
+            self.listener(data)
+        return True
+
+    def drain(self) -> None:
+        """Take what has been written so far: at most a pipe's content, as somebody may go on writing."""
+        for _ in range(_PIPE_PIECES):
+            if not self.read():
+                return
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _character_boundary(data: bytes, index: int) -> int:
+    """The nearest place at or before `index` that does not split a UTF-8 character."""
+    for back in range(min(4, index)):
+        if data[index - back] & 0xC0 != _CONTINUATION:
+            return index - back
+    return index

@@ -1,0 +1,48 @@
+"""Kind `noop`: does nothing and returns its `data`. Pure routing steps use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome
+from arclog.model.shapes import Field
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+
+
+class NoopConfig(Struct, frozen=True):
+    """A noop task."""
+
+    data: Any = None
+
+
+class NoopTool:
+    """Answers at once."""
+
+    Config: type[Struct] = NoopConfig
+
+    async def run(self, config: NoopConfig, context: TaskContext) -> Outcome:  # noqa: ARG002 - the port's signature
+        return Outcome(result=config.data)
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Nothing is kept warm."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _open(services: ToolServices) -> NoopTool:  # noqa: ARG001 - the port's signature
+    return NoopTool()
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="noop",
+        summary="Does nothing; returns `data`, if given. For steps that only route.",
+        fields=(Field("data", "any", "What the task returns.", template=True),),
+        effectful=False,
+    ),
+    _open,
+)
