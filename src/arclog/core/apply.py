@@ -58,7 +58,7 @@ def _playbook_started(_: Program, state: State, event: Event) -> None:
 
 def _workflow_started(program: Program, state: State, event: Event) -> None:
     state.workflow = status.RUNNING
-    arrival = {"name": "playbook.started", "step": "", "status": "in_progress", "timestamp": timestamp(event.at), "payload": {}}
+    arrival = {**boundary("playbook.started", event), "payload": {}}
     _put(state, event.payload["token"], "entry", program.plan.entry, {}, arrival)
 
 
@@ -103,16 +103,15 @@ def _task_event(program: Program, state: State, event: Event) -> None:
 
 
 def _iteration_started(program: Program, state: State, event: Event) -> None:
-    step_run = _run(state, event)
-    loop = step_run.loop
-    if loop is None or event.iteration is None:
-        raise InvariantBroken(f"{event.type} of step {event.step}, which is no loop")
-    plan = program.steps[event.step].plan.loop
-    assert plan is not None
+    step_run, loop = _run(state, event), _loop(state, event)
+    if event.iteration is None:
+        raise InvariantBroken(f"{event.type} of step {event.step} without an index")
     index = event.iteration[-1]
     loop.started = True
     loop.index = index
-    step_run.pipeline = Pipeline(iter={plan.iterator: loop.items[index], "index": index, "total": loop.total})
+    step_run.pipeline = Pipeline(
+        iter={program.steps[event.step].loop.iterator: loop.items[index], "index": index, "total": loop.total}
+    )
 
 
 def _iteration_ended(program: Program, state: State, event: Event) -> None:
@@ -142,18 +141,16 @@ def _iteration_ended(program: Program, state: State, event: Event) -> None:
 
 
 def _loop_started(_: Program, state: State, event: Event) -> None:
-    step_run = _run(state, event)
-    assert step_run.loop is not None
-    step_run.loop.started = True
+    _loop(state, event).started = True
 
 
 def _loop_done(_: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.boundary = boundary("loop.done", event)
-    assert step_run.loop is not None
-    if step_run.loop.results is not None:
+    loop = _loop(state, event)
+    if loop.results is not None:
         record = state.results.get(event.step) or {"status": "ok"}
-        state.results[event.step] = {**record, "results": step_run.loop.results}
+        state.results[event.step] = {**record, "results": loop.results}
 
 
 def _step_ended(_: Program, state: State, event: Event) -> None:
@@ -224,7 +221,12 @@ def _playbook_finished(_: Program, state: State, event: Event) -> None:
 
 def _cancelled(_: Program, state: State, event: Event) -> None:
     _end(state, event, status.CANCELLED)
-    state.error = {"kind": "cancelled", "message": event.payload.get("reason") or "cancelled", "code": None, "retryable": False}
+    state.error = {
+        "kind": "cancelled",
+        "message": event.payload.get("reason") or "cancelled",
+        "code": None,
+        "retryable": False,
+    }
 
 
 def _processed(_: Program, state: State, _event: Event) -> None:
@@ -256,6 +258,13 @@ def _run(state: State, event: Event) -> StepRun:
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run
+
+
+def _loop(state: State, event: Event) -> Loop:
+    loop = _run(state, event).loop
+    if loop is None:
+        raise InvariantBroken(f"{event.type} of step {event.step}, which is no loop")
+    return loop
 
 
 def _last_record(pipeline: Pipeline) -> dict[str, Any] | None:

@@ -32,7 +32,9 @@ from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import TaskError, error
-from arclog.plan.program import Program, StepProgram
+from arclog.plan.program import Condition, Program, StepProgram
+
+Admission = tuple[tuple[Condition, bool], ...]
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
 EVENTS_PER_DECISION = 500
@@ -89,7 +91,7 @@ class Decision:
         self.txn.events.append(event)
         apply(self.program, self.state, event)
 
-    def say(  # noqa: PLR0913 - the fields of a server's event
+    def say(
         self,
         kind: str,
         payload: dict[str, Any] | None = None,
@@ -212,7 +214,7 @@ class Decision:
         args = token.args
         if step.admit is not None:
             try:
-                allowed, index = _admission(step, lambda: arrival_scope(self.state, token.event, args))
+                allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
             except ExpressionError as problem:
                 self.fail_execution(error("template", f"admission of step {step.name}: {problem}").as_dict())
                 return
@@ -228,8 +230,12 @@ class Decision:
         state, limits = self.state, self.program.plan.limits
         run = state.runs.get(step.name, 0) + 1
         if state.step_runs >= limits.max_step_runs or state.head >= limits.max_events:
-            which, cap = ("max_step_runs", limits.max_step_runs) if state.step_runs >= limits.max_step_runs else ("max_events", limits.max_events)
-            message = f"the execution reached {cap} (limits.{which}) before step {step.name}; does a cycle of steps lack its way out?"
+            which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
+            cap = getattr(limits, which)
+            message = (
+                f"the execution reached {cap} (limits.{which}) before step {step.name}; "
+                "does a cycle of steps lack its way out?"
+            )
             self.fail_execution(error("limit", message, code=which.upper()).as_dict())
             return
         payload: dict[str, Any] = {"tokens": [token.id]}
@@ -264,7 +270,8 @@ class Decision:
         size = loops.encoded_size(payload)
         if size <= cap:
             return None
-        return error("limit", f"{what} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)", code="MAX_PAYLOAD_BYTES")
+        message = f"{what} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
 
     def _complete(self) -> None:
         """Nothing is live any more: the workflow and the run have ended."""
@@ -310,11 +317,10 @@ class Decision:
             self.txn.close.append(command.id)
 
 
-def _admission(step: StepProgram, scope: Callable[[], Any]) -> tuple[bool, int | None]:
+def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:
     """The first rule that matches decides; rules that all fail to match deny."""
-    assert step.admit is not None
     names: Any = None
-    for index, (condition, allow) in enumerate(step.admit):
+    for index, (condition, allow) in enumerate(rules):
         if condition.template is not None and names is None:
             names = scope()
         if condition.holds(names):

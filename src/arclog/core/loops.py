@@ -35,7 +35,8 @@ def items(decision: Decision, step: StepProgram, scope: Any) -> tuple[list[Any],
         return [], error("config", f"loop.in of step {step.name} gave {kind}, not a list", code="NOT_A_LIST")
     cap = decision.program.plan.limits.max_iterations
     if len(found) > cap:
-        return [], error("limit", f"loop.in of step {step.name} gave {len(found)} items; at most {cap} are run (limits.max_iterations)", code="MAX_ITERATIONS")
+        message = f"loop.in of step {step.name} gave {len(found)} items; at most {cap} are run (limits.max_iterations)"
+        return [], error("limit", message, code="MAX_ITERATIONS")
     return found, None
 
 
@@ -69,7 +70,7 @@ def end_empty(decision: Decision, step: str, run: int, cause: int) -> None:
 
 def _end(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> None:
     # Imported late: routing and loops call each other through the decision.
-    from arclog.core import routing  # noqa: PLC0415
+    from arclog.core import routing
 
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed}
     if loop.errors:
@@ -80,9 +81,8 @@ def _end(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> Non
 
 
 def _say_started(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> None:
-    plan = decision.program.steps[step].plan.loop
-    assert plan is not None
-    decision.say("loop.started", {"total": loop.total, "mode": plan.mode}, step=step, run=run, cause=cause)
+    mode = decision.program.steps[step].loop.mode
+    decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
 
 
 def _loop(decision: Decision, step: str, run: int) -> Loop:

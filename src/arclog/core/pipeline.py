@@ -64,7 +64,10 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
     if pipeline.attempt:
         return Run(task, pipeline.runs[task.plan.name], pipeline.attempt, pipeline.due, pipeline.in_flight)
     if pipeline.total_runs >= max_task_runs:
-        message = f"the pipeline of step {step.name} reached {max_task_runs} task runs (limits.max_task_runs); does a jump lack its way out?"
+        message = (
+            f"the pipeline of step {step.name} reached {max_task_runs} task runs (limits.max_task_runs); "
+            "does a jump lack its way out?"
+        )
         return Over(error("limit", message, code="MAX_TASK_RUNS").as_dict())
     return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
 
@@ -76,8 +79,13 @@ def started(move: Run, frame: Frame, now: int, inputs: Any) -> Event:
     return _event("task.attempt.started", move, frame, now, {}, attempt=True)
 
 
-def conclude(  # noqa: PLR0913 - the facts of one ended attempt
-    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], now: int, roll: float,
+def conclude(
+    pipeline: Pipeline,
+    move: Run,
+    frame: Frame,
+    record: dict[str, Any],
+    now: int,
+    roll: float,
     max_set_bytes: int,
 ) -> list[Event]:
     """The events of an ended attempt: its outcome, and what the task's policy makes of it.
@@ -90,18 +98,16 @@ def conclude(  # noqa: PLR0913 - the facts of one ended attempt
     try:
         index, rule = _matched(pipeline, move, frame, record)
         then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
-        scope = None if rule is None else task_scope(pipeline, frame, move, record)
-        set_iter = rule.set_iter.evaluate(scope) if rule is not None and then.set_iter else {}
-        set_ctx = rule.set_ctx.evaluate(scope) if rule is not None and then.set_ctx else {}
+        set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
         problem = _oversized(set_iter, "set_iter", max_set_bytes) or _oversized(set_ctx, "set_ctx", max_set_bytes)
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if problem is not None:
         events = _final(move, frame, record, now, failed=not ok)
-        payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": problem.as_dict()}
-        events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
+        refused = {"matched_rule_index": None, "action": {"do": "fail"}, "error": problem.as_dict()}
+        events.append(_event("policy.task.evaluated", move, frame, now, refused, status="error"))
         return events
-    payload = {"matched_rule_index": index, "action": _action_payload(then)}
+    payload: dict[str, Any] = {"matched_rule_index": index, "action": _action_payload(then)}
     if set_iter:
         payload["set_iter"] = set_iter
     if set_ctx:
@@ -117,7 +123,9 @@ def conclude(  # noqa: PLR0913 - the facts of one ended attempt
         return [attempt, _event("policy.task.evaluated", move, frame, now, payload, attempt=True)]
     message = f"task {move.task.plan.name} used all {then.attempts} attempts"
     last = record.get("error")
-    exhausted = {**last, "message": f"{message}: {last['message']}"} if last else error("limit", message, code="ATTEMPTS").as_dict()
+    exhausted = error("limit", message, code="ATTEMPTS").as_dict()
+    if last:
+        exhausted = {**last, "message": f"{message}: {last['message']}"}
     payload["action"] = {"do": "fail"}
     payload["error"] = exhausted
     events = _final(move, frame, record, now, failed=True)
@@ -215,9 +223,17 @@ def _matched(
     return None, None
 
 
-def _final(  # noqa: PLR0913 - the facts of one ended attempt
-    move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool
-) -> list[Event]:
+def _changes(
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the rule sets in iter and ctx, all evaluated against the scope before it."""
+    if rule is None or not (rule.rule.then.set_iter or rule.rule.then.set_ctx):
+        return {}, {}
+    scope = task_scope(pipeline, frame, move, record)
+    return rule.set_iter.evaluate(scope), rule.set_ctx.evaluate(scope)
+
+
+def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
     """The end of a task run; its attempts are spelled out from the first retry on."""
     events = []
     if move.attempt > 1:
@@ -228,7 +244,7 @@ def _final(  # noqa: PLR0913 - the facts of one ended attempt
     return events
 
 
-def _event(  # noqa: PLR0913 - the envelope of a task's event
+def _event(
     kind: str,
     move: Run,
     frame: Frame,

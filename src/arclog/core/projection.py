@@ -1,18 +1,17 @@
-"""What a state looks like from outside: the execution's record and its commands."""
+"""What a worker gets to see of a state: the body of a command."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.core.state import OpenCommand, State
+from arclog.core.state import OpenCommand, State, run_key
 from arclog.model.commands import Command, LoopWork
 from arclog.plan.program import Program
 
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
     """The command as its worker gets it, with all that was done for it before."""
-    step_run = state.run_of(command.step, command.run)
-    assert step_run is not None
+    step_run = state.open[run_key(command.step, command.run)]
     loop = step_run.loop
     pipeline = step_run.pipeline
     return Command(

@@ -25,8 +25,8 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
         matched, selected = _select(decision, step, step_run)
     except ExpressionError as failure:
         problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
-        payload = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
-        decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause, event_status="error")
+        refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
+        decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)
         return
     payload = {"mode": step.plan.mode, "matched": matched, "selected": selected}

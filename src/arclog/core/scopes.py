@@ -1,8 +1,8 @@
 """Which names a template sees, per place (first match wins).
 
-    admission, step.args, loop.in   event args ctx workload execution_id · step names · bare workload keys
-    task fields and policies        args iter ctx workload _prev _task _attempt execution_id (outcome) · labels · steps · bare
-    arcs                            event outcome ctx workload args execution_id · step names · bare workload keys
+admission, step.args, loop.in   event args ctx workload execution_id · step names · bare workload keys
+task fields and policies        args iter ctx workload _prev _task _attempt execution_id (outcome) · labels · steps · bare
+arcs                            event outcome ctx workload args execution_id · step names · bare workload keys
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ def task_scope(
         "iter": pipeline.iter,
         "ctx": {**captured.ctx, **pipeline.ctx} if pipeline.ctx else captured.ctx,
         "workload": captured.workload,
-        "_task": {"name": move.task.plan.name, "kind": move.task.plan.kind, "run": move.task_run, "key": task_key(frame, move)},
+        "_task": {
+            "name": move.task.plan.name,
+            "kind": move.task.plan.kind,
+            "run": move.task_run,
+            "key": task_key(frame, move),
+        },
         "_attempt": move.attempt,
         "execution_id": frame.execution_id,
     }
@@ -71,7 +76,13 @@ def task_key(frame: Frame, move: Run) -> str:
 
 def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any]) -> Scope:
     """Names of admission, `step.args` and `loop.in`."""
-    own = {"event": event, "args": args, "ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
+    own = {
+        "event": event,
+        "args": args,
+        "ctx": state.ctx,
+        "workload": state.workload,
+        "execution_id": str(state.execution_id),
+    }
     return Scope(own, Views(state.results), state.workload)
 
 

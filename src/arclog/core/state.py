@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from arclog.model.status import PENDING
 from arclog.model.commands import Captured, Pipeline
+from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
 STATE_VERSION = "1"

@@ -21,6 +21,9 @@ from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Listed, Started, Status, StepSummary, Summary, Why
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 
+#: What another process appends is found by looking again after this long.
+_LOOK_AGAIN_S = 1.0
+
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
     ("playbook.finished", status.FAILED): "playbook.failed",
@@ -43,7 +46,9 @@ class EngineApi:
         plan = build_or_raise(request.playbook, request.file, self._kinds, settings)
         size, cap = encoded_size({"workload": dict(request.workload)}), plan.limits.max_payload_bytes
         if size > cap:
-            raise RequestRejected(f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
+            raise RequestRejected(
+                f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+            )
         body = net.encode(plan)
         now = engine.clock.now()
         record = await engine.store.register_plan(net.digest(body), plan.path or plan.name, body, request.playbook, now)
@@ -73,13 +78,18 @@ class EngineApi:
             left = None if deadline is None else deadline - clock.monotonic()
             if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
                 return record.head
-            await self._engine.hints.wait_appended(number, left)
+            await self._engine.hints.wait_appended(number, _LOOK_AGAIN_S if left is None else min(left, _LOOK_AGAIN_S))
 
-    async def ended(self, execution_id: str) -> None:
-        """Return once the run has its terminal event."""
+    async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
         number = ids.parse_id(execution_id, "execution id")
-        while (await self._engine.live.get(number)).state.terminal is None:
-            await self._engine.hints.wait_appended(number, None)
+        clock = self._engine.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        while (await self._record(number)).now.terminal_event is None:
+            left = _LOOK_AGAIN_S if deadline is None else deadline - clock.monotonic()
+            if left <= 0:
+                return False
+            await self._engine.hints.wait_ended(number, min(left, _LOOK_AGAIN_S))
+        return True
 
     async def status(self, execution_id: str) -> Status:
         record = await self._record(ids.parse_id(execution_id, "execution id"))

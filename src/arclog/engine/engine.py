@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from arclog.core.decide import decide
 from arclog.core.inputs import Abort, Continue, Input, NewWork, Refused, Request, Txn
@@ -66,6 +67,14 @@ class _Job:
     extend: tuple[int, int, int] | None
     done: asyncio.Future[Answer]
 
+    def answer(self, answer: Answer) -> None:
+        if not self.done.done():
+            self.done.set_result(answer)
+
+    def fail(self, problem: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(problem)
+
 
 @dataclass(slots=True)
 class _Room:
@@ -96,7 +105,7 @@ class Engine:
         append = self._append(batch, state, expected=0, new=new)
         await self.store.append(append)
         self.live.put(Live(program, state, ExecutionRecord(execution_id, state.head, new, append.now)))
-        self._committed(execution_id, batch)
+        self._committed(state, batch)
         return execution_id
 
     async def put(
@@ -113,27 +122,20 @@ class Engine:
         room.jobs.append(job)
         if not room.busy:
             room.busy = True
-            await self._serve(execution_id, room)
+            # A task of its own: a caller that is cancelled must not take the inputs of others down with it.
+            self._later(self._serve(execution_id, room))
         return await job.done
 
     async def _serve(self, execution_id: int, room: _Room) -> None:
-        """Commit what waits in the room; what came meanwhile is left to a task, so that nobody serves for ever."""
-        jobs, room.jobs = room.jobs[:INPUTS_PER_COMMIT], room.jobs[INPUTS_PER_COMMIT:]
-        try:
-            await self._commit(execution_id, jobs)
-        except BaseException as problem:
-            for job in jobs:
-                if not job.done.done():
-                    job.done.set_exception(problem if isinstance(problem, Exception) else asyncio.CancelledError())
-                    # The future of the caller that serves is awaited only if this did not raise.
-                    job.done.exception() if not job.done.cancelled() else None
-            raise
-        finally:
-            if room.jobs:
-                self._later(self._serve(execution_id, room))
-            else:
-                room.busy = False
-                self._rooms.pop(execution_id, None)
+        """Commit what waits in the room, until nothing does."""
+        while room.jobs:
+            jobs, room.jobs = room.jobs[:INPUTS_PER_COMMIT], room.jobs[INPUTS_PER_COMMIT:]
+            try:
+                await self._commit(execution_id, jobs)
+            except Exception as problem:  # noqa: BLE001 - it belongs to those who wait
+                for job in jobs:
+                    job.fail(problem)
+        self._rooms.pop(execution_id, None)
 
     async def _commit(self, execution_id: int, jobs: list[_Job]) -> None:
         for _ in range(MAX_CONFLICTS):
@@ -141,12 +143,14 @@ class Engine:
             head = live.state.head
             try:
                 batch = self._decided(live.program, live.state, [(job.given, job.claimant) for job in jobs])
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
                 await self._quarantine(execution_id, jobs, problem)
                 return
             if batch.events:
-                extend = [job.extend for job, txn in zip(jobs, batch.txns, strict=True) if job.extend and txn.refused is None]
+                extend = [
+                    job.extend for job, txn in zip(jobs, batch.txns, strict=True) if job.extend and txn.refused is None
+                ]
                 append = self._append(batch, live.state, expected=head, extend=extend)
                 try:
                     await self.store.append(append)
@@ -156,9 +160,9 @@ class Engine:
                 except BaseException:
                     self.live.drop(execution_id)
                     raise
-            self._committed(execution_id, batch)
+            self._committed(live.state, batch)
             for job, answer in zip(jobs, batch.answers, strict=True):
-                job.done.set_result(answer)
+                job.answer(answer)
             return
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
 
@@ -174,9 +178,9 @@ class Engine:
                 await self.store.append(self._append(batch, live.state, expected=head))
             finally:
                 self.live.drop(execution_id)
-            self._committed(execution_id, batch)
+            self._committed(live.state, batch)
         for job in jobs:
-            job.done.set_result(Answer(Refused("closed", message)))
+            job.answer(Answer(Refused("closed", message)))
 
     def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> _Batch:
         """Decide inputs one after the other; ids of their events are one run."""
@@ -214,8 +218,9 @@ class Engine:
             extend=extend,
         )
 
-    def _committed(self, execution_id: int, batch: _Batch) -> None:
+    def _committed(self, state: State, batch: _Batch) -> None:
         """Effects of a committed transaction."""
+        execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id)
         if batch.offers:
@@ -225,12 +230,15 @@ class Engine:
             self.hints.closed(batch.close, withdrawn)
         if batch.more:
             self._later(self._go_on(execution_id))
+        if state.terminal is not None:
+            self.hints.ended(execution_id)
+            self.live.drop(execution_id)
 
     async def _go_on(self, execution_id: int) -> None:
         await self.put(execution_id, Continue())
 
-    def _later(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[arg-type]  # a coroutine of ours
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 

@@ -21,7 +21,11 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
         return Why(execution_id, state.status, text, [])
     by_id = {command.command_id: command for command in commands}
     waits = [
-        Wait("token", f"step {token.step} is ready to start; the engine has not gone on (`arclog resume {execution_id}`)", token.step)
+        Wait(
+            "token",
+            f"step {token.step} is ready to start; the engine has not gone on (`arclog resume {execution_id}`)",
+            token.step,
+        )
         for token in state.tokens.values()
     ]
     waits += [_wait(step_run, by_id.get(step_run.command_id), execution_id, now) for step_run in state.open.values()]
@@ -36,7 +40,11 @@ def _wait(step_run: StepRun, command: CommandRecord | None, execution_id: str, n
         return Wait("none", f"{what} has no open command (`arclog resume {execution_id}`)", step_run.step)
     if command.state == "issued":
         kinds = ", ".join(command.kinds)
-        return Wait("worker", f"{what} waits for a worker that knows {kinds} (`arclog resume {execution_id}` brings one)", step_run.step)
+        return Wait(
+            "worker",
+            f"{what} waits for a worker that knows {kinds} (`arclog resume {execution_id}` brings one)",
+            step_run.step,
+        )
     until = timestamp(command.lease_until)
     pipeline = step_run.pipeline
     if command.lease_until < now:

@@ -11,12 +11,16 @@ class Hints:
 
     def __init__(self) -> None:
         self._appended: dict[int, list[asyncio.Future[None]]] = {}
+        self._ended: dict[int, list[asyncio.Future[None]]] = {}
         self._offered: list[asyncio.Future[None]] = []
         #: called with the ids of commands that are over, and of those among them that were withdrawn
         self.on_closed: Callable[[Sequence[int], Sequence[int]], None] = _ignore
 
     def appended(self, execution_id: int) -> None:
         _wake(self._appended.pop(execution_id, ()))
+
+    def ended(self, execution_id: int) -> None:
+        _wake(self._ended.pop(execution_id, ()))
 
     def offered(self) -> None:
         waiting, self._offered = self._offered, []
@@ -28,6 +32,10 @@ class Hints:
     async def wait_appended(self, execution_id: int, timeout_s: float | None) -> None:
         """Until something is appended to the execution, or the time is over."""
         await _wait(self._appended.setdefault(execution_id, []), timeout_s)
+
+    async def wait_ended(self, execution_id: int, timeout_s: float | None) -> None:
+        """Until the execution has its terminal event, or the time is over."""
+        await _wait(self._ended.setdefault(execution_id, []), timeout_s)
 
     async def wait_offered(self, timeout_s: float | None) -> None:
         """Until commands are offered, or the time is over."""

@@ -1,5 +1,6 @@
 """A command: work handed to a worker under a lease with a fence. It carries all that a remote worker needs, but the plan,
-which it names by its hash."""
+which it names by its hash.
+"""
 
 from __future__ import annotations
 

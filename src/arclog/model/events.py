@@ -47,11 +47,14 @@ class EventType(Struct, frozen=True):
         return "".join(part.capitalize() for part in self.name.split("."))
 
 
-class Event(Struct, omit_defaults=True, rename={
+_SHORT_NAMES = {
     "type": "t", "at": "@", "step": "s", "run": "r", "iteration": "i", "task": "k", "task_run": "kr", "attempt": "a",
     "status": "st", "duration_ms": "d", "command_id": "c", "fence": "f", "worker_id": "w", "cause": "ca", "report": "n",
     "informative": "x", "own_id": "id", "payload": "p",
-}):
+}  # fmt: skip
+
+
+class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES):
     """A past fact, as stored: what can be derived (alias, source, ids, tenancy, seq, event_id) is left out."""
 
     type: str
@@ -83,7 +86,6 @@ class Event(Struct, omit_defaults=True, rename={
 
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
-_CTX = Field("ctx", "object", "Changes to ctx that take effect with this event.")
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)
@@ -93,9 +95,21 @@ _EITHER = ("server", "worker", "producer")
 
 def _rows() -> tuple[EventType, ...]:
     """The registry in order of its bits. Append only."""
-    def row(bit: int, name: str, entity: str, emitters: tuple[str, ...], statuses: tuple[str, ...], doc: str, *payload: Field, terminal: bool = False, marked: bool = False) -> EventType:  # noqa: E501 PLR0913 - one row of a table a line
+
+    def row(
+        bit: int,
+        name: str,
+        entity: str,
+        emitters: tuple[str, ...],
+        statuses: tuple[str, ...],
+        doc: str,
+        *payload: Field,
+        terminal: bool = False,
+        marked: bool = False,
+    ) -> EventType:
         return EventType(name, bit, entity, emitters, statuses, doc, payload, terminal, marked)
 
+    # fmt: off
     return (
         row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
@@ -113,8 +127,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("tokens", "list", "Ids of the tokens taken."), Field("args", "object", "The step run's args."),
             Field("items", "list", "The loop's items."), Field("total", "integer", "How many items the loop has.")),
         row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
-        row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", _CTX),
-        row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, _CTX, marked=True),
+        row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded."),
+        row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, marked=True),
         row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
             Field("inputs", "any", "Rendered config, redacted and size-capped.")),
         row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began."),
@@ -126,8 +140,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel.")),
         row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
         row(20, "loop.iteration.started", "loop", _EITHER, (IN_PROGRESS,), "An iteration began."),
-        row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded.", _CTX),
-        row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR, _CTX),
+        row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded."),
+        row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR),
         row(23, "loop.done", "loop", _EITHER, (SUCCESS,), "All iterations ended.",
             Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("errors", "list", "The first 100 errors, with their index.")),
         row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
@@ -153,6 +167,8 @@ def _rows() -> tuple[EventType, ...]:
         row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
     )
+
+    # fmt: on
 
 
 REGISTRY: dict[str, EventType] = {row.name: row for row in _rows()}

@@ -13,7 +13,12 @@ from arclog.model.shapes import Field
 
 #: Keys of every task's spec, whatever its kind; a kind may declare more in `spec_fields`.
 COMMON_SPEC_FIELDS: tuple[Field, ...] = (
-    Field("timeout", "number", "Seconds one attempt may take; an http task may give {connect, read, total}.", exclusive_min=0),
+    Field(
+        "timeout",
+        "number",
+        "Seconds one attempt may take; an http task may give {connect, read, total}.",
+        exclusive_min=0,
+    ),
     Field(
         "delivery",
         "string",

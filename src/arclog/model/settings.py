@@ -33,6 +33,7 @@ class Setting(Struct, frozen=True):
 KIB = 1024
 MIB = 1024 * KIB
 
+# fmt: off
 TABLE: tuple[Setting, ...] = (
     Setting("home", ".arclog", "path", "Folder that holds `arclog.db` and everything else that an embedded arclog keeps."),
     Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
@@ -74,6 +75,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
 )
+# fmt: on
 
 _BY_NAME = {row.name: row for row in TABLE}
 
@@ -125,7 +127,11 @@ def _checked(row: Setting, raw: Any) -> Any:
     kind = type(row.default)
     try:
         if kind is bool:
-            value: Any = raw if isinstance(raw, bool) else {"1": True, "true": True, "0": False, "false": False}[str(raw).lower()]
+            value: Any = (
+                raw
+                if isinstance(raw, bool)
+                else {"1": True, "true": True, "0": False, "false": False}[str(raw).lower()]
+            )
         elif kind in (int, float):
             if isinstance(raw, bool):
                 raise TypeError
@@ -133,7 +139,9 @@ def _checked(row: Setting, raw: Any) -> Any:
         else:
             value = str(raw)
     except (TypeError, ValueError, KeyError):
-        raise SettingsError(f"{row.variable}: {raw!r} is not {kind.__name__} ({row.help} Default {row.default}.)") from None
+        raise SettingsError(
+            f"{row.variable}: {raw!r} is not {kind.__name__} ({row.help} Default {row.default}.)"
+        ) from None
     if row.minimum is not None and not value >= row.minimum:
         raise SettingsError(f"{row.variable}: {value} is below the lowest value allowed, {row.minimum:g} {row.unit}")
     if row.choices and value not in row.choices:

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from arclog.expr import Template, Tree, compile_condition, compile_tree
-from arclog.model.errors import NOWHERE, Position
-from arclog.plan.net import ArcPlan, Plan, StepPlan, TaskPlan
+from arclog.model.errors import NOWHERE, InvariantBroken, Position
+from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 
 #: Names that a task's templates find on the worker itself.
 LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
@@ -39,9 +39,8 @@ class RuleProgram:
 
     __slots__ = ("condition", "rule", "set_ctx", "set_iter")
 
-    def __init__(self, task: TaskPlan, index: int, locate: Callable[[str], Position]) -> None:
-        assert task.policy is not None
-        self.rule = task.policy.rules[index]
+    def __init__(self, rule: TaskRule, index: int, locate: Callable[[str], Position]) -> None:
+        self.rule = rule
         where = f"policy.rules.{index}"
         self.condition = Condition(self.rule.when, locate(f"{where}.when"))
         self.set_iter = _tree(self.rule.then.set_iter, f"{where}.then.set_iter", locate)
@@ -65,7 +64,9 @@ class TaskProgram:
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:
         policy = self.plan.policy
-        return () if policy is None else tuple(RuleProgram(self.plan, i, self._locate) for i in range(len(policy.rules)))
+        if policy is None:
+            return ()
+        return tuple(RuleProgram(rule, index, self._locate) for index, rule in enumerate(policy.rules))
 
     def paths(self) -> set[tuple[str, ...]]:
         """Every name path that the task's templates read."""
@@ -128,13 +129,20 @@ class StepProgram:
         if self.plan.admit is None:
             return None
         return tuple(
-            (Condition(rule.when, self._locate(f"admit.{i}.when")), rule.allow) for i, rule in enumerate(self.plan.admit)
+            (Condition(rule.when, self._locate(f"admit.{i}.when")), rule.allow)
+            for i, rule in enumerate(self.plan.admit)
         )
+
+    @property
+    def loop(self) -> LoopPlan:
+        """The loop of a step that has one."""
+        if self.plan.loop is None:
+            raise InvariantBroken(f"step {self.name} is no loop")
+        return self.plan.loop
 
     @cached_property
     def items(self) -> Tree:
-        assert self.plan.loop is not None
-        return compile_tree(self.plan.loop.items, lambda _: self._locate("loop.items"))
+        return compile_tree(self.loop.items, lambda _: self._locate("loop.items"))
 
     @cached_property
     def arcs(self) -> tuple[ArcProgram, ...]:

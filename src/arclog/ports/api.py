@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -103,17 +104,26 @@ class Api(Protocol):
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
         """Return the head once it is past `after` (or the run has ended), or after the time-out."""
 
-    async def status(self, execution_id: str) -> Status: ...
+    async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
+        """Return True once the run has its terminal event, False after the time-out."""
 
-    async def summary(self, execution_id: str) -> Summary: ...
+    async def status(self, execution_id: str) -> Status:
+        """The seven fields."""
 
-    async def list(self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50) -> list[Listed]:
+    async def summary(self, execution_id: str) -> Summary:
+        """The run with its steps, ctx, result and error."""
+
+    async def list(
+        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[Listed]:
         """Newest first."""
 
-    async def events(self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()) -> list[dict[str, Any]]:
+    async def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
         """Full envelopes in seq order."""
 
-    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
         """Task log lines: position, timestamp, step, task, attempt, stream, text."""
 
     async def why(self, execution_id: str) -> Why:

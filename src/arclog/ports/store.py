@@ -241,7 +241,9 @@ class Store(Protocol):
     ) -> list[StoredEvent]:
         """Events with seq > after, in seq order, at most `limit` after filtering by type."""
 
-    async def step_events(self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+    async def step_events(
+        self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
+    ) -> list[StoredEvent]:
         """Events of one step run, in seq order."""
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
@@ -287,7 +289,8 @@ class Store(Protocol):
         execution_id: int = 0,
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        `execution_id` limits the claim to one execution."""
+        `execution_id` limits the claim to one execution.
+        """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
         """Extend the leases of (command_id, fence); returns the ids that this worker no longer holds."""

@@ -95,25 +95,33 @@ class Embedded:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
+    """Make the home; a reader makes nothing and needs one that is there."""
+    if read_only:
+        if not database.exists():
+            raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
+        return
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        message = f"cannot make the home {home}: {problem.strerror}; set ARCLOG_HOME to a folder that you may write"
+        raise StoreUnavailable(message) from None
+
+
 @asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
     home = Path(settings.text("home"))
     path = home / DATABASE
-    if read_only:
-        if not path.exists():
-            raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
-    else:
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise StoreUnavailable(f"cannot make the home {home}: {problem.strerror}; set ARCLOG_HOME to a folder that you may write") from None
+    _prepare(home, path, read_only=read_only)
     clock = SystemClock()
     store = SqliteStore(path, clock=clock, settings=settings)
     await store.open()
     try:
         owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        node = 0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
+        node = (
+            0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
+        )
         here = Embedded(settings, home, store, Engine(store, clock, settings, Minter(clock, node)), owner)
         try:
             yield here

@@ -27,7 +27,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - only when there is a file
+    import tomllib  # only when there is a file
 
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))

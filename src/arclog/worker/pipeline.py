@@ -15,7 +15,7 @@ from arclog.core import pipeline as core
 from arclog.core.apply import with_ctx
 from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.scopes import task_key, task_scope
-from arclog.model.commands import Command, Pipeline
+from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed
@@ -36,7 +36,7 @@ _ENVELOPE_BYTES = 2048
 class CommandRun:
     """One command on its way to its end."""
 
-    def __init__(  # noqa: PLR0913 - what a command needs
+    def __init__(
         self,
         command: Command,
         program: Program,
@@ -63,15 +63,13 @@ class CommandRun:
         if not command.started:
             self._add(self._event("step.started"))
         if command.loop is not None:
-            await self._loop()
+            await self._loop(command.loop)
             return
         over = await self._pipeline(command.pipeline or Pipeline())
         self._add(self._ended("step", over))
 
-    async def _loop(self) -> None:
-        loop, plan = self.command.loop, self.step.plan.loop
-        assert loop is not None
-        assert plan is not None
+    async def _loop(self, loop: LoopWork) -> None:
+        iterator = self.step.loop.iterator
         fail_fast = self.step.plan.failure_mode == "fail_fast"
         pipeline = self.command.pipeline
         for offset, item in enumerate(loop.items):
@@ -79,7 +77,7 @@ class CommandRun:
             self.frame.iteration = (index,)
             if pipeline is None:
                 self._add(self._event("loop.iteration.started"))
-                pipeline = Pipeline(iter={plan.iterator: item, "index": index, "total": loop.total})
+                pipeline = Pipeline(iter={iterator: item, "index": index, "total": loop.total})
             over = await self._pipeline(pipeline)
             self._add(self._ended("loop.iteration", over))
             if pipeline.ctx:
@@ -98,7 +96,7 @@ class CommandRun:
                 return move
             record = await self._attempt(pipeline, move)
             now = self.clock.now()
-            for event in core.conclude(pipeline, move, self.frame, record, now, random.random(), self.max_set_bytes):  # noqa: S311 - jitter
+            for event in core.conclude(pipeline, move, self.frame, record, now, random.random(), self.max_set_bytes):
                 self._emit(pipeline, event)
             if move.task.plan.effectful:
                 self.stream.unacknowledged_effect = True
@@ -117,12 +115,12 @@ class CommandRun:
             problem = failed(error("template", str(failure)))
         if move.repeated:
             if plan.at_most_once:
-                message = f"task {plan.name} was under way when its worker was lost; it is at_most_once, so it is not repeated"
+                message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = snapshot(config, self.max_inputs_bytes)
             self._emit(pipeline, core.started(move, self.frame, self.clock.now(), inputs))
-        if self.stream.unacknowledged_effect and plan.effectful or plan.at_most_once:
+        if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
         outcome = problem or await self._run_tool(move, {**config, **move.task.verbatim}, pipeline)
@@ -162,7 +160,10 @@ class CommandRun:
         if outcome.result is not None or outcome.helper:
             size = len(encode(record))
             if size > cap:
-                message = f"the outcome of task {plan.name} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+                message = (
+                    f"the outcome of task {plan.name} takes {size} bytes; "
+                    f"an event holds {cap} (limits.max_payload_bytes)"
+                )
                 too_large = failed(error("limit", message, code="MAX_PAYLOAD_BYTES")).as_record()
                 return {**too_large, **plan.helper, "meta": record["meta"]}
         return record

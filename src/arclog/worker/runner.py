@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from arclog.model.commands import Command
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
@@ -29,7 +30,8 @@ class _Held:
 
     command: Command
     stream: ReportStream
-    task: asyncio.Task[None]
+    #: what to cancel to stop it
+    task: asyncio.Task[Any] | None
 
 
 class Worker:
@@ -54,29 +56,30 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled. Raises when commands can no longer be claimed or reported."""
-        watchers = [asyncio.ensure_future(work) for work in (self._keep_leases(), self._watch_revocations())]
+        duties = (self._claim(), self._keep_leases(), self._watch_revocations(), self._failed.wait())
+        tasks = [asyncio.ensure_future(duty) for duty in duties]
         try:
-            while self._failure is None:
-                free = self._slots - len(self._runs)
-                if free <= 0:
-                    self._slot_free.clear()
-                    await self._slot_free.wait()
-                    continue
-                claim = asyncio.ensure_future(self._control.claim(self.info, free, _CLAIM_WAIT_S))
-                wake = asyncio.ensure_future(self._failed.wait())
-                await asyncio.wait((claim, wake), return_when=asyncio.FIRST_COMPLETED)
-                wake.cancel()
-                if not claim.done():
-                    claim.cancel()
-                    continue
-                for command in claim.result():
-                    self._begin(command)
-            raise self._failure
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+            if self._failure is not None:
+                raise self._failure
         finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
+
+    async def _claim(self) -> None:
+        """Fill free slots."""
+        while True:
+            free = self._slots - len(self._runs)
+            if free > 0:
+                for command in await self._control.claim(self.info, free, _CLAIM_WAIT_S):
+                    self._begin(command)
+            else:
+                self._slot_free.clear()
+                await self._slot_free.wait()
 
     def _begin(self, command: Command) -> None:
         task = asyncio.ensure_future(self._carry_out(command))
@@ -104,9 +107,7 @@ class Worker:
     async def _one(self, command: Command) -> list[Command]:
         program = await self._program(command.plan)
         stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
-        task = asyncio.current_task()
-        assert task is not None
-        self._held[command.command_id] = _Held(command, stream, task)
+        self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
         try:
             run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
             await run.run()
@@ -163,7 +164,8 @@ class Worker:
         held = self._held.pop(command_id, None)
         if held is not None:
             log.warning("worker %s stops command %s: %s", self.info.worker_id, command_id, why)
-            held.task.cancel()
+            if held.task is not None:
+                held.task.cancel()
 
     async def _stop(self) -> None:
         for task in list(self._runs):
