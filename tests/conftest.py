@@ -20,3 +20,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     for name in [name for name in os.environ if name.startswith("ARCLOG_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ARCLOG_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--redraw", action="store_true", help="rewrite docs that are drawn from the code, and golden logs")

@@ -45,6 +45,7 @@ def begin(decision: Decision, event: Event) -> None:
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
         _say_started(decision, event.step, event.run, step_run.loop, len(decision.txn.events) - 1)
+        _say_scheduled(decision, event, step_run.loop)
 
 
 def go_on(decision: Decision, event: Event) -> bool:
@@ -56,6 +57,7 @@ def go_on(decision: Decision, event: Event) -> bool:
         decision.fail_step(event.step, event.run, problem, cause)
         return True
     if loop.index < loop.total:
+        _say_scheduled(decision, event, loop)
         return False
     _end(decision, event.step, event.run, loop, cause)
     return True
@@ -83,6 +85,14 @@ def _end(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> Non
 def _say_started(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> None:
     mode = decision.program.steps[step].loop.mode
     decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
+
+
+def _say_scheduled(decision: Decision, event: Event, loop: Loop) -> None:
+    """Name the next iteration, when the step asks for that."""
+    if "loop.iteration.scheduled" in decision.program.steps[event.step].emit:
+        decision.emit(
+            Event("loop.iteration.scheduled", decision.now, step=event.step, run=event.run, iteration=(loop.index,))
+        )
 
 
 def _loop(decision: Decision, step: str, run: int) -> Loop:

@@ -52,6 +52,8 @@ class Frame(Struct):
     step: str
     run: int
     iteration: tuple[int, ...] | None = None
+    #: optional event types that are written all the same
+    emit: frozenset[str] = frozenset()
 
 
 def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Over:
@@ -72,11 +74,14 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
     return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
 
 
-def started(move: Run, frame: Frame, now: int, inputs: Any) -> Event:
-    """The event that says an attempt begins: task.started, or task.attempt.started from the second on."""
+def started(move: Run, frame: Frame, now: int, inputs: Any) -> list[Event]:
+    """The events that say an attempt begins: task.started, and task.attempt.started from the second on."""
+    events = []
     if move.attempt == 1:
-        return _event("task.started", move, frame, now, {"inputs": inputs} if inputs else {})
-    return _event("task.attempt.started", move, frame, now, {}, attempt=True)
+        events.append(_event("task.started", move, frame, now, {"inputs": inputs} if inputs else {}))
+    if move.attempt > 1 or "task.attempt.started" in frame.emit:
+        events.append(_event("task.attempt.started", move, frame, now, {}, attempt=True))
+    return events
 
 
 def conclude(
@@ -236,8 +241,8 @@ def _changes(
 def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
     """The end of a task run; its attempts are spelled out from the first retry on."""
     events = []
-    if move.attempt > 1:
-        kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
+    kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
+    if move.attempt > 1 or kind in frame.emit:
         events.append(_event(kind, move, frame, now, {}, attempt=True))
     kind = "task.failed" if failed else "task.done"
     events.append(_event(kind, move, frame, now, {"outcome": record}))

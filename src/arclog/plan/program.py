@@ -16,6 +16,11 @@ from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRul
 #: Names that a task's templates find on the worker itself.
 LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
 
+#: Event types that are written only when a step or the executor asks for them in `emit.events`.
+OPTIONAL_EVENTS = frozenset(
+    {"task.attempt.started", "task.attempt.done", "task.attempt.failed", "loop.iteration.scheduled"}
+)
+
 
 class Condition:
     """A compiled `when`; None is the else and always holds."""
@@ -112,9 +117,11 @@ class Needs:
 class StepProgram:
     """One step."""
 
-    def __init__(self, plan: StepPlan, step_names: frozenset[str]) -> None:
+    def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str]) -> None:
         self.plan = plan
         self.name = plan.name
+        #: event types that lean emission leaves out and this step writes all the same
+        self.emit = emit
         self._step_names = step_names
         self._locate = _within(plan.spots, "", plan.at)
         self.tasks = tuple(TaskProgram(task, i, plan) for i, task in enumerate(plan.tasks))
@@ -168,7 +175,7 @@ class Program:
         self.plan = plan
         self.digest = digest
         names = frozenset(step.name for step in plan.steps)
-        self.steps = {step.name: StepProgram(step, names) for step in plan.steps}
+        self.steps = {step.name: StepProgram(step, names, _emitted(plan.emit + step.emit)) for step in plan.steps}
 
     @cached_property
     def result(self) -> Tree | None:
@@ -199,6 +206,11 @@ class Program:
                 yield from arc.args.paths
             for task in step.tasks:
                 yield from task.paths()
+
+
+def _emitted(asked: tuple[str, ...]) -> frozenset[str]:
+    """The optional event types that `emit.events` asks for; 'full' is all of them."""
+    return OPTIONAL_EVENTS if "full" in asked else OPTIONAL_EVENTS & set(asked)
 
 
 def _tree(value: Mapping[str, Any], where: str, locate: Callable[[str], Position]) -> Tree:

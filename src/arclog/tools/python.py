@@ -134,6 +134,7 @@ KIND = ToolKind(
         helper="py",
         helper_fields=_HELPER_FIELDS,
         verbatim=("code",),
+        needs=("workload", "ctx"),
     ),
     _open,
 )

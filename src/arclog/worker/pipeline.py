@@ -55,7 +55,14 @@ class CommandRun:
         self.clock = clock
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
-        self.frame = Frame(str(command.execution_id), command.args, command.captured, command.step, command.run)
+        self.frame = Frame(
+            execution_id=str(command.execution_id),
+            args=command.args,
+            captured=command.captured,
+            step=command.step,
+            run=command.run,
+            emit=self.step.emit,
+        )
 
     async def run(self) -> None:
         """Run to the end; the last events are left in the stream for the final flush."""
@@ -119,7 +126,8 @@ class CommandRun:
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = snapshot(config, self.max_inputs_bytes)
-            self._emit(pipeline, core.started(move, self.frame, self.clock.now(), inputs))
+            for event in core.started(move, self.frame, self.clock.now(), inputs):
+                self._emit(pipeline, event)
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()

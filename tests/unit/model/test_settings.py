@@ -1,0 +1,51 @@
+"""Settings: one table, strict names, values checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arclog.model.errors import SettingsError
+from arclog.model.settings import TABLE, Settings
+from arclog.wiring.settings import load_settings
+
+
+def test_every_row_has_a_help_a_unit_and_a_default_within_its_own_range() -> None:
+    for row in TABLE:
+        assert row.help.endswith(".")
+        assert row.unit
+        assert Settings({row.name: row.default})[row.name] == row.default
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingsError, match=r"did you mean leases\.seconds"):
+        Settings({"lease.seconds": 3})
+
+
+@pytest.mark.parametrize("raw", ["x", "", None, [], True, "-1", 0])
+def test_a_misfit_value_is_refused(raw: object) -> None:
+    with pytest.raises(SettingsError, match="ARCLOG_WORKER_SLOTS"):
+        Settings({"worker.slots": raw})
+
+
+def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arclog.toml").write_text("[worker]\nslots = 2\n[leases]\nseconds = 7\n[tasks]\ntimeout_s = 5\n")
+    monkeypatch.setenv("ARCLOG_LEASES_SECONDS", "8")
+    monkeypatch.setenv("ARCLOG_TASKS_TIMEOUT_S", "6")
+    found = load_settings({"tasks.timeout_s": 9})
+    assert (found["worker.slots"], found["leases.seconds"], found["tasks.timeout_s"]) == (2, 8.0, 9.0)
+
+
+def test_a_misspelt_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCLOG_LEASE_SECONDS", "8")
+    with pytest.raises(SettingsError, match="ARCLOG_LEASE_SECONDS"):
+        load_settings()
+
+
+def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arclog.toml").write_text("worker = [")
+    with pytest.raises(SettingsError, match=r"arclog\.toml"):
+        load_settings()
