@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core import pipeline as pipelines
@@ -133,7 +134,9 @@ def _iteration_ended(program: Program, state: State, event: Event) -> None:
         if program.steps[event.step].plan.failure_mode == "fail_fast" or problem.get("kind") == "conflict":
             loop.broken = problem
     if loop.results is not None:
-        loop.results.append(data_of(record) if record is not None else None)
+        data = data_of(record) if record is not None else None
+        loop.results.append(data)
+        loop.results_bytes += len(encode(data))
     if pipeline.ctx:
         state.ctx = {**state.ctx, **pipeline.ctx}
         step_run.captured = with_ctx(step_run.captured, pipeline.ctx)

@@ -142,8 +142,11 @@ class Decision:
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
         for event in report.events:
+            if self.state.run_of(event.step, event.run) is None:
+                # An earlier event of this report ended the step run; what was done beyond is kept as a fact only.
+                event.informative = True
             self.emit(event)
-            match event.type:
+            match "" if event.informative else event.type:
                 case "step.started":
                     loops.begin(self, event)
                 case "step.done" | "step.failed":

@@ -56,6 +56,14 @@ def go_on(decision: Decision, event: Event) -> bool:
         problem = {**loop.broken, "message": f"iteration {loop.index - 1}: {loop.broken.get('message', '')}"}
         decision.fail_step(event.step, event.run, problem, cause)
         return True
+    cap = decision.program.plan.limits.max_loop_results_bytes
+    if loop.results_bytes > cap:
+        message = (
+            f"the results of the loop of step {event.step} take more than {cap} bytes (limits.max_loop_results_bytes)"
+        )
+        problem = error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
+        decision.fail_step(event.step, event.run, problem, cause)
+        return True
     if loop.index < loop.total:
         _say_scheduled(decision, event, loop)
         return False

@@ -194,7 +194,8 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
             pipeline.state = "done"
         case _:
             last = pipeline.results[event.task].get("error")
-            message = f"the policy of task {event.task} chose to fail"
+            origin = step.tasks[step.index[event.task]].plan.origin
+            message = origin or f"the policy of task {event.task} chose to fail"
             _fail(pipeline, payload.get("error") or last or error("exception", message, code="POLICY").as_dict())
 
 

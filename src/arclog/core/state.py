@@ -42,6 +42,7 @@ class Loop(Struct):
     errors: list[dict[str, Any]] = field(default_factory=list)
     #: data of each iteration in item order; None: nobody reads it
     results: list[Any] | None = None
+    results_bytes: int = 0
     #: an iteration failed and the loop stops there
     broken: dict[str, Any] | None = None
 

@@ -153,6 +153,7 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     max_iterations: int = 10_000_000
     max_events: int = 100_000_000
     max_step_runs: int = 10_000_000
+    max_loop_results_bytes: int = 8_388_608
 
 
 class Place(Struct, frozen=True):

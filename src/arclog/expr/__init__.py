@@ -1,0 +1,26 @@
+"""The one expression engine: Jinja's syntax over plain data, safe by construction, bounded by counted work."""
+
+from arclog.expr.budget import DEFAULT_LIMITS, Limits
+from arclog.expr.convert import plain
+from arclog.expr.scope import Scope
+from arclog.expr.template import Template, compile_condition, compile_text
+from arclog.expr.tree import Tree, compile_tree, nowhere
+from arclog.expr.values import MISSING, Lookup, Undefined, View, undefined
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "MISSING",
+    "Limits",
+    "Lookup",
+    "Scope",
+    "Template",
+    "Tree",
+    "Undefined",
+    "View",
+    "compile_condition",
+    "compile_text",
+    "compile_tree",
+    "nowhere",
+    "plain",
+    "undefined",
+]

@@ -1,0 +1,274 @@
+"""Filters that make or read text, as Jinja documents them, bounded.
+
+Every filter takes the budget and a value that `convert.admit` let in. Strings stay strings: nothing is auto-escaped,
+so `safe` changes nothing and `escape` escapes each time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode as _b64decode
+from base64 import b64encode as _b64encode
+from html import unescape
+from typing import Any, NoReturn
+from urllib.parse import quote, quote_plus
+
+from arclog.expr.budget import Budget, Failure
+from arclog.expr.convert import measure, plain, text, walked
+from arclog.expr.operators import search_cost
+from arclog.expr.values import kind_of
+
+_WORD_START = re.compile(r"([-\s({\[<]+)")
+_WORD = re.compile(r"\w+")
+_BAD_ATTRIBUTE_KEY = re.compile(r"[\s/>=]", flags=re.ASCII)
+_MAX_INDENT = 64
+_MAX_DIGITS = 400
+
+
+def read(budget: Budget, value: Any, growth: int = 1) -> str:
+    """Take `value` as text whose filtered form may be `growth` times as long."""
+    found = text(budget, value)
+    budget.room(growth * len(found))
+    budget.charge(growth * len(found) >> 7)
+    return found
+
+
+def whole(value: Any, what: str) -> int:
+    """Take a whole number as an argument."""
+    if isinstance(value, int):
+        return int(value)
+    raise Failure(f"{what} must be a whole number, not a {kind_of(value)}")
+
+
+def string(budget: Budget, value: Any) -> str:  # documented by Jinja, as all below
+    return text(budget, value)
+
+
+def safe(budget: Budget, value: Any) -> str:
+    return text(budget, value)
+
+
+def upper(budget: Budget, value: Any) -> str:
+    return read(budget, value, 3).upper()
+
+
+def lower(budget: Budget, value: Any) -> str:
+    return read(budget, value, 3).lower()
+
+
+def capitalize(budget: Budget, value: Any) -> str:
+    return read(budget, value, 3).capitalize()
+
+
+def title(budget: Budget, value: Any) -> str:
+    words = _WORD_START.split(read(budget, value, 3))
+    budget.charge(len(words))
+    return "".join([word[0].upper() + word[1:].lower() for word in words if word])
+
+
+def trim(budget: Budget, value: Any, chars: Any = None) -> str:
+    source = read(budget, value)
+    if chars is None:
+        return source.strip()
+    budget.charge(search_cost(source, text(budget, chars), backwards=True))
+    return source.strip(text(budget, chars))
+
+
+def replaced(budget: Budget, source: str, old: str, new: str, count: int = -1) -> str:
+    """Replace, after counting how long the result will be."""
+    budget.charge(search_cost(source, old))
+    found = source.count(old)
+    if count >= 0:
+        found = min(found, count)
+    budget.room(len(source) + found * max(len(new) - len(old), 0))
+    return source.replace(old, new, count)
+
+
+def replace(budget: Budget, value: Any, old: Any, new: Any, count: Any = None) -> str:
+    limit = -1 if count is None else whole(count, "count")
+    return replaced(budget, text(budget, value), text(budget, old), text(budget, new), limit)
+
+
+def center(budget: Budget, value: Any, width: Any = 80) -> str:
+    source = text(budget, value)
+    budget.room(max(whole(width, "width"), len(source)))
+    return source.center(width)
+
+
+def indent(budget: Budget, value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> str:
+    if not isinstance(width, str):
+        budget.room(max(whole(width, "width"), 0))
+        width = " " * width
+    source = read(budget, value)
+    lines = (source + "\n").splitlines()
+    budget.charge(len(lines))
+    budget.room(len(source) + len(width) * (len(lines) + 1))
+    head, rest = lines[0], lines[1:]
+    indented = "\n".join([head, *(width + line if line or blank else line for line in rest)])
+    return width + indented if first else indented
+
+
+def truncate(
+    budget: Budget,
+    value: Any,
+    length: Any = 255,
+    killwords: Any = False,
+    end: Any = "...",
+    leeway: Any = None,
+) -> str:
+    source, tail = read(budget, value), text(budget, end)
+    slack = 5 if leeway is None else whole(leeway, "leeway")
+    if whole(length, "length") < len(tail) or slack < 0:
+        raise Failure(f"truncate needs a length of at least {len(tail)} and no negative leeway")
+    if len(source) <= length + slack:
+        return source
+    cut = source[: length - len(tail)]
+    return (cut if killwords else cut.rsplit(" ", 1)[0]) + tail
+
+
+def wordcount(budget: Budget, value: Any) -> int:
+    source = read(budget, value)
+    budget.charge(len(source) >> 3)
+    return sum(1 for _ in _WORD.finditer(source))
+
+
+def wordwrap(
+    budget: Budget,
+    value: Any,
+    width: Any = 79,
+    break_long_words: Any = True,
+    wrapstring: Any = None,
+    break_on_hyphens: Any = True,
+) -> str:
+    from textwrap import wrap  # rarely used, slow to import
+
+    if whole(width, "width") < 1:
+        raise Failure("width must be at least 1")
+    joint = "\n" if wrapstring is None else text(budget, wrapstring)
+    wrapped: list[str] = []
+    for line in read(budget, value).splitlines():
+        # textwrap's patterns are quadratic on lines made of hyphens or single long words
+        budget.charge(1 + (len(line) >> 2) + (len(line) * len(line) >> 10))
+        parts = wrap(
+            line,
+            width=width,
+            expand_tabs=False,
+            replace_whitespace=False,
+            break_long_words=bool(break_long_words),
+            break_on_hyphens=bool(break_on_hyphens),
+        )
+        wrapped.extend(parts or [""])
+    budget.room(sum(map(len, wrapped)) + len(joint) * len(wrapped))
+    return joint.join(wrapped)
+
+
+def escape(budget: Budget, value: Any) -> str:
+    source = read(budget, value, 5)
+    for char, entity in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
+        source = source.replace(char, entity)
+    return source
+
+
+def striptags(budget: Budget, value: Any) -> str:
+    source = read(budget, value)
+    budget.charge(len(source) >> 3)
+    return unescape(" ".join(_without(_without(source, "<!--", "-->"), "<", ">").split()))
+
+
+def _without(source: str, start: str, end: str) -> str:
+    # One pass; markupsafe's own loop copies the rest for each tag.
+    kept: list[str] = []
+    at = 0
+    while (begin := source.find(start, at)) != -1 and (close := source.find(end, begin)) != -1:
+        kept.append(source[at:begin])
+        at = close + len(end)
+    kept.append(source[at:])
+    return "".join(kept)
+
+
+def urlencode(budget: Budget, value: Any) -> str:
+    if not isinstance(value, (dict, list)):
+        return quote(read(budget, value, 12), safe="/")
+    pairs: list[str] = []
+    entries = [[key, part] for key, part in value.items()] if isinstance(value, dict) else value
+    for entry in walked(budget, entries):
+        if not isinstance(entry, list) or len(entry) != 2:  # a pair
+            raise Failure("urlencode takes a string, a map or a list of pairs")
+        key, part = (quote_plus(read(budget, each, 12)) for each in entry)
+        pairs.append(f"{key}={part}")
+    budget.room(sum(map(len, pairs)) + len(pairs))
+    return "&".join(pairs)
+
+
+def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:
+    if not isinstance(value, dict):
+        raise Failure(f"xmlattr takes a map, not a {kind_of(value)}")
+    pairs: list[str] = []
+    for key, part in value.items():
+        if part is None:
+            continue
+        if _BAD_ATTRIBUTE_KEY.search(text(budget, key)):
+            raise Failure("xmlattr: a key holds a space, '/', '>' or '='")
+        pairs.append(f'{escape(budget, key)}="{escape(budget, part)}"')
+    budget.room(sum(map(len, pairs)) + len(pairs))
+    joined = " ".join(pairs)
+    return " " + joined if autospace and joined else joined
+
+
+def filesizeformat(_: Budget, value: Any, binary: Any = False) -> str:
+    try:
+        size = float(value[:_MAX_DIGITS] if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        raise Failure(f"a {kind_of(value)} is no size in bytes") from None
+    base = 1024 if binary else 1000
+    if size == 1:
+        return "1 Byte"
+    if size < base:
+        return f"{int(size)} Bytes"
+    power = 2
+    while size >= base**power and power < 9:  # yotta is the last prefix
+        power += 1
+    prefix = "KMGTPEZY"[power - 2] if binary else "kMGTPEZY"[power - 2]
+    return f"{base * size / base**power:.1f} {prefix}{'iB' if binary else 'B'}"
+
+
+def tojson(budget: Budget, value: Any, indent: Any = None) -> str:
+    """Write JSON with sorted keys, as Jinja does, but for machines: `<`, `>`, `&` and `'` are not escaped."""
+    step = 0 if indent is None else whole(indent, "indent")
+    if not 0 <= step <= _MAX_INDENT:
+        raise Failure(f"indent must be between 0 and {_MAX_INDENT}")
+    size = measure(budget, value, budget.limits.max_bytes, strict=True)
+    budget.room(size * (1 + step))
+    return json.dumps(plain(value), sort_keys=True, indent=indent if indent is None else step)
+
+
+def fromjson(budget: Budget, value: Any) -> Any:
+    """Read JSON text; the reverse of `tojson`."""
+    if not isinstance(value, str):
+        raise Failure(f"fromjson reads a string, not a {kind_of(value)}")
+    budget.room(len(value))
+    budget.charge(len(value) >> 3)
+    try:
+        return json.loads(value, parse_constant=_no_constant)
+    except RecursionError:
+        raise Failure("the JSON text is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Failure(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise Failure(f"{name} is not JSON")
+
+
+def b64encode(budget: Budget, value: Any) -> str:
+    """Write the text's UTF-8 bytes as base64."""
+    return _b64encode(read(budget, value, 6).encode()).decode("ascii")
+
+
+def b64decode(budget: Budget, value: Any) -> str:
+    """Read base64 whose bytes are UTF-8 text."""
+    try:
+        return _b64decode(read(budget, value).encode("ascii"), validate=True).decode()
+    except ValueError:
+        raise Failure("not base64 of UTF-8 text") from None

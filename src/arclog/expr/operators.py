@@ -1,0 +1,206 @@
+"""Arithmetic and comparison, bounded.
+
+Law: the size of a result is known, and paid for, before it is computed; `%` never formats strings.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from arclog.expr.budget import Budget, Failure
+from arclog.expr.convert import admit, measure, text
+from arclog.expr.values import MISSING, NUMBERS, SCALARS, Undefined, View, is_lookup, kind_of
+
+#: twice the range of floats; up to here every operation takes microseconds. Passing longer numbers through is free
+MAX_BITS = 2_048
+
+Binary = Callable[[Budget, Any, Any], Any]
+
+
+def _refuse(verb: str, left: Any, right: Any, remedy: str = "") -> NoReturn:
+    raise Failure(f"cannot {verb} a {kind_of(left)} and a {kind_of(right)}{remedy}")
+
+
+def _bounded(value: Any) -> Any:
+    if type(value) is int and value.bit_length() > MAX_BITS:
+        raise Failure(f"a number over {MAX_BITS} bits is too large to compute with")
+    return value
+
+
+def add(budget: Budget, left: Any, right: Any) -> Any:
+    """`left + right`: numbers, two strings, two lists."""
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS:
+        return _bounded(_bounded(left) + _bounded(right))
+    if one is str and two is str:
+        budget.room(len(left) + len(right))
+        return left + right
+    if one is list and two is list:
+        budget.room(8 * (len(left) + len(right)))
+        return left + right
+    if _foreign(left) or _foreign(right):
+        return add(budget, _known(left), _known(right))
+    _refuse("add", left, right, "; join text with ~" if str in (one, two) else "")
+
+
+def multiply(budget: Budget, left: Any, right: Any) -> Any:
+    """`left * right`: numbers, a string or list some times over."""
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS:
+        if one is not float and two is not float and left.bit_length() + right.bit_length() > MAX_BITS:
+            _bounded(1 << MAX_BITS)
+        return left * right
+    if two is str or two is list:
+        left, right, one, two = right, left, two, one
+    if two in (int, bool) and (one is str or one is list):
+        budget.room((8 if one is list else 1) * len(left) * max(right, 0))
+        return left * right
+    if _foreign(left) or _foreign(right):
+        return multiply(budget, _known(left), _known(right))
+    _refuse("multiply", left, right)
+
+
+def power(budget: Budget, left: Any, right: Any) -> Any:
+    """`left ** right`, numbers only."""
+    one, two = type(left), type(right)
+    if one in NUMBERS and two in NUMBERS:
+        if one is not float and two is not float and right > 0 and left.bit_length() * right > MAX_BITS:
+            _bounded(1 << MAX_BITS)
+        value = _bounded(left) ** _bounded(right)
+        if type(value) is complex:
+            raise Failure("a negative number has no such power")
+        return value
+    if _foreign(left) or _foreign(right):
+        return power(budget, _known(left), _known(right))
+    _refuse("raise to a power", left, right)
+
+
+def _numeric(verb: str, compute: Callable[[Any, Any], Any]) -> Binary:
+    def binary(_: Budget, left: Any, right: Any) -> Any:
+        if type(left) not in NUMBERS or type(right) not in NUMBERS:
+            left, right = _known(left), _known(right)
+            if type(left) not in NUMBERS or type(right) not in NUMBERS:
+                remedy = "; strings are not formatted with %, join them with ~" if type(left) is str else ""
+                _refuse(verb, left, right, remedy if compute is operator.mod else "")
+        return _bounded(compute(_bounded(left), _bounded(right)))
+
+    return binary
+
+
+BINARY: dict[str, Binary] = {
+    "Add": add,
+    "Sub": _numeric("subtract", operator.sub),
+    "Mul": multiply,
+    "Div": _numeric("divide", operator.truediv),
+    "FloorDiv": _numeric("divide", operator.floordiv),
+    "Mod": _numeric("take the remainder of", operator.mod),
+    "Pow": power,
+}
+
+
+def signed(value: Any, compute: Callable[[Any], Any]) -> Any:
+    """`-value` or `+value`."""
+    value = _known(value)
+    if type(value) not in NUMBERS:
+        raise Failure(f"a {kind_of(value)} has no sign")
+    return compute(value)
+
+
+def _foreign(value: Any) -> bool:
+    return type(value) is Undefined or type(value) is tuple or is_lookup(value)
+
+
+def _known(value: Any) -> Any:
+    return value if type(value) in SCALARS else admit(value)
+
+
+def _weigh(budget: Budget, left: Any, right: Any) -> None:
+    # A comparison walks both sides as far as they agree, shared parts again and again.
+    if type(left) is str and type(right) is str:
+        budget.charge(1 + (len(left) >> 10))
+    elif type(left) not in SCALARS and type(right) not in SCALARS:
+        measure(budget, left, budget.limits.max_output)
+        measure(budget, right, budget.limits.max_output)
+
+
+def equal(budget: Budget, left: Any, right: Any) -> bool:
+    """`left == right`."""
+    if type(left) is tuple or type(right) is tuple:
+        left, right = _known(left), _known(right)
+    _weigh(budget, left, right)
+    return bool(left == right)
+
+
+def unequal(budget: Budget, left: Any, right: Any) -> bool:
+    """`left != right`."""
+    return not equal(budget, left, right)
+
+
+def _ordered(compute: Callable[[Any, Any], Any]) -> Binary:
+    def compare(budget: Budget, left: Any, right: Any) -> bool:
+        left, right = _known(left), _known(right)
+        _weigh(budget, left, right)
+        try:
+            return bool(compute(left, right))
+        except TypeError:
+            _refuse("compare", left, right)
+
+    return compare
+
+
+def search_cost(source: str, part: str, *, backwards: bool = False) -> int:
+    """Count the work of looking for `part`: forwards is linear but for short parts, backwards is not."""
+    each = len(part) if backwards else min(len(part), 128)
+    return 1 + (len(source) * (1 + (each >> 3)) >> 8)
+
+
+def contains(budget: Budget, container: Any, item: Any) -> bool:
+    """`item in container`: an item of a list, a key of a map, a part of a string."""
+    if type(item) is Undefined:
+        raise item.failure()
+    if type(container) is View and type(item) in SCALARS:
+        return container.lookup(item) is not MISSING
+    container = admit(container)
+    kind = type(container)
+    if kind is str:
+        if type(item) is not str:
+            _refuse("search", container, item, "; make it text with | string")
+        budget.charge(search_cost(container, item))
+        return item in container
+    if kind is dict:
+        return type(item) in SCALARS and item in container
+    if kind is not list and kind is not range:
+        raise Failure(f"a {kind_of(container)} contains nothing to search")
+    if type(item) is str:
+        each = 1 + (len(item) >> 7)
+    else:
+        each = 1 if type(item) in SCALARS else measure(budget, item, budget.limits.max_output)
+    budget.charge(1 + (len(container) * each >> 3))
+    return item in container
+
+
+def excludes(budget: Budget, container: Any, item: Any) -> bool:
+    """`item not in container`."""
+    return not contains(budget, container, item)
+
+
+#: comparisons by Jinja's operand names; `in` takes its container second
+COMPARE: dict[str, Binary] = {
+    "eq": equal,
+    "ne": unequal,
+    "lt": _ordered(operator.lt),
+    "lteq": _ordered(operator.le),
+    "gt": _ordered(operator.gt),
+    "gteq": _ordered(operator.ge),
+    "in": lambda budget, item, container: contains(budget, container, item),
+    "notin": lambda budget, item, container: excludes(budget, container, item),
+}
+
+
+def concatenate(budget: Budget, parts: list[Any]) -> str:
+    """`a ~ b ~ c`: the parts as one text."""
+    texts = [text(budget, part) for part in parts]
+    budget.room(sum(map(len, texts)))
+    return "".join(texts)

@@ -1,0 +1,177 @@
+"""Templates: one text of a playbook, compiled once, evaluated against many scopes.
+
+Law: `evaluate` gives JSON data or raises ExpressionError; its value is never read as a template again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
+from arclog.expr.compile import Compiler
+from arclog.expr.convert import composed, passed_through
+from arclog.expr.failures import translated
+from arclog.expr.filters import LENIENT_FILTERS
+from arclog.expr.frame import Expression, Frame, Statement
+from arclog.expr.names import Names
+from arclog.expr.parse import has_markers, parse_expression, parse_template
+from arclog.expr.statements import TextCompiler
+from arclog.expr.values import Undefined
+from arclog.model.errors import NOWHERE, ExpressionError, Position
+
+if TYPE_CHECKING:
+    from jinja2 import nodes
+
+_REMEDY = "a condition is one {{ expression }}, a bare expression, or true or false"
+
+
+class Template:
+    """A compiled text. Immutable; safe to share and to evaluate many times."""
+
+    __slots__ = ("_finish", "_run", "_slots", "at", "constant", "free", "paths", "source")
+
+    def __init__(self, source: str, at: Position, run: Expression | None, finish: Finish, names: Names) -> None:
+        self.source = source
+        self.at = at
+        #: no template markers: evaluate gives the literal
+        self.constant = run is None
+        #: for each use of a free name the longest static path of keys
+        self.paths = frozenset(names.paths)
+        #: the names that the scope must have
+        self.free = frozenset(path[0] for path in self.paths)
+        self._run = run
+        self._finish = finish
+        self._slots = names.slots
+
+    def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+        """Give the template's value in `scope`."""
+        run = self._run
+        if run is None:
+            return self._finish(None, None)
+        try:
+            frame = Frame(scope, limits, self._slots)
+            return self._finish(frame, run(frame))
+        except Exception as error:  # noqa: BLE001  # the one place where every Python error becomes the author's
+            placed = _placed(error, self.source, self.at)
+            raise placed from placed.__cause__
+
+    def __repr__(self) -> str:
+        return f"Template({self.source!r})"
+
+
+#: turns what the closures gave into the template's value
+Finish = Callable[[Any, Any], Any]
+
+
+def compile_text(source: str, at: Position = NOWHERE) -> Template:
+    """Compile a field: one `{{ expr }}` gives its native value, other text a string, text without markers itself."""
+    if not has_markers(source):
+        return _literal(source, source, at)
+    try:
+        body = parse_template(source)
+        lone = _lone_expression(body)
+        if lone is not None:
+            return _native(source, at, lone)
+        compiler = TextCompiler()
+        run = _rendered(compiler.body(body))
+        return Template(source, at, run, lambda _, value: value, compiler.names)
+    except Exception as error:  # noqa: BLE001  # as in evaluate
+        placed = _placed(error, source, at)
+        raise placed from placed.__cause__
+
+
+def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  # a YAML value
+    """Compile a `when`: one `{{ expr }}`, a bare expression or a boolean; its value is a bool."""
+    if isinstance(source, bool):
+        return _literal(str(source).lower(), source, at)
+    if not source.strip():
+        raise ExpressionError(f"the condition is empty; {_REMEDY}", at)
+    try:
+        node: nodes.Node | None
+        if has_markers(source):
+            node = _lone_expression(parse_template(source))
+            if node is None:
+                raise Failure(f"{_REMEDY}; text around it is never part of one")
+        else:
+            node = parse_expression(source.rstrip())
+        compiler = Compiler()
+        return Template(source, at, compiler.expression(node), _truth, compiler.names)
+    except Exception as error:  # noqa: BLE001  # as in evaluate
+        placed = _placed(error, source, at)
+        raise placed from placed.__cause__
+
+
+def _literal(source: str, value: Any, at: Position) -> Template:
+    return Template(source, at, None, lambda _, __: value, Names())
+
+
+def _native(source: str, at: Position, node: nodes.Node) -> Template:
+    compiler = Compiler()
+    run = compiler.expression(node)
+    finish = passed_through if _passes(node) else composed
+    return Template(source, at, run, finish, compiler.names)
+
+
+def _passes(whole: Any) -> bool:
+    # Whether the value is data of the scope, at most arranged: its size is then the data's, not the template's.
+    parts = [whole]
+    while parts:
+        node = parts.pop()
+        match type(node).__name__:
+            case "Name" | "NoneType":
+                pass
+            case "Getattr" | "Getitem":
+                parts.append(node.node)
+            case "Const" if type(node.value) is not float:
+                pass
+            case "List" | "Tuple":
+                parts.extend(node.items)
+            case "Dict" if all(type(getattr(pair.key, "value", None)) is str for pair in node.items):
+                parts.extend(pair.value for pair in node.items)
+            case "And" | "Or":
+                parts.extend((node.left, node.right))
+            case "CondExpr":
+                parts.extend((node.expr1, node.expr2))
+            case "Filter" if node.name in LENIENT_FILTERS and not node.kwargs:
+                parts.extend((node.node, *node.args))
+            case _:
+                return False
+    return True
+
+
+def _rendered(body: Statement) -> Expression:
+    def render(frame: Frame) -> str:
+        body(frame)
+        return "".join(frame.out)
+
+    return render
+
+
+def _truth(_: Frame, value: Any) -> bool:
+    if type(value) is Undefined:
+        raise value.failure()
+    return bool(value)
+
+
+def _lone_expression(body: list[nodes.Node]) -> nodes.Node | None:
+    # The one expression of a text that is otherwise white space, else None.
+    found: list[nodes.Node] = []
+    for statement in body:
+        if type(statement).__name__ != "Output":
+            return None
+        for part in statement.nodes:  # type: ignore[attr-defined]  # an Output
+            if type(part).__name__ != "TemplateData":
+                found.append(part)
+            elif part.data.strip():
+                return None
+    return found[0] if len(found) == 1 else None
+
+
+def _placed(error: Exception, source: str, at: Position) -> ExpressionError:
+    failure = translated(error)
+    if at.line and failure.line > 1:
+        at = Position(at.line + failure.line - 1, 1)
+    placed = ExpressionError(failure.message, at, source)
+    placed.__cause__ = failure.__cause__
+    return placed

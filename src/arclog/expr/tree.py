@@ -1,0 +1,64 @@
+"""A nested value of a playbook whose strings are templates; keys never are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from arclog.expr.budget import DEFAULT_LIMITS, Limits
+from arclog.expr.template import Template, compile_text
+from arclog.model.errors import NOWHERE, ExpressionError, Position
+
+Locate = Callable[[tuple[str | int, ...]], Position]
+_Build = Callable[[Mapping[str, Any], Limits], Any]
+_MAX_DEPTH = 100
+
+
+def nowhere(_: tuple[str | int, ...]) -> Position:
+    """Give the unknown position, for values that came from no file."""
+    return NOWHERE
+
+
+class Tree:
+    """A compiled nested value. Each evaluation builds new lists and dicts, so nobody can change the plan."""
+
+    __slots__ = ("_build", "constant", "free", "paths")
+
+    def __init__(self, build: _Build, templates: list[Template]) -> None:
+        self._build = build
+        self.constant = all(template.constant for template in templates)
+        self.free = frozenset[str]().union(*(template.free for template in templates))
+        self.paths = frozenset[tuple[str, ...]]().union(*(template.paths for template in templates))
+
+    def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+        """Give the value with every template evaluated; the limits hold for each template."""
+        return self._build(scope, limits)
+
+
+def compile_tree(value: Any, locate: Locate = nowhere) -> Tree:
+    """Compile every string inside `value`; `locate` gives the position of the value at a path of keys."""
+    templates: list[Template] = []
+    return Tree(_compiled(value, (), locate, templates), templates)
+
+
+def _compiled(value: Any, path: tuple[str | int, ...], locate: Locate, templates: list[Template]) -> _Build:
+    if len(path) > _MAX_DEPTH:
+        raise ExpressionError(f"the value is nested deeper than {_MAX_DEPTH} levels", locate(path))
+    if isinstance(value, str):
+        template = compile_text(value, locate(path))
+        if not template.constant:
+            templates.append(template)
+            return template.evaluate
+    elif isinstance(value, Mapping):
+        return _mapping({key: _compiled(part, (*path, key), locate, templates) for key, part in value.items()})
+    elif isinstance(value, (list, tuple)):
+        return _sequence([_compiled(part, (*path, at), locate, templates) for at, part in enumerate(value)])
+    return lambda _, __: value
+
+
+def _mapping(parts: dict[Any, _Build]) -> _Build:
+    return lambda scope, limits: {key: build(scope, limits) for key, build in parts.items()}
+
+
+def _sequence(parts: list[_Build]) -> _Build:
+    return lambda scope, limits: [build(scope, limits) for build in parts]

@@ -1,0 +1,252 @@
+"""The values that templates know besides JSON: what is missing, what stands for stored data, what loops hand out.
+
+Law: a template sees JSON values and these classes only, and reaches into them by `lookup` alone, never by
+Python attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any, Final, Protocol
+
+from arclog.expr.budget import Failure
+
+
+class Missing:
+    """The type of `MISSING`: nothing is there, which is not the same as null."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+NUMBERS = frozenset({int, float, bool})
+SCALARS = NUMBERS | {str, NoneType}
+JSON_TYPES = SCALARS | {list, dict}
+
+
+class Lookup(Protocol):
+    """The door for values that are not plain data: outcomes, stored results that are read when they are used."""
+
+    def lookup(self, key: Any) -> Any:
+        """Give the value under `key`, or MISSING."""
+
+    def plain(self) -> Any:
+        """Give the whole as JSON data, nothing of this protocol left inside."""
+
+
+class Undefined:
+    """A name or key that is not there: falsy, chainable, and an error as soon as anything else is done with it."""
+
+    __slots__ = ("_key", "_owner", "_reason", "line", "name")
+
+    def __init__(self, name: str, owner: Any = None, key: Any = None, reason: str = "", line: int = 0) -> None:
+        self.name = name
+        #: the line inside the template where it was met, 0 is unknown
+        self.line = line
+        self._owner = owner
+        self._key = key
+        self._reason = reason
+
+    def under(self, key: Any) -> Undefined:
+        """Give what stands under `key` of nothing: nothing, with the longer name."""
+        return Undefined(self.name + step_text(key), self._owner, self._key, self._reason)
+
+    def at_line(self, line: int) -> Undefined:
+        """Give the same, met on this line."""
+        return Undefined(self.name, self._owner, self._key, self._reason, line)
+
+    def failure(self) -> Failure:
+        """Say what is undefined and, if a key comes near, what may have been meant."""
+        if self._reason:
+            return Failure(f"{self.name!r} is undefined: {self._reason}", self.line)
+        return Failure(f"{self.name!r} is undefined{self._hint()}", self.line)
+
+    def _hint(self) -> str:
+        owner = self._owner
+        if isinstance(owner, Mapping) and isinstance(self._key, str):
+            return did_you_mean(self._key, [key for key in owner if isinstance(key, str)])
+        if owner is None or isinstance(owner, Mapping) or hasattr(owner, "lookup"):
+            return ""
+        return f" (a {kind_of(owner)} has no {self._key!r})"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"undefined({self.name!r})"
+
+    def _refuse(self, *_: object) -> Any:
+        raise self.failure()
+
+    # Python's own comparisons and containers meet these first, so the fast paths need no test of their own.
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __hash__ = __iter__ = __len__ = __contains__ = __str__ = _refuse
+
+
+def undefined(name: str) -> Undefined:
+    """Make the undefined value that is called `name`."""
+    return Undefined(name)
+
+
+class View:
+    """An outcome as templates see it: its own fields and helpers first, then the fields of its data."""
+
+    __slots__ = ("outcome",)
+
+    FIELDS = frozenset({"status", "result", "data", "error", "meta"})
+
+    def __init__(self, outcome: Mapping[str, Any]) -> None:
+        self.outcome = outcome
+
+    def lookup(self, key: Any) -> Any:
+        """Find an outcome field, a helper, or a field of the data."""
+        outcome = self.outcome
+        if key in outcome:
+            return outcome[key]
+        if key in self.FIELDS:
+            return None
+        data: Any = outcome.get("data")
+        if isinstance(data, Mapping):
+            return data.get(key, MISSING)
+        return data.lookup(key) if is_lookup(data) else MISSING
+
+    def plain(self) -> dict[str, Any]:
+        """Give the outcome as a dict."""
+        return {key: value.plain() if is_lookup(value) else value for key, value in self.outcome.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return self.plain() == (other.plain() if isinstance(other, View) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, like the dict it stands for
+
+    def __repr__(self) -> str:
+        return f"View(status={self.outcome.get('status')!r})"
+
+
+class Namespace:
+    """What `namespace()` gives: cells that `set` inside a loop can change. It never leaves the template."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, cells: dict[str, Any]) -> None:
+        self.cells = cells
+
+    def lookup(self, key: Any) -> Any:
+        """Find a cell."""
+        return self.cells.get(key, MISSING)
+
+    def plain(self) -> Any:
+        """Refuse: a namespace may hold itself."""
+        raise Failure("a namespace is no value; name one of its fields")
+
+
+class Loop:
+    """The `loop` variable of a `for`."""
+
+    __slots__ = ("_at", "_items")
+
+    def __init__(self, items: Sequence[Any], at: int) -> None:
+        self._items = items
+        self._at = at
+
+    def lookup(self, key: Any) -> Any:  # a table of names, read top to bottom
+        """Find one of the loop's facts."""
+        at, items = self._at, self._items
+        match key:
+            case "index":
+                return at + 1
+            case "index0":
+                return at
+            case "first":
+                return at == 0
+            case "last":
+                return at == len(items) - 1
+            case "length":
+                return len(items)
+            case "revindex":
+                return len(items) - at
+            case "revindex0":
+                return len(items) - at - 1
+            case "previtem" if at > 0:
+                return items[at - 1]
+            case "nextitem" if at + 1 < len(items):
+                return items[at + 1]
+        return MISSING
+
+    def cycle(self, choices: Sequence[Any]) -> Any:
+        """Take the choices in turn, one a round."""
+        if not choices:
+            raise Failure("loop.cycle() needs at least one value")
+        return choices[self._at % len(choices)]
+
+    def plain(self) -> Any:
+        """Refuse: only its fields are values."""
+        raise Failure("loop is no value; name one of its fields, such as loop.index")
+
+
+class Group:
+    """One group of `groupby`: a pair that also answers to `grouper` and `list`."""
+
+    __slots__ = ("_items", "_key")
+
+    def __init__(self, key: Any, items: list[Any]) -> None:
+        self._key = key
+        self._items = items
+
+    def lookup(self, key: Any) -> Any:
+        """Find the group's key or its items."""
+        if key in ("grouper", 0):
+            return self._key
+        return self._items if key in ("list", 1) else MISSING
+
+    def plain(self) -> Any:
+        """Give the pair."""
+        return [self._key, self._items]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self._key, self._items))
+
+
+def is_lookup(value: Any) -> bool:
+    """Tell whether a value is read through `lookup` and `plain`."""
+    return type(value) not in JSON_TYPES and hasattr(value, "lookup") and hasattr(value, "plain")
+
+
+def kind_of(value: Any) -> str:
+    """Name a value's kind in the author's words."""
+    match value:
+        case Undefined():
+            return "missing value"
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple() | range():
+            return "list"
+        case Mapping():
+            return "map"
+    return type(value).__name__.lower()
+
+
+def step_text(key: Any) -> str:
+    """Write one step of a path as the author would."""
+    if isinstance(key, str):
+        return f".{key}" if key.isidentifier() else f"[{key!r}]"
+    return f"[{key}]" if type(key) in (int, bool) and int(key).bit_length() <= 64 else "[...]"
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Suggest the nearest known words, or say nothing."""
+    from difflib import get_close_matches  # only an error pays for it
+
+    near = get_close_matches(word[:100], known[:1000], n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

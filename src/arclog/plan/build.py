@@ -1,0 +1,103 @@
+"""The one way from a playbook's text to its plan: load, normalize, compile, check.
+
+All findings come back at once; a plan comes back only when none of them is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+
+from arclog.model.errors import Finding, PlaybookError
+from arclog.model.kinds import KindSpec
+from arclog.model.settings import Settings
+from arclog.plan.check import check
+from arclog.plan.compile import compile_playbook
+from arclog.plan.net import Plan
+from arclog.playbook.load import lines_of, load
+from arclog.playbook.normalize import normalize
+from arclog.playbook.schema import ENGINE_KINDS
+from arclog.playbook.walk import Findings
+
+_MOST_SHOWN = 160
+
+
+class Build(Struct):
+    """What a playbook's text came to."""
+
+    #: None when a finding is an error
+    plan: Plan | None
+    #: by position
+    findings: list[Finding]
+    source: str
+    file: str
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+
+def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Build:
+    """Compile and check a playbook; never raises for what an author wrote."""
+    settings = settings or Settings()
+    try:
+        document = load(text, file, settings)
+    except PlaybookError as error:
+        return Build(None, _in_order(error.findings), error.source, file)
+    findings = Findings(document)
+    playbook = normalize(document, {**ENGINE_KINDS, **kinds}, settings, findings)
+    compiled = compile_playbook(playbook, document, findings)
+    check(compiled, playbook, findings)
+    found = _in_order(findings.items)
+    if findings.left_out:
+        found.append(
+            Finding("too-many-findings", f"{findings.left_out:,} more findings are not shown", severity="info")
+        )
+    return Build(None if findings.errors else compiled.plan, found, document.source, file)
+
+
+def build_or_raise(
+    text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None
+) -> Plan:
+    """The plan, or a PlaybookError with every finding."""
+    made = build(text, file, kinds, settings)
+    if made.plan is None:
+        raise PlaybookError(made.findings, made.source, made.file)
+    return made.plan
+
+
+def render_finding(finding: Finding, source: str, file: str) -> str:
+    """A finding as an author reads it: place, message, the source line, a caret, the remedy."""
+    at = finding.at
+    head = f"{file}:{at}: " if at.line else f"{file}: "
+    parts = [f"{head}{finding.severity}[{finding.code}] {finding.message}"]
+    lines = _lines(source)
+    if 0 < at.line <= len(lines) and source:
+        line = lines[at.line - 1].replace("\t", " ")
+        column = max(at.column, 1)
+        if len(line) > _MOST_SHOWN:
+            first = max(0, column - _MOST_SHOWN // 2)
+            line, column = line[first : first + _MOST_SHOWN], column - first
+        gutter = f"{at.line:>5} | "
+        parts.append(gutter + "".join(character if character.isprintable() else "�" for character in line))
+        parts.append(" " * (len(gutter) - 2) + "| " + " " * (column - 1) + "^")
+    if finding.hint:
+        parts.append("hint: " + finding.hint)
+    return "\n".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _lines(source: str) -> list[str]:
+    """Findings of one file are rendered one after the other."""
+    return lines_of(source)
+
+
+def _in_order(findings: list[Finding]) -> list[Finding]:
+    """By place, each once; what has no place comes last."""
+    unique = dict.fromkeys(
+        (finding.at, finding.severity, finding.code, finding.message, finding.hint) for finding in findings
+    )
+    ordered = sorted(unique, key=lambda row: (row[0].line == 0, row[0]))
+    return [Finding(code, message, at, severity, hint) for at, severity, code, message, hint in ordered]

@@ -1,0 +1,360 @@
+"""Lint: what a plan says that its author cannot mean. Every code stands in docs/findings.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from arclog.model.errors import Position
+from arclog.plan.compile import Compiled, Text
+from arclog.plan.net import ArcPlan, StepPlan, TaskPlan, TaskRule
+from arclog.playbook.canon import Playbook
+from arclog.playbook.schema import has_template
+from arclog.playbook.walk import Findings
+
+#: Parts of the language that compile and cannot run yet. A part becomes available when its row goes.
+NOT_YET: dict[str, str] = {
+    "keychain": "keychain",
+    "auth": "auth (keychain)",
+    "loop.parallel": "loop.spec.mode: parallel",
+    "loop.nested": "a nested loop",
+    "join": "join: all and join: {count: n}",
+    "kind.wait": "kind: wait",
+    "kind.approval": "kind: approval",
+    "kind.playbook": "kind: playbook",
+    "executor.spec.concurrency": "executor.spec.concurrency",
+    "executor.spec.timeout_s": "executor.spec.timeout_s",
+    "executor.spec.ctx": "executor.spec.ctx (reducers)",
+    "approval": "approval: required",
+    "results.reference_first": "results.reference_first: false",
+    "defaults.timeouts.step_s": "defaults.timeouts.step_s",
+    "lifecycle.timeout_s": "lifecycle.timeout_s",
+    "lifecycle.deadline_s": "lifecycle.deadline_s",
+}
+
+_SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})
+_TASK = frozenset({"args", "iter", "ctx", "workload", "keychain", "_prev", "_task", "_attempt", "execution_id"})
+_POLICY = (_TASK - {"keychain"}) | {"outcome"}
+#: Names in scope by where a template stands, beside task labels (in tasks), step names and workload keys.
+SCOPES: dict[str, frozenset[str]] = {
+    "admit": _SERVER,
+    "args": _SERVER,
+    "loop": _SERVER,
+    "inner loop": _SERVER | {"iter"},
+    "task": _TASK,
+    "policy": _POLICY,
+    "sugar": _POLICY - {"outcome"},
+    "arc": _SERVER | {"outcome"},
+    "result": frozenset({"ctx", "workload", "execution_id"}),
+}
+_IN_TASKS = frozenset({"task", "policy", "sugar"})
+_WHERE = {
+    "admit": "an admission rule",
+    "args": "step args",
+    "loop": "loop.in",
+    "inner loop": "loop.in",
+    "task": "a task's field",
+    "policy": "a task's policy",
+    "sugar": "choose, while and until",
+    "arc": "an arc",
+    "result": "executor.spec.result",
+}
+_EVERY_NAME = frozenset().union(*SCOPES.values())
+
+#: Texts beyond this are machine-made; patterns would only cost time on them.
+_LONG = 10_000
+_QUOTED = r"""(?:'([^']*)'|"([^"]*)")"""
+_STATUS = re.compile(rf"\boutcome\.status\s*(?:==|!=)\s*{_QUOTED}|{_QUOTED}\s*(?:==|!=)\s*outcome\.status\b")
+_EVENT = re.compile(rf"\bevent\.name\s*==\s*{_QUOTED}|{_QUOTED}\s*==\s*event\.name\b")
+_ALWAYS = frozenset({"true", "{{true}}", "{{ true }}", "True", "{{ True }}"})
+#: Conditions that hold for every error outcome, white space and quotes evened out.
+_EVERY_ERROR = frozenset(
+    {
+        "outcome.status=='error'",
+        "'error'==outcome.status",
+        "outcome.status!='ok'",
+        "'ok'!=outcome.status",
+        "outcome.error",
+        "outcome.errorisnotnone",
+        "notoutcome.status=='ok'",
+    }
+)
+
+
+def check(compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
+    """Add everything that the plan's own shape shows."""
+    _Check(compiled, playbook, findings).all()
+
+
+class _Check:
+    def __init__(self, compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
+        self.plan = compiled.plan
+        self.texts = compiled.texts
+        self.playbook = playbook
+        self.findings = findings
+
+    @cached_property
+    def step_names(self) -> frozenset[str]:
+        return frozenset(step.name for step in self.plan.steps)
+
+    @cached_property
+    def labels(self) -> list[frozenset[str]]:
+        """Task labels of each step."""
+        return [frozenset(task.name for task in step.tasks) for step in self.plan.steps]
+
+    def all(self) -> None:
+        for use in self.playbook.uses:
+            what = NOT_YET.get(use.feature)
+            if what is not None:
+                self.findings.key("not-yet", f"{what} is not available in this version", use.path)
+        for step, labels in zip(self.plan.steps, self.labels, strict=True):
+            for arc in step.arcs:
+                self.arc_target(arc)
+            self.arc_order(step)
+            self.admission(step)
+            for task in step.tasks:
+                self.task(task, labels)
+        for text in self.texts:
+            self.names(text)
+            self.comparisons(text)
+        self.reachable()
+        self.endless()
+
+    # --- arcs and steps -----------------------------------------------------------------------------------------
+
+    def arc_target(self, arc: ArcPlan) -> None:
+        if arc.target and arc.target not in self.step_names:
+            hint = self.findings.did_you_mean(arc.target, self.step_names)
+            self.findings.add("unknown-step", f"there is no step {arc.target!r}", arc.at, hint)
+
+    def arc_order(self, step: StepPlan) -> None:
+        """In exclusive routing an arc that always matches hides the ones after it."""
+        if step.mode != "exclusive":
+            return
+        taken: ArcPlan | None = None
+        for arc in step.arcs:
+            if taken is not None and not arc.sees_failure:
+                message = f"this arc can never match: the arc at {taken.at} takes every success"
+                self.findings.add("dead-rule", message, arc.at, "put the arc without a condition last", "warning")
+            elif _always(arc.when) and taken is None:
+                taken = arc
+
+    def admission(self, step: StepPlan) -> None:
+        rules = step.admit or ()
+        for index, rule in enumerate(rules[:-1]):
+            if rule.when is not None and _always(rule.when):
+                self.dead(rules[index + 1].at)
+                break
+
+    def dead(self, at: Position) -> None:
+        self.findings.add(
+            "dead-rule", "this rule can never match: the one before it always does", at, severity="warning"
+        )
+
+    def reachable(self) -> None:
+        if self.plan.entry not in self.step_names:
+            return
+        steps = {step.name: step for step in self.plan.steps}
+        seen = {self.plan.entry}
+        open_names = [self.plan.entry]
+        while open_names:
+            for arc in steps[open_names.pop()].arcs:
+                if arc.target in steps and arc.target not in seen:
+                    seen.add(arc.target)
+                    open_names.append(arc.target)
+        for step in self.plan.steps:
+            if step.name and step.name not in seen:
+                message = f"no arc leads from {self.plan.entry!r} to step {step.name!r}: it never runs"
+                self.findings.add("unreachable-step", message, step.at, "add an arc to it, or remove it", "warning")
+
+    def endless(self) -> None:
+        """Cycles of steps that every success stays in."""
+        by_name = {step.name: (number, step) for number, step in enumerate(self.plan.steps)}
+        for names in _cycles(self.plan.steps):
+            steps = [step for _, step in sorted((by_name[name] for name in names), key=lambda row: row[0])]
+            if all(_stays(step, names) for step in steps):
+                way = " → ".join(step.name for step in steps[:6]) + (" → …" if len(steps) > 6 else "")
+                message = f"the steps {way} form a cycle without a way out"
+                hint = f"give an arc a condition; limits.max_step_runs ({self.plan.limits.max_step_runs:,}) ends it otherwise"
+                self.findings.add("endless-cycle", message, steps[0].at, hint, "warning")
+
+    # --- tasks --------------------------------------------------------------------------------------------------
+
+    def task(self, task: TaskPlan, labels: frozenset[str]) -> None:
+        if task.kind == "shell" and not task.origin:
+            command = task.config.get("command", task.config.get("cmd"))
+            if has_template(command):
+                hint = "write the command as a list: each item is one argument, whatever it holds"
+                self.findings.add(
+                    "shell-template", "a template inside a shell text is open to injection", task.at, hint, "info"
+                )
+        if task.policy is None:
+            return
+        rules = task.policy.rules
+        for index, rule in enumerate(rules):
+            if rule.then.do == "jump" and rule.then.to and rule.then.to not in labels:
+                hint = self.findings.did_you_mean(
+                    rule.then.to, [label for label in labels if not label.startswith("_")]
+                )
+                if rule.then.to in self.step_names:
+                    hint = "a jump stays within the task list; another step is reached by next: {arcs: […]}"
+                self.findings.add(
+                    "unknown-task", f"jump: there is no task {rule.then.to!r} in this list", rule.at, hint
+                )
+            if rule.when is not None and _always(rule.when) and index < len(rules) - 1 and not task.origin:
+                self.dead(rules[index + 1].at)
+        if task.policy.on_unmatched == "continue" and task.kind != "noop" and not any(map(_catches_errors, rules)):
+            message = f"an error of task {task.name!r} that matches no rule is passed over (on_unmatched: continue)"
+            hint = "end the rules with {else: {then: {do: …}}}, or set on_unmatched: fail"
+            self.findings.add("error-falls-through", message, task.at, hint, "warning")
+
+    # --- templates ----------------------------------------------------------------------------------------------
+
+    def names(self, text: Text) -> None:
+        known = SCOPES[text.where]
+        for name in sorted(text.free):
+            if name in known or name in self.step_names or name in self.plan.workload:
+                continue
+            step = self.plan.steps[text.step] if text.step >= 0 else None
+            labels = self.labels[text.step] if step is not None and text.where in _IN_TASKS else frozenset[str]()
+            if name in labels:
+                continue
+            if name == "keychain":
+                message = f"keychain cannot be used in {_WHERE[text.where]}: secrets reach task fields only"
+                self.findings.add(
+                    "keychain-misplaced",
+                    message,
+                    self.name_at(name, text),
+                    "use it in a field of the task that needs it",
+                )
+            elif not self.findings.full and not _guarded(name, text.source):
+                message = f"nothing called {name!r} is in scope in {_WHERE[text.where]}"
+                hint = self.name_hint(name, text, step, labels)
+                self.findings.add("unknown-name", message, self.name_at(name, text), hint, "warning")
+
+    def name_at(self, name: str, text: Text) -> Position:
+        """The name's own place, where the file's line shows it; else the template's."""
+        line = self.findings.document.line(text.at.line)
+        if len(line) > _LONG:
+            return text.at
+        match = re.compile(rf"(?<![\w.'\"]){re.escape(name)}\b").search(line, text.at.column - 1)
+        return Position(text.at.line, match.start() + 1) if match is not None else text.at
+
+    def name_hint(self, name: str, text: Text, step: StepPlan | None, labels: frozenset[str]) -> str:
+        loop = step.loop if step is not None else None
+        while loop is not None:
+            if loop.iterator == name:
+                return f"the loop's item is iter.{name}"
+            loop = loop.inner
+        if step is not None and name in self.labels[text.step]:
+            return f"a task's label is known inside its step only; the step's view is {step.name}"
+        if name in _EVERY_NAME:
+            places = [_WHERE[where] for where, names in SCOPES.items() if name in names]
+            extra = "; look at _prev or a task's label" if name == "outcome" and text.where in _IN_TASKS else ""
+            return f"{name} is known in {', '.join(dict.fromkeys(places))}{extra}"
+        near = self.findings.patience > 0 and self.findings.nearest(
+            name, [*SCOPES[text.where], *labels, *self.step_names, *self.plan.workload]
+        )
+        if near:
+            return f"did you mean {near}?"
+        return f"give it a default under workload:, or write workload.{name} if each run brings it"
+
+    def comparisons(self, text: Text) -> None:
+        if len(text.source) > _LONG:
+            return
+        if "outcome" in text.free:
+            for value in _compared(_STATUS, text.source):
+                if value not in ("ok", "error"):
+                    hint = "an http status is outcome.http.status" if value.isdigit() else ""
+                    message = f"outcome.status is 'ok' or 'error', never {value!r}"
+                    self.findings.add("outcome-status", message, text.at, hint, "warning")
+        if "event" in text.free and text.where == "arc" and text.step >= 0:
+            loop = self.plan.steps[text.step].loop is not None
+            possible = ("loop.done" if loop else "step.done", "step.failed")
+            for value in _compared(_EVENT, text.source):
+                if value not in possible:
+                    message = (
+                        f"event.name is never {value!r} on the arcs of a step {'with' if loop else 'without'} a loop"
+                    )
+                    self.findings.add("event-name", message, text.at, f"use {possible[0]} or {possible[1]}", "warning")
+
+
+def _always(when: str | bool | None) -> bool:
+    return when is None or when is True or (isinstance(when, str) and when.strip() in _ALWAYS)
+
+
+def _catches_errors(rule: TaskRule) -> bool:
+    if _always(rule.when):
+        return True
+    if not isinstance(rule.when, str):
+        return False
+    bare = rule.when.strip().removeprefix("{{").removesuffix("}}").strip("-")
+    return "".join(bare.split()).replace('"', "'") in _EVERY_ERROR
+
+
+def _guarded(name: str, source: str) -> bool:
+    """Whether the author provides for the name to be missing."""
+    if len(source) > _LONG:
+        return False
+    pattern = rf"\b{re.escape(name)}\b[\w.\[\]'\"]*\s*(\|\s*(default|d)\b|is\s+(not\s+)?(un)?defined)"
+    return re.search(pattern, source) is not None
+
+
+def _compared(pattern: re.Pattern[str], source: str) -> Iterator[str]:
+    for match in pattern.finditer(source):
+        yield next(group for group in match.groups() if group is not None)
+
+
+def _stays(step: StepPlan, names: frozenset[str]) -> bool:
+    """Whether every success of a step is routed back into the cycle."""
+    if step.admit is not None or any(arc.target not in names for arc in step.arcs):
+        return False
+    return any(_always(arc.when) for arc in step.arcs)
+
+
+def _cycles(steps: tuple[StepPlan, ...]) -> list[frozenset[str]]:
+    """Strongly connected groups of steps that hold a cycle (Tarjan, with its own stack)."""
+    targets = {step.name: [arc.target for arc in step.arcs] for step in steps}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    on_path: set[str] = set()
+    found: list[frozenset[str]] = []
+    for root in targets:
+        if root in index:
+            continue
+        work: list[tuple[str, int]] = [(root, 0)]
+        while work:
+            name, position = work.pop()
+            if position == 0:
+                index[name] = low[name] = len(index)
+                path.append(name)
+                on_path.add(name)
+            descended = False
+            for offset in range(position, len(targets[name])):
+                target = targets[name][offset]
+                if target not in targets:
+                    continue
+                if target not in index:
+                    work += [(name, offset + 1), (target, 0)]
+                    descended = True
+                    break
+                if target in on_path:
+                    low[name] = min(low[name], index[target])
+            if descended:
+                continue
+            if work and work[-1][0] in low:
+                parent = work[-1][0]
+                low[parent] = min(low[parent], low[name])
+            if low[name] == index[name]:
+                group: list[str] = []
+                while True:
+                    member = path.pop()
+                    on_path.discard(member)
+                    group.append(member)
+                    if member == name:
+                        break
+                if len(group) > 1 or name in targets[name]:
+                    found.append(frozenset(group))
+    return found

@@ -1,0 +1,267 @@
+"""From the canonical playbook to the plan: a net of places and transitions, with every template's text and place.
+
+Every template is compiled once here to find what is wrong with it; the plan itself stays plain data.
+The same text gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.expr import compile_condition, compile_text
+from arclog.model.errors import ExpressionError, Position
+from arclog.plan.net import (
+    Action,
+    AdmitRule,
+    ArcPlan,
+    Limits,
+    LoopPlan,
+    NetArc,
+    Place,
+    Plan,
+    StepPlan,
+    TaskPlan,
+    TaskPolicy,
+    TaskRule,
+    Transition,
+)
+from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
+from arclog.playbook.load import Document, Path
+from arclog.playbook.schema import has_template
+from arclog.playbook.walk import Findings
+
+
+class Text(Struct, frozen=True):
+    """A template of the plan, as `check` looks at it."""
+
+    #: admit | args | loop | inner loop | task | policy | sugar | arc | result
+    where: str
+    source: str
+    at: Position
+    free: frozenset[str] = frozenset()
+    paths: frozenset[tuple[str, ...]] = frozenset()
+    #: index of its step; -1 outside steps
+    step: int = -1
+    #: index of its task; -1 outside tasks
+    task: int = -1
+
+
+class Compiled(Struct):
+    plan: Plan
+    texts: list[Text]
+
+
+def compile_playbook(playbook: Playbook, document: Document, findings: Findings) -> Compiled:
+    """The plan of a canonical playbook; template errors become findings."""
+    return _Compiler(document, findings).playbook(playbook)
+
+
+class _Compiler:
+    def __init__(self, document: Document, findings: Findings) -> None:
+        self.document = document
+        self.findings = findings
+        self.texts: list[Text] = []
+        #: the same text is compiled once, however often it stands
+        self.seen: dict[tuple[bool, str], tuple[frozenset[str], frozenset[tuple[str, ...]]]] = {}
+        self.spots: dict[str, Position] = {}
+        self.step_index = -1
+        self.task_index = -1
+
+    def playbook(self, source: Playbook) -> Compiled:
+        steps = [self.step(index, step) for index, step in enumerate(source.steps)]
+        self.step_index, self.spots = -1, {}
+        self.tree("result", source.result, "result", ("executor", "spec", "result"))
+        places, transitions, net = _net(source.entry, steps)
+        plan = Plan(
+            name=source.name,
+            entry=source.entry,
+            steps=tuple(steps),
+            path=source.path,
+            description=source.description,
+            labels=source.labels,
+            tags=source.tags,
+            workload=source.workload,
+            result=source.result,
+            timeout_s=source.timeout_s,
+            concurrency=source.concurrency,
+            on_excess=source.on_excess,
+            approval=source.approval,
+            ctx=source.ctx,
+            keychain=tuple(source.keychain),
+            limits=Limits(**source.limits),
+            emit=source.emit,
+            spots=self.spots,
+            places=places,
+            transitions=transitions,
+            net=net,
+        )
+        return Compiled(plan, self.texts)
+
+    def step(self, index: int, step: Step) -> StepPlan:
+        self.step_index, self.task_index, self.spots = index, -1, {}
+        self.tree("args", step.args, "args", (*step.path, "args"))
+        admit = (
+            None if step.admit is None else tuple(self.admit(number, rule) for number, rule in enumerate(step.admit))
+        )
+        loop = None if step.loop is None else self.loop(step.loop, "loop")
+        tasks = tuple(self.task(number, task) for number, task in enumerate(step.tasks))
+        self.task_index = -1
+        arcs = tuple(self.arc(step, number) for number in range(len(step.arcs)))
+        return StepPlan(
+            name=step.name,
+            tasks=tasks,
+            desc=step.desc,
+            args=step.args,
+            admit=admit,
+            loop=loop,
+            arcs=arcs,
+            mode=step.mode,
+            on_no_match=step.on_no_match,
+            join=step.join,
+            join_count=step.join_count,
+            timeout_s=step.timeout_s,
+            deadline_s=step.deadline_s,
+            failure_mode=step.failure_mode,
+            emit=step.emit,
+            at=self.document.at((*step.path, "step")),
+            spots=self.spots,
+        )
+
+    def admit(self, number: int, rule: Rule) -> AdmitRule:
+        self.condition("admit", rule.when, f"admit.{number}.when", (*rule.path, "when"))
+        return AdmitRule(allow=rule.then.get("allow") is True, when=rule.when, at=self.document.at(rule.path))
+
+    def loop(self, loop: Loop, spot: str) -> LoopPlan:
+        where = "loop" if spot == "loop" else "inner loop"
+        self.tree(where, loop.items, f"{spot}.items", (*loop.path, "in"))
+        return LoopPlan(
+            items=loop.items,
+            iterator=loop.iterator,
+            mode=loop.mode,
+            max_in_flight=loop.max_in_flight,
+            exec=loop.exec,
+            inner=None if loop.inner is None else self.loop(loop.inner, f"{spot}.inner"),
+            at=self.document.at(loop.path),
+        )
+
+    def arc(self, step: Step, number: int) -> ArcPlan:
+        arc = step.arcs[number]
+        free = self.condition("arc", arc.when, f"arcs.{number}.when", (*arc.path, "when"))
+        self.tree("arc", arc.args, f"arcs.{number}.args", (*arc.path, "args"))
+        return ArcPlan(
+            source=step.name,
+            index=number,
+            target=arc.target,
+            when=arc.when,
+            args=arc.args,
+            sees_failure=not free.isdisjoint(("event", "outcome")),
+            at=self.document.at((*arc.path, "step")),
+        )
+
+    def task(self, number: int, task: Task) -> TaskPlan:
+        self.task_index = number
+        kind = task.kind
+        for key, value in task.config.items():
+            if key not in kind.verbatim:
+                for inner, text in _texts(value, (key,)):
+                    spot = ".".join((f"tasks.{number}.config", *map(str, inner)))
+                    self.text("task", text, spot, task.locate(inner), condition=False)
+        policy = None
+        if task.rules is not None:
+            where = "sugar" if task.origin else "policy"
+            spot = f"tasks.{number}.policy.rules"
+            rules = tuple(self.rule(where, rule, f"{spot}.{index}") for index, rule in enumerate(task.rules))
+            policy = TaskPolicy(rules, task.on_unmatched)
+        return TaskPlan(
+            name=task.name,
+            kind=kind.name,
+            config=task.config,
+            verbatim=tuple(key for key in kind.verbatim if key in task.config),
+            spec=task.spec,
+            policy=policy,
+            timeout_s=task.timeout_s,
+            effectful=kind.effectful,
+            runs_on=kind.runs_on,
+            needs=kind.needs,
+            at_most_once=task.spec.get("delivery") == "at_most_once",
+            data_at=kind.data_at,
+            helper=kind.empty_helper(),
+            at=self.document.at(task.path),
+            origin=task.origin,
+        )
+
+    def rule(self, where: str, rule: Rule, spot: str) -> TaskRule:
+        self.condition(where, rule.when, f"{spot}.when", (*rule.path, "when"))
+        for key in ("set_iter", "set_ctx"):
+            self.tree(where, rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
+        return TaskRule(then=_action(rule.then), when=rule.when, at=self.document.at(rule.path))
+
+    # --- templates ----------------------------------------------------------------------------------------------
+
+    def condition(self, where: str, source: str | bool | None, spot: str, path: Path) -> frozenset[str]:
+        if source is None or isinstance(source, bool):
+            return frozenset()
+        return self.text(where, source, spot, path, condition=True)
+
+    def tree(self, where: str, value: Any, spot: str, path: Path) -> None:
+        for inner, text in _texts(value, ()):
+            dotted = ".".join((spot, *map(str, inner)))
+            self.text(where, text, dotted, (*path, *inner), condition=False)
+
+    def text(self, where: str, source: str, spot: str, path: Path, *, condition: bool) -> frozenset[str]:
+        at = self.spots[spot] = self.document.text_at(path)
+        known = self.seen.get((condition, source))
+        if known is None:
+            try:
+                template = compile_condition(source, at) if condition else compile_text(source, at)
+            except ExpressionError as error:
+                place = error.at if error.at.line == at.line else self.document.first_of(error.at.line)
+                self.findings.add("template-syntax", error.message, place)
+                return frozenset()
+            known = self.seen[condition, source] = (template.free, template.paths)
+        free, paths = known
+        self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
+        return free
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Every text inside a value that would be rendered."""
+    if isinstance(value, str):
+        if has_template(value):
+            yield path, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _texts(part, (*path, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _texts(part, (*path, index))
+
+
+def _action(then: dict[str, Any]) -> Action:
+    """The action with its defaults; a misfit was reported already, and then the default stands in."""
+    try:
+        return msgspec.convert(then, Action)
+    except msgspec.ValidationError:
+        return Action()
+
+
+def _net(entry: str, steps: list[StepPlan]) -> tuple[tuple[Place, ...], tuple[Transition, ...], tuple[NetArc, ...]]:
+    names = {step.name for step in steps}
+    places = [Place("entry", "entry")]
+    transitions: list[Transition] = []
+    net = [NetArc("entry", f"start:{entry}")] if entry in names else []
+    for step in steps:
+        start, run, end = f"start:{step.name}", f"run:{step.name}", f"end:{step.name}"
+        places.append(Place(run, "run"))
+        transitions += [Transition(start, step.name, "start"), Transition(end, step.name, "end")]
+        net += [NetArc(start, run), NetArc(run, end)]
+        for arc in step.arcs:
+            places.append(Place(arc.place, "arc"))
+            net.append(NetArc(end, arc.place))
+            if arc.target in names:
+                net.append(NetArc(arc.place, f"start:{arc.target}"))
+    return tuple(places), tuple(transitions), tuple(net)

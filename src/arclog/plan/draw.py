@@ -1,0 +1,159 @@
+"""A plan for the eye: as text, as a Mermaid flowchart, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from arclog.plan.net import AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
+
+_LONGEST = 100
+
+
+def as_text(plan: Plan) -> str:
+    """Steps in order, each with what it does and where it leads."""
+    counts = f"{len(plan.steps)} steps, {sum(len(step.tasks) for step in plan.steps)} tasks, {len(plan.places)} places, {len(plan.transitions)} transitions"
+    lines = [f"{plan.name} ({counts})"]
+    if plan.description:
+        lines.append(f"  {_short(plan.description)}")
+    for step in plan.steps:
+        lines.append("")
+        lines += _step_lines(step, entry=step.name == plan.entry)
+    if plan.result is not None:
+        lines += ["", f"result: {_short(plan.result)}"]
+    return "\n".join(lines)
+
+
+def _step_lines(step: StepPlan, *, entry: bool) -> list[str]:
+    lines = [f"{'▶' if entry else '●'} {step.name}{f'  {_short(step.desc)}' if step.desc else ''}"]
+    rows: list[tuple[str, list[str]]] = []
+    if step.join != "any":
+        rows.append((f"join {step.join if step.join != 'count' else f'count {step.join_count}'}", []))
+    rows += [(f"admit {_when(rule)} → {'allow' if rule.allow else 'deny'}", []) for rule in step.admit or ()]
+    loop = step.loop
+    while loop is not None:
+        rows.append((_loop(loop), []))
+        loop = loop.inner
+    for task in step.tasks:
+        rules = [_rule(rule) for rule in task.policy.rules] if task.policy is not None else []
+        rows.append((_task(task), rules))
+    rows += [(_arc(arc), []) for arc in step.arcs]
+    if not step.arcs:
+        rows.append(("→ (end)", []))
+    elif step.mode != "exclusive" or step.on_no_match != "end":
+        rows.append((f"routing {step.mode}, no match: {step.on_no_match}", []))
+    for number, (text, below) in enumerate(rows):
+        last = number == len(rows) - 1
+        lines.append(f"  {'└─' if last else '├─'} {text}")
+        lines += [f"  {' ' if last else '│'}     {line}" for line in below]
+    return lines
+
+
+def _when(rule: AdmitRule | TaskRule) -> str:
+    return "else" if rule.when is None else f"when {_short(rule.when)}"
+
+
+def _loop(loop: LoopPlan) -> str:
+    how = loop.mode if loop.mode == "sequential" else f"{loop.mode}, {loop.max_in_flight} at a time, {loop.exec}"
+    return f"loop {loop.iterator} in {_short(loop.items)} ({how})"
+
+
+def _task(task: TaskPlan) -> str:
+    return f"{task.name}: {task.kind}" + (f"  ({task.origin})" if task.origin else "")
+
+
+def _rule(rule: TaskRule) -> str:
+    then = rule.then
+    action = then.do
+    if then.do == "jump":
+        action = f"jump to {then.to}"
+    elif then.do == "retry":
+        action = f"retry, {then.attempts} attempts, delay {then.delay:g} s ({then.backoff})"
+    sets = [f"{kind}.{key}" for kind, values in (("iter", then.set_iter), ("ctx", then.set_ctx)) for key in values]
+    return f"{_when(rule)} → {action}" + (f", sets {', '.join(sets)}" if sets else "")
+
+
+def _arc(arc: ArcPlan) -> str:
+    return f"→ {arc.target}" + (f"  when {_short(arc.when)}" if arc.when is not None else "")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    line = " ".join(text.split())
+    if line.startswith("{{") and line.endswith("}}") and line.count("{{") == 1:
+        line = line[2:-2].strip()
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def as_mermaid(plan: Plan) -> str:
+    """A flowchart of steps; admission and loops stand in the box, conditions on the arrows."""
+    ids = {step.name: f"s{number}" for number, step in enumerate(plan.steps)}
+    lines = ["flowchart TD"]
+    if plan.entry in ids:
+        lines += ["  entry((start))", f"  entry --> {ids[plan.entry]}"]
+    for step in plan.steps:
+        kinds = [task.kind for task in step.tasks if not task.origin]
+        parts = [step.name, ", ".join(kinds[:4]) + (", …" if len(kinds) > 4 else "")]
+        if step.loop is not None:
+            parts.append(_loop(step.loop))
+        opener, closer = ("[[", "]]") if step.loop is not None else ("[", "]")
+        label = "<br/>".join(_escaped(part) for part in parts if part)
+        lines.append(f'  {ids[step.name]}{opener}"{label}"{closer}')
+    for step in plan.steps:
+        for arc in step.arcs:
+            if arc.target not in ids:
+                continue
+            label = f'|"{_escaped(_short(arc.when))}"|' if arc.when is not None else ""
+            lines.append(f"  {ids[step.name]} -->{label} {ids[arc.target]}")
+    return "\n".join(lines) + "\n"
+
+
+_ENTITIES = {character: f"#{ord(character)};" for character in '"#&<>[]{}()|`\\;'}
+
+
+def _escaped(text: str) -> str:
+    """Mermaid reads entities as `#34;`; anything that could end a label becomes one."""
+    return "".join(_ENTITIES.get(character, character) for character in text if character.isprintable())
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The net and the steps as plain data, for tools."""
+    steps: list[dict[str, Any]] = [
+        {
+            "name": step.name,
+            "desc": step.desc,
+            "tasks": [_task_row(task) for task in step.tasks],
+            "loop": None if step.loop is None else _loop_row(step.loop),
+            "arcs": [{"step": arc.target, "when": arc.when, "place": arc.place} for arc in step.arcs],
+            "mode": step.mode,
+            "join": step.join,
+            "line": step.at.line,
+            "column": step.at.column,
+        }
+        for step in plan.steps
+    ]
+    return {
+        "name": plan.name,
+        "entry": plan.entry,
+        "steps": steps,
+        "places": [{"id": place.id, "role": place.role} for place in plan.places],
+        "transitions": [{"id": one.id, "step": one.step, "role": one.role} for one in plan.transitions],
+        "arcs": [{"source": arc.source, "target": arc.target} for arc in plan.net],
+    }
+
+
+def _task_row(task: TaskPlan) -> dict[str, Any]:
+    return {"name": task.name, "kind": task.kind, "origin": task.origin, "line": task.at.line, "column": task.at.column}
+
+
+def _loop_row(loop: LoopPlan) -> dict[str, Any]:
+    inner = None if loop.inner is None else _loop_row(loop.inner)
+    return {
+        "in": loop.items,
+        "iterator": loop.iterator,
+        "mode": loop.mode,
+        "max_in_flight": loop.max_in_flight,
+        "exec": loop.exec,
+        "loop": inner,
+    }

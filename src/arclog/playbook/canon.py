@@ -1,0 +1,114 @@
+"""The canonical form of a playbook: one shape for every way to write the same thing, each part with its path.
+
+`normalize` makes it from a document, `plan.compile` turns it into a plan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.kinds import KindSpec
+from arclog.playbook.load import Path
+
+
+class Rule(Struct):
+    """`{when, then}`; `when` None is the else."""
+
+    when: str | bool | None
+    then: dict[str, Any]
+    #: of the rule
+    path: Path
+    #: of `then`'s map
+    then_path: Path
+
+
+class Task(Struct):
+    name: str
+    kind: KindSpec
+    #: config keys as written
+    config: dict[str, Any]
+    path: Path
+    #: where parts of the config stand when that is not below `path`: longest prefix of the config path wins
+    roots: dict[Path, Path] = {}
+    #: effective spec, without `policy`
+    spec: dict[str, Any] = {}
+    timeout_s: float = 3600.0
+    #: None: no policy
+    rules: list[Rule] | None = None
+    on_unmatched: str = "continue"
+    #: what the author wrote, for a task that sugar made
+    origin: str = ""
+
+    def locate(self, inner: Path) -> Path:
+        """The document path of a part of the config."""
+        for length in range(len(inner), 0, -1):
+            root = self.roots.get(inner[:length])
+            if root is not None:
+                return (*root, *inner[length:])
+        return (*self.path, *inner)
+
+
+class Loop(Struct):
+    items: Any
+    iterator: str
+    mode: str
+    max_in_flight: int
+    exec: str
+    inner: Loop | None
+    path: Path
+
+
+class Arc(Struct):
+    target: str
+    when: str | bool | None
+    args: dict[str, Any]
+    path: Path
+
+
+class Step(Struct):
+    name: str
+    path: Path
+    tasks: list[Task] = []
+    desc: str = ""
+    args: dict[str, Any] = {}
+    admit: list[Rule] | None = None
+    loop: Loop | None = None
+    arcs: list[Arc] = []
+    mode: str = "exclusive"
+    on_no_match: str = "end"
+    join: str = "any"
+    join_count: int = 0
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    failure_mode: str = "fail_fast"
+    emit: tuple[str, ...] = ()
+
+
+class Use(Struct):
+    """A part of the language that a playbook uses; `plan.check` knows which are not available yet."""
+
+    feature: str
+    path: Path
+
+
+class Playbook(Struct):
+    name: str = ""
+    path: str = ""
+    description: str = ""
+    labels: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    workload: dict[str, Any] = {}
+    keychain: list[dict[str, Any]] = []
+    entry: str = ""
+    result: Any = None
+    timeout_s: float | None = None
+    concurrency: int | None = None
+    on_excess: str = "queue"
+    approval: bool = False
+    ctx: dict[str, Any] = {}
+    limits: dict[str, int] = {}
+    emit: tuple[str, ...] = ()
+    steps: list[Step] = []
+    uses: list[Use] = []

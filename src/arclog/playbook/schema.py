@@ -1,0 +1,514 @@
+"""The playbook language as data.
+
+Everything that a map may say stands in a table here: validation (`walk`), `json_schema` and the reference read the
+same rows.
+In these tables `items` of an open object is the shape of each of its values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.shapes import Field
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+NAME_LENGTH = 128
+#: Names that templates already use.
+RESERVED = frozenset(
+    {"ctx", "iter", "workload", "args", "event", "outcome", "keychain", "workbook", "execution_id", "RUN"}
+)
+#: What `iter` holds by itself; no iterator may be called so.
+ITER_KEYS = frozenset({"index", "total", "parent"})
+API_VERSIONS = ("noetl.io/v10", "noetl.io/v2")
+ACTIONS = ("retry", "jump", "continue", "break", "fail")
+BACKOFFS = ("none", "linear", "exponential")
+REDUCERS = ("sum", "count", "min", "max", "append", "union", "merge", "last")
+JOINS = ("any", "all")
+
+_TEMPLATE = re.compile(r"\{[{%#]")
+
+
+def has_template(value: Any) -> bool:
+    """Whether a text would be rendered."""
+    return isinstance(value, str) and _TEMPLATE.search(value) is not None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+def _closed(name: str, doc: str, *fields: Field, required: bool = False) -> Field:
+    return Field(name, "object", doc, required=required, fields=fields)
+
+
+def _open(name: str, doc: str) -> Field:
+    return Field(name, "object", doc)
+
+
+def _seconds(name: str, doc: str) -> Field:
+    return Field(name, "number", doc, exclusive_min=0)
+
+
+def _count(name: str, doc: str, minimum: float = 1) -> Field:
+    return Field(name, "integer", doc, minimum=minimum)
+
+
+EMIT = _closed(
+    "emit",
+    "More events in the log.",
+    Field(
+        "events",
+        "list",
+        "Event types to write although the lean log leaves them out; `full` for all.",
+        items=Field("event", "string"),
+    ),
+)
+
+RULE = (
+    Field("when", "condition", "The rule's condition: `{{ expr }}`, a bare expression or a boolean.", required=True),
+    Field("then", "object", "What a match does.", required=True),
+)
+#: `- else: {then: …}`
+ELSE_RULE = (
+    Field(
+        "else",
+        "object",
+        "When no rule before matched; the last rule.",
+        fields=(Field("then", "object", required=True),),
+    ),
+)
+#: `- else:` with `then:` beside it
+EMPTY_ELSE_RULE = (Field("else", "null"), Field("then", "object", required=True))
+
+ADMIT_THEN = (Field("allow", "boolean", "Whether the token may start the step.", required=True),)
+
+ACTION = (
+    Field("do", "string", "What happens next.", default="continue", choices=ACTIONS),
+    Field("attempts", "integer", "retry: total tries of the task run.", default=3, minimum=1),
+    Field("backoff", "string", "retry: how the delay grows.", default="none", choices=BACKOFFS),
+    Field("delay", "number", "retry: seconds before the next attempt.", default=1.0, minimum=0),
+    Field("max_delay", "number", "retry: upper bound of the delay, seconds.", default=300.0, minimum=0),
+    Field("jitter", "number", "retry: random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
+    Field("to", "string", "jump: label of a task in this list."),
+    Field("set_iter", "object", "Keys of `iter` to set; values may be templates.", template=True),
+    Field("set_ctx", "object", "Keys of `ctx` to set; values may be templates.", template=True),
+)
+#: Which keys of an action belong to one `do` only.
+ACTION_KEYS = {
+    "attempts": "retry",
+    "backoff": "retry",
+    "delay": "retry",
+    "max_delay": "retry",
+    "jitter": "retry",
+    "to": "jump",
+}
+
+TASK_POLICY = _closed(
+    "policy",
+    "What to do with the task's outcome.",
+    Field("rules", "list", "First match wins: `{when, then}`, last `{else: {then}}`.", required=True),
+    Field("on_unmatched", "string", "When no rule matches.", default="continue", choices=("continue", "fail")),
+    Field("mode", "string", "Placeholder, without effect.", choices=("exclusive", "inclusive")),
+    Field("before", "list|null", "Placeholder, not run."),
+    Field("after", "list|null", "Placeholder, not run."),
+    Field("finally", "list|null", "Placeholder, not run."),
+)
+
+TASK = (
+    Field(
+        "name",
+        "name",
+        "Label of the task, unique in its step. Default: `task_<index>`, or `<step>_task` for a single object.",
+    ),
+    Field("kind", "string", "The tool kind.", required=True),
+    Field("desc", "string", "For readers."),
+    Field("auth", "string", "Name of a keychain entry."),
+    _open("spec", "Behaviour knobs of this task."),
+)
+
+_ADMIT = _closed(
+    "admit",
+    "Admission: whether a token may start the step. First match decides; no rule matched denies.",
+    Field("mode", "string", "Both are the same boolean gate.", default="exclusive", choices=("exclusive", "inclusive")),
+    Field("rules", "list", "`{when, then: {allow}}`, last `{else: {then: {allow}}}`.", required=True),
+)
+
+_LIFECYCLE = _closed(
+    "lifecycle",
+    "Time limits of a step run.",
+    _seconds("timeout_s", "Seconds from the step run's start."),
+    _seconds("deadline_s", "Seconds from the execution's start."),
+)
+
+_FAILURE = _closed(
+    "failure",
+    "What a failure does to the work beside it.",
+    Field(
+        "mode",
+        "string",
+        "fail_fast cancels open work and fails the execution; best_effort lets a loop run all its items, and other branches finish.",
+        default="fail_fast",
+        choices=("fail_fast", "best_effort"),
+    ),
+)
+
+STEP_POLICY = _closed(
+    "policy",
+    "Admission, lifecycle and failure of the step; no control actions.",
+    _ADMIT,
+    _LIFECYCLE,
+    _FAILURE,
+    EMIT,
+    Field("tracing", "any", "Placeholder, without effect."),
+    Field("quotas", "any", "Placeholder, without effect."),
+    Field("compensation", "any", "Placeholder, without effect."),
+)
+
+JOIN = Field(
+    "join",
+    "string|object",
+    "When tokens from several arcs start the step: `any` (each one), `all`, or `{count: n}`.",
+    default="any",
+    choices=JOINS,
+    fields=(Field("count", "integer", "How many tokens of a wave start the step.", required=True, minimum=1),),
+)
+
+_MODE = Field("mode", "string", "How items run.", default="sequential", choices=("sequential", "parallel"))
+_IN_FLIGHT = Field(
+    "max_in_flight", "integer", "Items at a time in a parallel loop.", default=10, minimum=1, maximum=100_000
+)
+
+LOOP_POLICY = _closed(
+    "policy",
+    "Scheduling of iterations; no control actions.",
+    Field("exec", "string", "Where iterations run.", choices=("distributed", "local")),
+    _MODE,
+    _IN_FLIGHT,
+    Field("ordering", "any", "Placeholder, without effect."),
+    Field("reducers", "any", "Placeholder, without effect."),
+    Field("backpressure", "any", "Placeholder, without effect."),
+    Field("partitioning", "any", "Placeholder, without effect."),
+)
+
+NEXT = (
+    _closed(
+        "spec",
+        "How arcs are chosen.",
+        Field(
+            "mode",
+            "string",
+            "exclusive: the first match; inclusive: all.",
+            default="exclusive",
+            choices=("exclusive", "inclusive"),
+        ),
+        Field("on_no_match", "string", "When no arc matches a success.", default="end", choices=("end", "fail")),
+        _closed(
+            "policy",
+            "Routing hints; no control actions.",
+            Field("priority", "any", "Placeholder, without effect."),
+            Field("dedupe", "any", "Placeholder, without effect."),
+            Field("partitioning", "any", "Placeholder, without effect."),
+        ),
+    ),
+    Field(
+        "arcs",
+        "list",
+        "Where the token may go, in order.",
+        required=True,
+        items=_closed(
+            "arc",
+            "One way out of the step.",
+            Field("step", "string", "The step that it leads to.", required=True),
+            Field(
+                "when",
+                "condition",
+                "Taken when true. Absent, or naming neither `event` nor `outcome`: on success only.",
+            ),
+            Field("args", "object", "Args of the token; values may be templates.", template=True),
+            Field("spec", "object", "Placeholder, without effect."),
+        ),
+    ),
+)
+
+LIMITS = _closed(
+    "limits",
+    "Caps of one execution; settings are ceilings.",
+    _count("max_payload_bytes", "Largest single event, bytes.", 1024),
+    _count("max_task_runs", "Most task runs of one pipeline, jumps included."),
+    _count("max_iterations", "Most items of one loop."),
+    _count("max_events", "Most events of the execution.", 16),
+    _count("max_step_runs", "Most step runs of the execution."),
+    _count("max_loop_results_bytes", "Most bytes of iteration results that one loop keeps for `{{ step.results }}`."),
+)
+
+EXECUTOR_POLICY = _closed(
+    "policy",
+    "Defaults and limits of the execution; no control actions.",
+    _closed(
+        "defaults",
+        "Fallbacks.",
+        _closed(
+            "timeouts",
+            "Time limits where none is named.",
+            _seconds("task_s", "Fallback of `task.spec.timeout`, seconds."),
+            _seconds("step_s", "Fallback of `lifecycle.timeout_s`, seconds."),
+        ),
+        Field("resources", "any", "Placeholder, without effect."),
+    ),
+    _closed(
+        "results",
+        "Results.",
+        Field("reference_first", "boolean", "false keeps results up to the event cap inline.", default=True),
+    ),
+    LIMITS,
+    Field(
+        "approval",
+        "string",
+        "`required` holds the start until somebody approves.",
+        default="none",
+        choices=("none", "required"),
+    ),
+    EMIT,
+)
+
+_CTX_ENTRY = _closed(
+    "ctx entry",
+    "A declared ctx key.",
+    Field("reducer", "string", "How values of a parallel loop are folded.", required=True, choices=REDUCERS),
+    Field("initial", "any", "The value before the first."),
+)
+
+_EXECUTOR_SPEC = (
+    Field("entry_step", "string", "The first step. Default: `start`, else the first of the list."),
+    Field(
+        "result",
+        "any",
+        "Template of the execution's result. Default: the data of the last step run without successor.",
+        template=True,
+    ),
+    _seconds("timeout_s", "Time limit of the whole execution, seconds."),
+    _closed(
+        "concurrency",
+        "Runs of this playbook at a time.",
+        Field("max", "integer", "How many.", required=True, minimum=1),
+        Field("on_excess", "string", "What becomes of more.", default="queue", choices=("queue", "reject")),
+    ),
+    Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
+    EXECUTOR_POLICY,
+)
+
+KEYCHAIN_ENTRY = Field(
+    "keychain entry",
+    "object",
+    "A credential that the playbook needs.",
+)
+KEYCHAIN_FIELDS = (
+    Field("name", "name", "How templates name it.", required=True),
+    Field("kind", "string", "How it is resolved.", required=True),
+)
+
+METADATA = _closed(
+    "metadata",
+    "What the playbook is called.",
+    Field("name", "string", "The playbook's name.", required=True),
+    Field("path", "string", "Catalog path. Default: the name."),
+    Field("version", "string|number", "For readers; the catalog numbers versions itself."),
+    Field("description", "string", "For readers."),
+    Field("labels", "object", "Free key-value pairs."),
+    Field("tags", "list", "Free words.", items=Field("tag", "string")),
+    required=True,
+)
+
+
+def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
+    """Task spec keys that may stand in an outer spec: each kind's own; kept loose, since kinds may differ on a key."""
+    found: dict[str, Field] = {}
+    for field in (*COMMON_SPEC_FIELDS, *(field for kind in kinds.values() for field in kind.spec_fields)):
+        known = found.get(field.name)
+        if known is None:
+            found[field.name] = field
+        elif known != field:
+            found[field.name] = Field(field.name, "any", known.doc)
+    return tuple(found.values())
+
+
+def root_field(kinds: Mapping[str, KindSpec]) -> Field:
+    """The whole language with the task spec keys of these kinds."""
+    crossing = crossing_fields(kinds)
+
+    def spec(own: tuple[Field, ...], doc: str) -> Field:
+        taken = {field.name for field in own}
+        return _closed("spec", doc, *own, *(field for field in crossing if field.name not in taken))
+
+    loop_spec = spec((_MODE, _IN_FLIGHT, LOOP_POLICY), "Behaviour of the loop, and task spec keys for all tasks in it.")
+    loop_own = (
+        Field("in", "any", "The items: a list, or a template that gives one.", required=True, template=True),
+        Field("iterator", "name", "Name of the item in `iter`.", required=True),
+        loop_spec,
+    )
+    # One table serves every level: the walker meets a nested `loop` with the same label.
+    loop = _closed("loop", "Runs the tasks once for each item.", *loop_own, Field("loop", "object", "A nested loop."))
+    step = _closed(
+        "step",
+        "One step of the workflow.",
+        Field("step", "name", "The step's name.", required=True),
+        Field("desc", "string", "For readers."),
+        spec((STEP_POLICY, JOIN), "Behaviour of the step, and task spec keys for all its tasks."),
+        Field("args", "object", "Args of the step, below those of the token; values may be templates.", template=True),
+        loop,
+        Field("tool", "object|list", "The task, or the list of tasks.", required=True),
+        _closed("next", "The router.", *NEXT),
+    )
+    return _closed(
+        "playbook",
+        "A playbook.",
+        Field("apiVersion", "string", "Version of the language.", choices=API_VERSIONS),
+        Field("kind", "string", "Always `Playbook`.", choices=("Playbook",)),
+        METADATA,
+        Field("keychain", "list", "Credentials that the playbook needs.", items=KEYCHAIN_ENTRY),
+        _closed(
+            "executor",
+            "How the playbook runs.",
+            spec(_EXECUTOR_SPEC, "Behaviour of the run, and task spec keys for all tasks."),
+        ),
+        Field("workload", "object", "Defaults of the inputs; never rendered."),
+        Field("workbook", "list", "Reusable tasks, used by `kind: workbook`.", items=Field("workbook entry", "object")),
+        Field("workflow", "list", "The steps.", required=True, items=step),
+    )
+
+
+#: Kinds that the control plane itself handles; tools bring the others.
+ENGINE_KINDS: dict[str, KindSpec] = {
+    kind.name: kind
+    for kind in (
+        KindSpec(
+            "wait",
+            "Waits for a time or a signal without holding a worker.",
+            fields=(
+                Field("seconds", "number", "How long.", template=True, minimum=0),
+                Field("until", "string", "An instant, ISO 8601.", template=True),
+                Field("signal", "string", "Name of a signal.", template=True),
+            ),
+            runs_on="engine",
+            one_of=(("seconds", "until", "signal"),),
+        ),
+        KindSpec(
+            "approval",
+            "Waits until somebody approves or rejects.",
+            fields=(
+                Field("message", "string", "What is to be approved.", template=True),
+                Field("roles", "list", "Who may decide.", items=Field("role", "string")),
+            ),
+            runs_on="engine",
+        ),
+        KindSpec(
+            "playbook",
+            "Runs another playbook and gives its result.",
+            fields=(
+                Field("path", "string", "Catalog path.", template=True),
+                Field("file", "string", "File, relative to this playbook.", template=True),
+                Field("version", "string|integer", "Catalog version.", template=True),
+                Field("args", "object", "Workload of the child.", template=True),
+            ),
+            runs_on="engine",
+            one_of=(("path", "file"),),
+        ),
+    )
+}
+
+
+# --- JSON Schema ------------------------------------------------------------------------------------------------
+
+_JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
+
+
+def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a playbook with these kinds."""
+    schema = _schema_of(root_field(kinds))
+    step = schema["properties"]["workflow"]["items"]
+    task = {"$ref": "#/$defs/task"}
+    step["properties"]["tool"] = {
+        "oneOf": [task, {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}]
+    }
+    step["properties"]["loop"]["properties"]["loop"] = {"$ref": "#/$defs/loop"}
+    schema["properties"]["workbook"]["items"] = task
+    tasks = {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}
+    rounds = {"when": {"type": ["string", "boolean"]}, "do": tasks, "max": {"type": "integer", "minimum": 1}}
+    branch = {"type": "object", "properties": {"when": {"type": ["string", "boolean"]}, "then": tasks, "else": tasks}}
+    schema["$defs"] = {
+        "loop": step["properties"]["loop"],
+        "task": {
+            "type": "object",
+            "required": ["kind"],
+            "properties": {"kind": {"enum": sorted(kinds)}},
+            "allOf": [
+                {"if": {"properties": {"kind": {"const": name}}}, "then": _schema_of(_task_field(kind))}
+                for name, kind in sorted(kinds.items())
+            ],
+        },
+        "sugar": {
+            "type": "object",
+            "maxProperties": 1,
+            "properties": {
+                "choose": {"type": "array", "items": branch},
+                "while": {"type": "object", "required": ["when", "do"], "properties": rounds},
+                "until": {"type": "object", "required": ["when", "do"], "properties": rounds},
+            },
+        },
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "arclog playbook", **schema}
+
+
+def task_spec_fields(kind: KindSpec) -> tuple[Field, ...]:
+    """The keys of `task.spec` for a kind; its own word on a common key wins."""
+    own = {field.name: field for field in kind.spec_fields}
+    return (*(own.pop(field.name, field) for field in COMMON_SPEC_FIELDS), *own.values())
+
+
+def _task_field(kind: KindSpec) -> Field:
+    common = [field for field in TASK if field.name != "spec"]
+    spec = _closed("spec", "Behaviour knobs of this task.", *task_spec_fields(kind), TASK_POLICY)
+    return Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields))
+
+
+def _schema_of(field: Field) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    if field.doc:
+        schema["description"] = field.doc
+    names: list[str] = []
+    for word in field.types:
+        if word == "any":
+            names = []
+            break
+        names += (
+            ["string", "boolean"]
+            if word == "condition"
+            else ["array"]
+            if word == "list"
+            else [_JSON_TYPES.get(word, word)]
+        )
+    if field.template and names and "string" not in names:
+        names.append("string")
+    if names:
+        schema["type"] = names[0] if len(names) == 1 else names
+    if "name" in field.types:
+        schema["pattern"] = "^[A-Za-z][A-Za-z0-9_]*$"
+        schema["maxLength"] = NAME_LENGTH
+    if field.choices and "object" not in field.types and not field.template:
+        schema["enum"] = list(field.choices)
+    if field.default is not None:
+        schema["default"] = field.default
+    bounds = {"minimum": field.minimum, "exclusiveMinimum": field.exclusive_min, "maximum": field.maximum}
+    schema.update({key: bound for key, bound in bounds.items() if bound is not None})
+    if field.fields is not None:
+        schema["properties"] = {inner.name: _schema_of(inner) for inner in field.fields}
+        schema["patternProperties"] = {"^x-": {}}
+        schema["additionalProperties"] = False
+        required = [inner.name for inner in field.fields if inner.required]
+        if required:
+            schema["required"] = required
+    if field.items is not None:
+        schema["items" if "list" in field.types else "additionalProperties"] = _schema_of(field.items)
+    return schema

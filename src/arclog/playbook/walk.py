@@ -1,0 +1,287 @@
+"""The one walker that holds a document against the tables, and the list that every complaint goes into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from arclog.model.errors import Finding, Position
+from arclog.model.shapes import Field
+from arclog.playbook.load import Document, Path
+from arclog.playbook.older import CONTROL, CONTROL_LABELS, LEGACY, PLACEHOLDERS
+from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
+
+#: Errors, and other findings, of one playbook; past it the rest is only counted.
+MOST_FINDINGS = 500
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or ''."""
+    if len(word) > NAME_LENGTH:
+        return ""
+    close = [candidate for candidate in known if abs(len(candidate) - len(word)) <= 3]
+    found = get_close_matches(word, close[:2000], n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+class Findings:
+    """What was found so far in one document; every complaint goes through here."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.errors: list[Finding] = []
+        self.others: list[Finding] = []
+        self.left_out = 0
+        #: words still to be compared for hints; a hostile file must not make them the main work
+        self.patience = 50_000
+
+    @property
+    def items(self) -> list[Finding]:
+        return [*self.errors, *self.others]
+
+    @property
+    def full(self) -> bool:
+        """More warnings would only be counted."""
+        return len(self.others) >= MOST_FINDINGS
+
+    def nearest(self, word: str, known: Iterable[str]) -> str:
+        """The known word that was probably meant, or ''."""
+        if self.patience <= 0:
+            return ""
+        known = list(known)
+        self.patience -= len(known)
+        return nearest(word, known)
+
+    def did_you_mean(self, word: str, known: Iterable[str]) -> str:
+        """A hint that names the nearest known word, or lists a few."""
+        if self.patience <= 0:
+            return ""
+        known = list(known)
+        near = self.nearest(word, known)
+        if near:
+            return f"did you mean {near}?"
+        return f"known: {', '.join(sorted(known))}" if 0 < len(known) <= 24 else ""
+
+    def add(self, code: str, message: str, at: Position, hint: str = "", severity: str = "error") -> None:
+        kept = self.errors if severity == "error" else self.others
+        if len(kept) >= MOST_FINDINGS:
+            self.left_out += 1
+        else:
+            kept.append(Finding(code, message, at, severity, hint))
+
+    def value(self, code: str, message: str, path: Path, hint: str = "", severity: str = "error") -> None:
+        """A finding at a value."""
+        self.add(code, message, self.document.at(path), hint, severity)
+
+    def key(self, code: str, message: str, path: Path, hint: str = "", severity: str = "error") -> None:
+        """A finding at the key that holds a value."""
+        self.add(code, message, self.document.key_at(path), hint, severity)
+
+
+def noun(value: Any) -> str:
+    """What a value is, with its text when that helps."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        text = value if len(value) <= 40 else value[:37] + "..."
+        return f"the text {text!r}"
+    return "a map" if isinstance(value, dict) else "a list"
+
+
+_WANTED = {
+    "any": "anything",
+    "string": "a text",
+    "name": "a name",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "a map",
+    "list": "a list",
+    "null": "null",
+    "condition": "a condition (text or boolean)",
+}
+
+
+def wanted(field: Field) -> str:
+    return " or ".join(_WANTED[word] for word in field.types)
+
+
+def fits(value: Any, word: str) -> bool:
+    """Whether a value has a type word's type."""
+    if word == "any":
+        return True
+    if word in ("string", "name"):
+        return isinstance(value, str)
+    if word == "integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if word == "number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if word == "boolean":
+        return isinstance(value, bool)
+    if word == "object":
+        return isinstance(value, dict)
+    if word == "list":
+        return isinstance(value, list)
+    if word == "condition":
+        return isinstance(value, (str, bool))
+    return value is None
+
+
+class Walker:
+    """Holds values against fields and collects everything that does not fit."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        #: maps by identity of their table, which is kept so that the identity stays its own
+        self._known: dict[int, tuple[tuple[Field, ...], dict[str, Field], list[Field]]] = {}
+        self._types: dict[str, tuple[str, ...]] = {}
+
+    def walk(self, value: Any, field: Field, path: Path, label: str) -> bool:
+        """Whether the value fits; every misfit below it is a finding too."""
+        if field.template and has_template(value):
+            return True
+        types = self._types.get(field.type)
+        if types is None:
+            types = self._types[field.type] = field.types
+        if not fits(value, types[0]) and not any(fits(value, word) for word in types[1:]):
+            hint = _misfit_hint(label, value, types)
+            code = "legacy-form" if label == "step.next" and isinstance(value, (str, list)) else "wrong-type"
+            self.findings.value(code, f"{label}: expected {wanted(field)}, found {noun(value)}", path, hint)
+            return False
+        if isinstance(value, dict):
+            if field.fields is not None:
+                return self.keys(value, field.fields, path, label)
+            if field.items is not None:
+                shape = field.items
+                fitting = [self.walk(item, shape, (*path, key), f"{label}.{key}") for key, item in value.items()]
+                return all(fitting)
+            return True
+        if isinstance(value, list):
+            if field.items is None:
+                return True
+            shape = field.items
+            fitting = [self.walk(item, shape, (*path, index), shape.name) for index, item in enumerate(value)]
+            return all(fitting)
+        if "name" in types and isinstance(value, str):
+            return self.name(value, path, label)
+        return self.bounds(value, field, path, label)
+
+    def keys(self, value: dict[str, Any], fields: tuple[Field, ...], path: Path, label: str) -> bool:
+        """Whether the keys of a closed map are known, complete and right."""
+        table = self._known.get(id(fields))
+        if table is None:
+            table = fields, {field.name: field for field in fields}, [field for field in fields if field.required]
+            self._known[id(fields)] = table
+        _, known, required = table
+        placeholders = PLACEHOLDERS.get(label, ())
+        good = True
+        for key, item in value.items():
+            field = known.get(key)
+            if field is None:
+                if not key.startswith("x-"):
+                    self.unknown(key, known, (*path, key), label)
+                    good = False
+                continue
+            if key in placeholders:
+                self.findings.key(
+                    "placeholder", f"{label}.{key} has no effect in this version", (*path, key), severity="info"
+                )
+            good = self.walk(item, field, (*path, key), _label(label, key)) and good
+        for field in required:
+            if field.name not in value:
+                self.findings.value("missing-key", f"{label} needs the key '{field.name}'", path, field.doc)
+                good = False
+        return good
+
+    def unknown(self, key: str, known: Iterable[str], path: Path, label: str) -> None:
+        shown = key if len(key) <= 60 else key[:57] + "..."
+        if label in CONTROL_LABELS and key in CONTROL:
+            hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
+            if label == "step.spec.policy" and key == "rules":
+                hint = "admission: policy: {admit: {rules: […]}}; " + hint
+            self.findings.key("control-key", f"'{key}' cannot stand in {label}", path, hint)
+            return
+        legacy = LEGACY.get((label, key)) or LEGACY.get(("*", key))
+        if legacy:
+            self.findings.key(
+                "legacy-form", f"'{shown}' in {label} is an older form that is no longer understood", path, legacy
+            )
+            return
+        hint = self.findings.did_you_mean(key, known)
+        self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, hint)
+
+    def name(self, value: str, path: Path, label: str) -> bool:
+        """Whether a text is a name that an author may give."""
+        if not NAME.match(value) or len(value) > NAME_LENGTH:
+            suggestion = re.sub(r"[^A-Za-z0-9_]", "_", value)[:NAME_LENGTH]
+            suggestion = suggestion if NAME.match(suggestion) else f"s{suggestion}"
+            shown = value if len(value) <= 60 else value[:57] + "..."
+            message = (
+                f"{label}: {shown!r} is not a name (letters, digits and _, not first a digit, at most {NAME_LENGTH})"
+            )
+            self.findings.value("bad-name", message, path, f"for example {suggestion[:60]}" if value else "")
+            return False
+        if value in RESERVED or value.startswith("_"):
+            why = "names that begin with _ are arclog's own" if value.startswith("_") else "templates already use it"
+            self.findings.value("reserved-name", f"{label}: {value!r} is reserved: {why}", path)
+            return False
+        return True
+
+    def bounds(self, value: Any, field: Field, path: Path, label: str) -> bool:
+        if field.choices and isinstance(value, str) and value not in field.choices:
+            near = self.findings.nearest(value, field.choices)
+            hint = f"did you mean {near}?" if near else ""
+            self.findings.value(
+                "bad-value", f"{label}: {noun(value)} is none of {', '.join(field.choices)}", path, hint
+            )
+            return False
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            problem = _outside(value, field)
+            if problem:
+                self.findings.value("out-of-range", f"{label}: {value} {problem}", path)
+                return False
+        return True
+
+
+def _outside(value: float, field: Field) -> str:
+    if field.exclusive_min is not None and value <= field.exclusive_min:
+        return f"must be more than {field.exclusive_min:g}"
+    if field.minimum is not None and value < field.minimum:
+        return f"is below the lowest value allowed, {field.minimum:g}"
+    if field.maximum is not None and value > field.maximum:
+        return f"is above the highest value allowed, {field.maximum:g}"
+    return ""
+
+
+def _label(parent: str, key: str) -> str:
+    """How messages call the map under a key: a loop is a loop wherever it stands."""
+    if key == "loop":
+        return "loop"
+    return key if parent == "playbook" else f"{parent}.{key}"
+
+
+def _misfit_hint(label: str, value: Any, types: tuple[str, ...]) -> str:
+    if label == "step.next":
+        if isinstance(value, str):
+            return f"next: {{arcs: [{{step: {value}}}]}}"
+        if isinstance(value, list):
+            names = [
+                item if isinstance(item, str) else item.get("step", "NAME") if isinstance(item, dict) else "NAME"
+                for item in value
+            ]
+            return f"next: {{arcs: [{', '.join(f'{{step: {name}}}' for name in names[:5])}]}}"
+    if label.endswith(".then") and isinstance(value, str):
+        return f"then: {{do: {value}}}" if value in ACTIONS else "then: {do: …}"
+    if value is None:
+        return "remove the key, or give it a value"
+    if "string" in types and isinstance(value, (bool, int, float)):
+        return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
+    if isinstance(value, str) and has_template(value):
+        return "this key takes no template"
+    return ""

@@ -1,0 +1,271 @@
+"""One test a lint: what it finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from arclog.plan.build import build
+from tests.unit.plan.kinds import KINDS
+
+ROOT = Path(__file__).parents[3]
+
+
+def found(text: str, code: str) -> list[tuple[str, str, str]]:
+    made = build(text, "p.yaml", KINDS)
+    return [(str(one.at), one.severity, one.hint) for one in made.findings if one.code == code]
+
+
+def one_step(tool: str = "{kind: noop}", more: str = "", before: str = "") -> str:
+    more = "".join(f"    {line}\n" for line in more.splitlines())
+    return f"metadata: {{name: p}}\n{before}workflow:\n  - step: one\n    tool: {tool}\n{more}"
+
+
+def policy(rules: str, kind: str = "kind: http, url: x") -> str:
+    return f"{{{kind}, spec: {{policy: {{rules: {rules}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("rules", "falls"),
+    [
+        ("[]", True),
+        ("""[{when: "{{ outcome.status == 'ok' }}", then: {do: continue}}]""", True),
+        ("""[{when: "{{ outcome.status == 'error' and outcome.http.status == 500 }}", then: {do: retry}}]""", True),
+        ("""[{when: "{{ outcome.status == 'error' }}", then: {do: retry}}]""", False),
+        ("""[{when: 'outcome.status != "ok"', then: {do: fail}}]""", False),
+        ("""[{when: "{{ outcome.error }}", then: {do: fail}}]""", False),
+        ("[{when: true, then: {do: continue}}]", False),
+        ("[{else: {then: {do: continue}}}]", False),
+        ("[], on_unmatched: fail", False),
+    ],
+)
+def test_errors_that_fall_through(rules, falls):
+    assert bool(found(one_step(policy(rules)), "error-falls-through")) is falls
+
+
+def test_a_noop_has_no_error_to_fall_through():
+    assert found(one_step(policy("[{when: 'ctx.a', then: {do: break}}]", "kind: noop")), "error-falls-through") == []
+
+
+@pytest.mark.parametrize(
+    ("when", "warned"),
+    [
+        ("outcome.status == 'success'", True),
+        ("'failed' != outcome.status", True),
+        ('outcome.status == "COMPLETED"', True),
+        ("outcome.status == 'ok'", False),
+        ("outcome.status != 'error'", False),
+        ("outcome.http.status == 200", False),
+    ],
+)
+def test_statuses_that_do_not_exist(when, warned):
+    text = one_step(f"""
+      kind: http
+      url: x
+      spec:
+        policy:
+          rules:
+            - when: >-
+                {{{{ {when} }}}}
+              then: {{do: continue}}
+            - else: {{then: {{do: fail}}}}
+    """)
+    assert bool(found(text, "outcome-status")) is warned
+
+
+@pytest.mark.parametrize(
+    ("loop", "name", "warned"),
+    [
+        (True, "step.done", True),
+        (True, "loop.done", False),
+        (True, "step.failed", False),
+        (False, "loop.done", True),
+        (False, "step.done", False),
+        (False, "step.failed", False),
+        (False, "step.exit", True),
+    ],
+)
+def test_event_names_that_never_come(loop, name, warned):
+    more = f"next: {{arcs: [{{step: two, when: \"{{{{ event.name == '{name}' }}}}\"}}]}}\n"
+    more += "loop: {in: [1], iterator: i}\n" if loop else ""
+    text = one_step(more=more) + "  - {step: two, tool: {kind: noop}}\n"
+    assert bool(found(text, "event-name")) is warned
+
+
+def test_steps_that_nothing_leads_to():
+    text = one_step() + "  - {step: two, tool: {kind: noop}, next: {arcs: [{step: two}]}}\n"
+    assert [at for at, *_ in found(text, "unreachable-step")] == ["5:12"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "endless"),
+    [
+        ("{step: a, tool: {kind: noop}, next: {arcs: [{step: a}]}}", True),
+        (
+            "{step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: noop}, next: {arcs: [{step: a}]}}",
+            True,
+        ),
+        ("{step: a, tool: {kind: noop}, next: {arcs: [{step: a, when: ctx.more}]}}", False),
+        (
+            "{step: a, tool: {kind: noop}, next: {arcs: [{step: b, when: ctx.x}, {step: a}]}}, {step: b, tool: {kind: noop}}",
+            False,
+        ),
+        (
+            "{step: a, tool: {kind: noop}, spec: {policy: {admit: {rules: [{when: ctx.x, then: {allow: true}}]}}}, next: {arcs: [{step: a}]}}",
+            False,
+        ),
+    ],
+)
+def test_cycles_without_exit(steps, endless):
+    assert bool(found(f"metadata: {{name: p}}\nworkflow: [{steps}]", "endless-cycle")) is endless
+
+
+def test_a_long_chain_and_a_long_cycle_need_no_deep_stack():
+    count = 5000
+    steps = "".join(
+        f"  - {{step: s{n}, tool: {{kind: noop}}, next: {{arcs: [{{step: s{(n + 1) % count}}}]}}}}\n"
+        for n in range(count)
+    )
+    assert len(found(f"metadata: {{name: p}}\nworkflow:\n{steps}", "endless-cycle")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        (one_step(policy("[{when: true, then: {}}, {when: ctx.a, then: {}}]")), True),
+        (one_step(policy("[{when: '{{ true }}', then: {}}, {else: {then: {}}}]")), True),
+        (one_step(policy("[{when: ctx.a, then: {}}, {else: {then: {}}}]")), False),
+        (
+            one_step(
+                more="spec: {policy: {admit: {rules: [{when: true, then: {allow: true}}, {else: {then: {allow: false}}}]}}}"
+            ),
+            True,
+        ),
+        (one_step(more="next: {arcs: [{step: one}, {step: one, when: ctx.a}]}"), True),
+        (one_step(more="next: {arcs: [{step: one}, {step: one, when: \"event.name == 'step.failed'\"}]}"), False),
+        (one_step(more="next: {spec: {mode: inclusive}, arcs: [{step: one}, {step: one, when: ctx.a}]}"), False),
+    ],
+)
+def test_rules_that_can_never_match(text, dead):
+    assert bool(found(text, "dead-rule")) is dead
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (one_step("{kind: http, url: '{{ whoo }}'}", before="workload: {who: 1}\n"), "did you mean who?"),
+        (one_step("{kind: http, url: '{{ outcome.data }}'}"), "_prev"),
+        (one_step("{kind: http, url: '{{ event.name }}'}"), "an arc"),
+        (one_step("{kind: http, url: '{{ city }}'}", "loop: {in: [1], iterator: city}"), "iter.city"),
+        (
+            one_step("[{name: fetch, kind: noop}]", "next: {arcs: [{step: one, when: '{{ fetch.data }}'}]}"),
+            "the step's view is one",
+        ),
+        (one_step("{kind: http, url: '{{ token }}'}"), "workload.token"),
+    ],
+)
+def test_names_that_no_scope_has(text, hint):
+    ((_, severity, got),) = found(text, "unknown-name")
+    assert severity == "warning"
+    assert hint in got
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ who }}",
+        "{{ one.data }}",
+        "{{ first.status }}",
+        "{{ maybe | default(1) }}",
+        "{{ maybe.deep.x | d(1) }}",
+        "{{ 1 if maybe is defined else 2 }}",
+        "{% for x in [1] %}{{ x }}{% endfor %}",
+        "{{ range(3) | list }}",
+        "{{ _prev.data }}{{ _task.key }}{{ _attempt }}{{ execution_id }}{{ args.a }}{{ iter.x }}{{ ctx.y }}",
+    ],
+)
+def test_names_in_scope_are_no_finding(template):
+    text = one_step(
+        f"""[{{name: first, kind: noop}}, {{kind: http, url: "{template}"}}]""", before="workload: {who: 1}\n"
+    )
+    assert build(text, "p", KINDS).findings == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        one_step(more="args: {a: '{{ keychain.x }}'}"),
+        one_step(more="next: {arcs: [{step: one, when: '{{ keychain.x }}'}]}"),
+        one_step(more="next: {arcs: [{step: one, args: {a: '{{ keychain.x }}'}}]}"),
+        one_step(more="loop: {in: '{{ keychain.x }}', iterator: i}"),
+        one_step(more="spec: {policy: {admit: {rules: [{when: '{{ keychain.x }}', then: {allow: true}}]}}}"),
+        one_step(policy("[{when: '{{ keychain.x }}', then: {do: fail}}]")),
+        one_step(policy("[{else: {then: {set_ctx: {a: '{{ keychain.x }}'}}}}]")),
+    ],
+)
+def test_keychain_outside_task_fields_is_an_error(text):
+    ((_, severity, _),) = found(text, "keychain-misplaced")
+    assert severity == "error"
+
+
+def test_keychain_in_a_task_field_is_fine():
+    assert found(one_step("{kind: http, url: '{{ keychain.x }}'}"), "keychain-misplaced") == []
+
+
+def test_templates_in_a_shell_text():
+    assert [
+        severity for _, severity, _ in found(one_step("{kind: shell, command: 'ls {{ args.a }}'}"), "shell-template")
+    ] == ["info"]
+    assert found(one_step("{kind: shell, command: [ls, '{{ args.a }}']}"), "shell-template") == []
+
+
+def test_jumps():
+    text = (
+        one_step(policy("[{when: ctx.a, then: {do: jump, to: two}}, {else: {then: {}}}]"))
+        + "  - {step: two, tool: {kind: noop}}\n"
+    )
+    ((_, severity, hint),) = found(text, "unknown-task")
+    assert severity == "error"
+    assert "next: {arcs" in hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        one_step(before="executor: {spec: {policy: {defaults: {resources: {cpu: 1}}}}}\n"),
+        one_step(more="spec: {policy: {tracing: {}}}"),
+        one_step(more="loop: {in: [1], iterator: i, spec: {policy: {ordering: x}}}"),
+        one_step(more="next: {spec: {policy: {priority: 1}}, arcs: []}"),
+        one_step(more="next: {arcs: [{step: one, when: ctx.a, spec: {weight: 1}}]}"),
+        one_step("{kind: noop, spec: {policy: {mode: exclusive, rules: []}}}"),
+    ],
+)
+def test_placeholders_are_info(text):
+    assert [severity for _, severity, _ in found(text, "placeholder")] == ["info"]
+    assert build(text, "p", KINDS).plan is not None
+
+
+def test_hooks_are_not_run():
+    assert [
+        severity
+        for _, severity, _ in found(one_step("{kind: noop, spec: {policy: {before: [{}], rules: []}}}"), "not-run")
+    ] == ["warning"]
+    assert found(one_step("{kind: noop, spec: {policy: {before: [], after: , rules: []}}}"), "not-run") == []
+
+
+def test_every_code_is_documented():
+    source = "".join(
+        path.read_text() for folder in ("playbook", "plan") for path in (ROOT / "src/arclog" / folder).glob("*.py")
+    )
+    used = set(re.findall(r'\(\s*"((?:yaml|[a-z]+)-[a-z-]+)",\s*(?:f?"|message)', source)) | {
+        "conflict",
+        "placeholder",
+        "legacy-form",
+        "wrong-type",
+        "missing-key",
+    }
+    documented = set(re.findall(r"^### `([a-z-]+)`", (ROOT / "docs/findings.md").read_text(), re.MULTILINE))
+    assert used <= documented, used - documented
+    assert all(f'"{code}"' in source for code in documented)
