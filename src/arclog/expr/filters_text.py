@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode as _b64decode
-from base64 import b64encode as _b64encode
-from html import unescape
+from binascii import a2b_base64, b2a_base64
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
@@ -171,6 +169,8 @@ def escape(budget: Budget, value: Any) -> str:
 
 
 def striptags(budget: Budget, value: Any) -> str:
+    from html import unescape  # rarely used, its table of entities is long
+
     source = read(budget, value)
     budget.charge(len(source) >> 3)
     return unescape(" ".join(_without(_without(source, "<!--", "-->"), "<", ">").split()))
@@ -263,12 +263,12 @@ def _no_constant(name: str) -> NoReturn:
 
 def b64encode(budget: Budget, value: Any) -> str:
     """Write the text's UTF-8 bytes as base64."""
-    return _b64encode(read(budget, value, 6).encode()).decode("ascii")
+    return b2a_base64(read(budget, value, 6).encode(), newline=False).decode("ascii")
 
 
 def b64decode(budget: Budget, value: Any) -> str:
     """Read base64 whose bytes are UTF-8 text."""
     try:
-        return _b64decode(read(budget, value).encode("ascii"), validate=True).decode()
+        return a2b_base64(read(budget, value).encode("ascii"), strict_mode=True).decode()
     except ValueError:
         raise Failure("not base64 of UTF-8 text") from None

@@ -200,6 +200,7 @@ MAP: dict[str, Method] = {"keys": _keys, "values": _values, "items": _items, "ge
 
 
 def _count(budget: Budget, value: list[Any], item: Any) -> int:
+    budget.charge(len(value))
     return sum(1 for each in value if equal(budget, each, item))
 
 

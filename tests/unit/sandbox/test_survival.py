@@ -38,6 +38,8 @@ def main(mark, count, wait=None):
             if os.fork() == 0:
                 os.execvpe('sleep', ['sleep', mark], {})
             os._exit(0)
+    for _ in range(count):
+        os.wait()  # a corpse counts as a process until it is buried
     os.close(starting)
     assert os.read(running, 1) == b''  # the pipe's other ends were closed by exec
     if wait:

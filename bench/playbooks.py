@@ -1,0 +1,35 @@
+"""The playbooks that the workloads run, and what their logs must hold."""
+
+from __future__ import annotations
+
+from bench.harness import Sample, expect
+
+HEAD = "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: bench}\nworkflow:\n"
+NOOP = "    tool: {kind: noop}\n"
+PYTHON = "    tool:\n      kind: python\n      code: |\n        def main():\n            return 1\n"
+
+
+def chain(steps: int, tool: str = NOOP) -> str:
+    """Steps one after the other."""
+    names = ["start", *(f"s{number}" for number in range(1, steps))]
+    parts = [f"  - step: {name}\n{tool}" for name in names]
+    for number, following in enumerate(names[1:]):
+        parts[number] += f"    next: {{arcs: [{{step: {following}}}]}}\n"
+    return HEAD + "".join(parts)
+
+
+def loop(items: int, tool: str = NOOP) -> str:
+    """One step that runs its task for every item, one after the other."""
+    head = f'  - step: start\n    loop: {{in: "{{{{ range({items}) | list }}}}", iterator: item, spec: {{mode: sequential}}}}\n'
+    return HEAD + head + tool
+
+
+def check_run(sample: Sample, *, steps: int, tasks: int, result: str = "null") -> None:
+    """A completed run, with a log in which nothing is missing and nothing is double."""
+    counts = sample["counts"]
+    expect("state", sample["state"], "COMPLETED")
+    expect("terminal events", sample["terminal"], 1)
+    expect("step.done events", counts.get("step.done", 0), steps)
+    expect("task.done events", counts.get("task.done", 0), tasks)
+    expect("the tasks' results", sample["results"], {result: tasks})
+    expect("seq runs from 1 without a gap", sample["gapless"], True)

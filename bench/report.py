@@ -1,0 +1,83 @@
+"""The report as text, as Markdown to paste, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from bench.harness import Findings, Goal, Line, Spread
+
+NOISE = "Medians, range of the rounds in brackets; only the ratios of one run compare, and below 1.5× is a tie."
+SIGNS = {"<=": "≤", ">=": "≥"}
+
+
+def text(findings: list[Findings], machine: dict[str, str], problems: list[str]) -> str:
+    rows = [(each.workload, line) for each in findings for line in each.ratios]
+    lines = [f"WRONG RESULT  {problem}" for problem in problems]
+    lines += [f"NOISY  {warning}" for warning in _warnings(machine)]
+    lines += ["RATIOS AND GOALS", *_table(rows, with_goal=True), "", "FIGURES"]
+    for each in findings:
+        lines += [f"{each.workload}  {each.title}", *_table(("", line) for line in each.figures)]
+        lines += [f"    ({note})" for note in each.notes]
+    lines += ["", "MACHINE", *(f"  {name:<12} {value}" for name, value in machine.items()), "", NOISE]
+    return "\n".join(lines)
+
+
+def markdown(findings: list[Findings], machine: dict[str, str], problems: list[str]) -> str:
+    lines = [f"**Wrong result:** {problem}\n" for problem in problems]
+    lines += [f"**Noisy:** {warning}\n" for warning in _warnings(machine)]
+    lines += ["| workload | ratio or goal | measured | range | goal | |", "| --- | --- | ---: | --- | --- | --- |"]
+    for each in findings:
+        for line in each.ratios:
+            value, rounds, goal, verdict = _cells(line)
+            lines.append(f"| {each.workload} | {line.what} | {value} | {rounds} | {goal} | {verdict} |")
+    lines += ["", "| workload | figure | measured | range |", "| --- | --- | ---: | --- |"]
+    for each in findings:
+        for line in each.figures:
+            value, rounds, _, _ = _cells(line)
+            lines.append(f"| {each.workload} | {line.what} | {value} | {rounds} |")
+    notes = [f"- {each.workload}: {note}" for each in findings for note in each.notes]
+    about = "; ".join(f"{name} {value}" for name, value in machine.items())
+    return "\n".join([*lines, "", *notes, "", f"Machine: {about}.", NOISE])
+
+
+def as_json(findings: list[Findings], machine: dict[str, str], problems: list[str]) -> str:
+    whole = {"machine": machine, "problems": problems, "workloads": [asdict(each) for each in findings]}
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _warnings(machine: dict[str, str]) -> list[str]:
+    load, cores = float(machine.get("load before", 0)), int(machine.get("cores", 1))
+    if load <= cores / 4:
+        return []
+    return [f"the machine was busy before we began (load {load:.2f}, {cores} cores): measure again when it is quiet"]
+
+
+def _table(rows: Iterable[tuple[str, Line]], *, with_goal: bool = False) -> list[str]:
+    out: list[str] = []
+    for head, line in rows:
+        value, rounds, goal, verdict = _cells(line)
+        tail = f"  {goal:<12} {verdict}" if with_goal else ""
+        out.append(f"  {head:<3} {line.what:<54} {value:>13}  {rounds:<17}{tail}".rstrip())
+    return out
+
+
+def _cells(line: Line) -> tuple[str, str, str, str]:
+    goal = _goal(line.goal, line.unit)
+    verdict = "" if line.goal is None else line.goal.verdict(line.spread)
+    return _amount(line.spread.value, line), _range(line.spread, line), goal, verdict
+
+
+def _amount(value: float, line: Line) -> str:
+    return f"{value:,.{line.digits}f} {line.unit}"
+
+
+def _range(spread: Spread, line: Line) -> str:
+    if spread.low == spread.high:
+        return ""
+    return f"[{spread.low:,.{line.digits}f} – {spread.high:,.{line.digits}f}]"
+
+
+def _goal(goal: Goal | None, unit: str) -> str:
+    return "" if goal is None else f"{SIGNS[goal.sign]} {goal.bound:g} {unit}"

@@ -1,0 +1,75 @@
+"""The benchmarks: ./x bench [W1 W2 …] [--repeat N] [--quick] [--markdown] [--json FILE] [--dir FOLDER]
+
+Exit code 1 when a workload comes to a wrong result; never because of a speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import importlib
+import os
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from bench import report  # noqa: E402  the path is set just above
+from bench.harness import Findings, Options, Wrong  # noqa: E402
+from bench.machine import machine  # noqa: E402
+
+WORKLOADS = {
+    "W1": "w1_start",
+    "W2": "w2_chain",
+    "W3": "w3_loop",
+    "W4": "w4_runs",
+    "W6": "w6_growth",
+    "W7": "w7_python",
+}
+
+
+def main(argv: list[str]) -> int:
+    options = _arguments(argv)
+    compileall.compile_dir(os.path.join(ROOT, "src"), quiet=2)
+    compileall.compile_dir(os.path.join(ROOT, "bench"), quiet=2)
+    about = machine(options.dir)
+    findings: list[Findings] = []
+    problems: list[str] = []
+    for name in sorted(options.workloads or WORKLOADS):
+        started = time.monotonic()
+        print(f"{name} …", end="", file=sys.stderr, flush=True)
+        workload = importlib.import_module(f"bench.{WORKLOADS[name]}")
+        try:
+            findings.append(workload.measure(Options(options.repeat, options.quick, options.dir)))
+        except Wrong as wrong:
+            problems.append(f"{name}: {wrong}")
+        print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    shown = report.markdown if options.markdown else report.text
+    print(shown(findings, about, problems))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            file.write(report.as_json(findings, about, problems))
+    return 1 if problems else 0
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./x bench", description="Measure arclog beside the floor and a peer.")
+    parser.add_argument("workloads", nargs="*", type=str.upper, metavar="W", help=f"of {' '.join(WORKLOADS)}; all")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="rounds that the medians are made of (3)")
+    parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it work at all?")
+    parser.add_argument("--markdown", action="store_true", help="print tables for docs/performance.md")
+    parser.add_argument("--json", metavar="FILE", help="write everything there, too")
+    parser.add_argument("--dir", default="", metavar="FOLDER", help="where to make the stores; a real disk")
+    options = parser.parse_args(argv)
+    unknown = sorted(set(options.workloads) - set(WORKLOADS))
+    if unknown:
+        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(WORKLOADS)}")
+    if options.repeat < 1:
+        parser.error("--repeat is at least 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""W2 chain: sequential noop steps in one run, beside the floor and DBOS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bench.harness import (
+    Findings,
+    Goal,
+    Line,
+    Options,
+    Sample,
+    child,
+    dbos_is_there,
+    expect,
+    in_new_folder,
+    interleaved,
+    write,
+)
+from bench.playbooks import chain, check_run
+
+FLOOR_GOAL = Goal("<=", 2.0)
+DBOS_GOAL = Goal(">=", 2.0)
+EVENTS_PER_FLOOR_STEP = 7
+
+
+def measure(options: Options) -> Findings:
+    found = Findings("W2", "chain: sequential noop steps in one run, every step durable (SQLite, WAL, FULL)")
+    for steps in (100,) if options.quick else (1000, 100):
+        _measure(found, options, steps)
+    return found
+
+
+def _measure(found: Findings, options: Options, steps: int) -> None:
+    contenders: dict[str, Callable[[], Sample]] = {
+        "arclog": in_new_folder(options, lambda folder: arclog(folder, steps)),
+        "floor": in_new_folder(options, lambda folder: floor(folder, steps)),
+    }
+    if dbos_is_there():
+        contenders["DBOS"] = in_new_folder(options, lambda folder: dbos(folder, steps))
+    taken = interleaved(options.size(options.repeat, 1), contenders)
+    ours = taken["arclog"]
+    found.ratios.append(Line(f"arclog ÷ floor, {steps} steps", ours.over(taken["floor"], "run_s"), "×", FLOOR_GOAL))
+    if "DBOS" in taken:
+        found.ratios.append(Line(f"DBOS ÷ arclog, {steps} steps", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
+    each = 1000 / steps
+    for name, samples in taken.items():
+        found.figures.append(Line(f"{name}, {steps} steps, a step", samples.of("run_s", each), "ms", digits=3))
+        found.figures.append(Line(f"{name}, {steps} steps, CPU a step", samples.of("cpu_s", each), "ms", digits=3))
+        with_start = samples.of("total_s", each)
+        found.figures.append(Line(f"{name}, {steps} steps, a step with process start", with_start, "ms", digits=3))
+    found.figures.append(Line(f"arclog, {steps} steps, compile and submit", ours.of("compile_s", 1000), "ms", digits=0))
+    found.figures.append(Line(f"arclog, {steps} steps, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
+
+
+def arclog(folder: str, steps: int) -> Sample:
+    file = write(folder, "chain.yaml", chain(steps))
+    sample = child("run_arclog.py", "one", file, os.path.join(folder, "home"), folder=folder)
+    check_run(sample, steps=steps, tasks=steps)
+    return sample
+
+
+def floor(folder: str, steps: int) -> Sample:
+    sample = child("run_floor.py", str(steps), folder, folder=folder)
+    expect("rows and head", (sample["rows"], sample["head"]), (steps, steps * EVENTS_PER_FLOOR_STEP))
+    return sample
+
+
+def dbos(folder: str, steps: int) -> Sample:
+    sample = child("run_dbos.py", "chain", folder, str(steps), folder=folder)
+    expect("steps done and recorded", (sample["done"], sample["recorded"]), (steps, steps))
+    return sample

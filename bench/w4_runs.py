@@ -1,0 +1,56 @@
+"""W4 many runs: one-step runs submitted at once, in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bench.harness import (
+    Findings,
+    Line,
+    Options,
+    Sample,
+    child,
+    dbos_is_there,
+    expect,
+    in_new_folder,
+    interleaved,
+    spread,
+    write,
+)
+from bench.playbooks import chain
+
+
+def measure(options: Options) -> Findings:
+    found = Findings("W4", "many runs: one-step runs submitted at once in one process")
+    runs = options.size(200, 20)
+    contenders: dict[str, Callable[[], Sample]] = {
+        "arclog": in_new_folder(options, lambda folder: arclog(folder, runs))
+    }
+    if dbos_is_there():
+        contenders["DBOS"] = in_new_folder(options, lambda folder: dbos(folder, runs))
+    taken = interleaved(options.size(options.repeat, 1), contenders)
+    if "DBOS" in taken:
+        found.ratios.append(Line(f"DBOS ÷ arclog, {runs} runs", taken["DBOS"].over(taken["arclog"], "run_s"), "×"))
+    for name, samples in taken.items():
+        pace = spread([runs / sample["run_s"] for sample in samples.samples])
+        found.figures.append(Line(f"{name}, {runs} runs", pace, "runs/s", digits=0))
+        found.figures.append(
+            Line(f"{name}, {runs} runs, submit to end, p95", samples.of("p95_s", 1000), "ms", digits=0)
+        )
+    found.notes.append("no goal yet; arclog compiles the playbook anew for every run")
+    return found
+
+
+def arclog(folder: str, runs: int) -> Sample:
+    file = write(folder, "one.yaml", chain(1))
+    sample = child("run_arclog.py", "many", file, os.path.join(folder, "home"), str(runs), folder=folder)
+    ended = (sample["completed"], sample["distinct"], sample["one_terminal"])
+    expect("runs completed, distinct, with one terminal event", ended, (runs, runs, runs))
+    return sample
+
+
+def dbos(folder: str, runs: int) -> Sample:
+    sample = child("run_dbos.py", "many", folder, str(runs), folder=folder)
+    expect("workflows done", sample["done"], runs)
+    return sample

@@ -1,0 +1,139 @@
+"""The command line: which commands there are, and how their words become options.
+
+Only the parser of the command asked for is built. Global options may stand before or behind the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+from arclog.cli.exits import INVALID, OK, Usage
+
+#: command → (module that has `<command>_arguments(parser)` and `<command>_command(options)`, what it does)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("run", "run a playbook and show its steps live"),
+    "check": ("playbooks", "say all that is wrong with a playbook"),
+    "plan": ("playbooks", "show the compiled net of a playbook"),
+    "list": ("runs", "list the runs, newest first"),
+    "show": ("runs", "show one run: steps, ctx, result, error"),
+    "status": ("runs", "say the state of a run in seven fields"),
+    "events": ("streams", "print the event log of a run"),
+    "logs": ("streams", "print what a run's tasks printed"),
+    "why": ("runs", "say what a run waits for, or why it ended as it did"),
+    "resume": ("run", "go on with a run whose process died"),
+    "cancel": ("runs", "end a run"),
+    "version": ("runs", "print the version"),
+}
+
+_GLOBALS = """\
+  --json          output for scripts; errors are JSON on stderr
+  --home DIR      where the runs are kept (else $ARCLOG_HOME, else .arclog)
+  --quiet, -q     only what was asked for, and errors
+"""
+
+_EXAMPLES = """\
+examples:
+  arclog run examples/hello.yaml
+  arclog run flow.yaml --set user.name=Ada --set 'ids=[1, 2]' --json
+  arclog check flow.yaml
+  arclog events last --follow
+
+exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are our own error, and that knows what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(f"{self.prog.removeprefix('arclog ')}: {message}", f"see `{self.prog} --help`")
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(words)
+        if unknown:
+            first = unknown[0].split("=")[0]
+            if first.startswith("-"):
+                known = [word for action in self._actions for word in action.option_strings]
+                self.error(f"there is no option {first}{_perhaps(first, known)}")
+            self.error(f"{unknown[0]!r} is one word too many")
+        return options
+
+
+def dispatch(words: list[str]) -> int:
+    """Parse the words and run their command."""
+    first, command, rest = _split(words)
+    if command in ("", "help"):
+        known = rest[0] if command == "help" and rest else ""
+        if known in COMMANDS:
+            parser_of(known).print_help()
+            return OK
+        asked = command == "help" or any(word in ("-h", "--help") for word in first)
+        print(overview(), end="", file=sys.stdout if asked else sys.stderr)
+        return OK if asked else INVALID
+    if command not in COMMANDS:
+        hint = "`arclog --help` lists the commands"
+        if command.endswith((".yaml", ".yml", ".json")):
+            hint = f"to run a playbook: arclog run {command}"
+        raise Usage(f"there is no command {command!r}{_perhaps(command, list(COMMANDS))}", hint)
+    options = parser_of(command).parse([*first, *rest])
+    module = import_module(f"arclog.cli.{COMMANDS[command][0]}")
+    code: int = getattr(module, f"{command}_command")(options)
+    return code
+
+
+def overview() -> str:
+    """The text of `arclog --help`."""
+    lines = ["usage: arclog COMMAND [options]", "", "Runs YAML playbooks and keeps every decision in an event log.", ""]
+    lines += [f"  {name:<10}{summary}" for name, (_, summary) in COMMANDS.items()]
+    lines += [
+        "",
+        "options of every command:",
+        _GLOBALS,
+        "`arclog COMMAND --help` tells more. An ID is a full execution id",
+    ]
+    return "\n".join(lines) + ", or `last` for the newest run.\n\n" + _EXAMPLES
+
+
+def parser_of(command: str) -> Parser:
+    module, summary = COMMANDS[command]
+    parser = Parser(
+        prog=f"arclog {command}",
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments: Any = getattr(import_module(f"arclog.cli.{module}"), f"{command}_arguments")
+    add_arguments(parser)
+    shared = parser.add_argument_group("options of every command")
+    shared.add_argument("--json", action="store_true", help="output for scripts; errors are JSON on stderr")
+    shared.add_argument("--home", metavar="DIR", help="where the runs are kept (else $ARCLOG_HOME, else .arclog)")
+    shared.add_argument("--quiet", "-q", action="store_true", help="only what was asked for, and errors")
+    return parser
+
+
+def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
+    """The options before the command, the command, and the rest."""
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        word = words[index]
+        if word in ("-h", "--help", "--json", "--quiet", "-q") or word.startswith("--home="):
+            index += 1
+        elif word == "--home":
+            index += 2
+        elif word in ("--version", "-V"):
+            return words[:index], "version", words[index + 1 :]
+        else:
+            hint = "options of a command stand behind it; see `arclog --help`"
+            raise Usage(f"there is no option {word} before the command", hint)
+    command = words[index] if index < len(words) else ""
+    return words[:index], command, words[index + 1 :]
+
+
+def _perhaps(word: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,19 @@
+"""Exit codes, and the error of a command line that makes no sense. Imports nothing: every start reads it."""
+
+from __future__ import annotations
+
+OK = 0
+FAILED = 1
+INVALID = 2
+CANCELLED = 3
+
+#: exit code of a run that ended, by its state
+BY_STATE = {"COMPLETED": OK, "FAILED": FAILED, "CANCELLED": CANCELLED}
+
+
+class Usage(Exception):
+    """The command line cannot be carried out as it was written."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(message)

@@ -1,0 +1,76 @@
+"""The way from a command to the runs in a home. A command that only reads never creates a home."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.ids import parse_id
+from arclog.model.settings import Settings
+from arclog.ports.api import Api
+
+#: the newest run
+LAST = "last"
+
+
+def settings_of(options: Any) -> Settings:
+    from arclog.wiring.settings import load_settings
+
+    return load_settings({} if options.home is None else {"home": options.home})
+
+
+def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
+    """Store, engine and worker in this process."""
+    from arclog.wiring.embedded import embedded
+
+    return embedded(settings, read_only=read_only)
+
+
+def exists(settings: Settings) -> bool:
+    return (Path(settings.text("home")) / "arclog.db").exists()
+
+
+def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_only: bool = True) -> int:
+    """Do some work on the run that `options.id` names."""
+    import asyncio
+
+    settings = settings_of(options)
+    require(settings, options.id)
+
+    async def go() -> int:
+        async with opened(settings, read_only=read_only) as here:
+            return await work(here.api, await resolve(here.api, options.id))
+
+    return asyncio.run(go())
+
+
+def require(settings: Settings, raw_id: str) -> None:
+    """Refuse an id that cannot be one, and any id where there is no home yet."""
+    if raw_id != LAST:
+        checked(raw_id)
+    if not exists(settings):
+        raise NotFound(f"there is no run {raw_id}: {nothing_yet(settings)}")
+
+
+def checked(raw_id: str) -> str:
+    try:
+        return str(parse_id(raw_id, "execution id"))
+    except RequestRejected as error:
+        raise RequestRejected(f"{error}, or say `last` for the newest run") from None
+
+
+async def resolve(api: Api, raw_id: str) -> str:
+    """The execution id that a user means."""
+    if raw_id != LAST:
+        return checked(raw_id)
+    newest = await api.list(limit=1)
+    if not newest:
+        raise NotFound("there is no run yet; start one with `arclog run FILE`")
+    return newest[0].execution_id
+
+
+def nothing_yet(settings: Settings) -> str:
+    return f"no runs yet in {settings.text('home')}; start one with `arclog run FILE`"

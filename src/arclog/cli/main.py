@@ -1,0 +1,113 @@
+"""The program `arclog`: finds the command, runs it, turns whatever goes wrong into a message and an exit code.
+
+Start-up is a promise (a whole one-task run in 0.3 s), so nothing is imported here that `arclog version` could do
+without; a command's module is imported once it is known to be asked for.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from arclog.cli.exits import FAILED, INVALID, OK, Usage
+
+
+def main() -> None:
+    """The program: run its command line and end."""
+    # Imports make much that lives and little that is garbage: collecting as often as usual costs a start 10 ms.
+    gc.set_threshold(50_000, 20, 100)
+    code = command(sys.argv[1:])
+    # What is left is to take the interpreter apart, which costs 25 ms and changes nothing outside.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def command(words: list[str]) -> int:
+    """Run one command line; answer its exit code."""
+    # Known without a parse, so that an error in the command line itself comes as JSON too.
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _forget_stdout()
+        return OK
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 - the one place where everything unexpected ends
+        return _report(error, as_json)
+
+
+def _run(words: list[str]) -> int:
+    if words in (["--version"], ["-V"], ["version"]):
+        from arclog import __version__
+
+        print(f"arclog {__version__}")
+        return OK
+    from arclog.cli import args
+
+    try:
+        return args.dispatch(words)
+    except SystemExit:  # argparse, after --help
+        return OK
+
+
+def _report(error: Exception, as_json: bool) -> int:
+    """Say on stderr what went wrong; answer the exit code."""
+    if isinstance(error, Usage):
+        _say(as_json, "Usage", str(error), error.hint)
+        return INVALID
+    from arclog.model import errors
+
+    if isinstance(error, errors.PlaybookError):
+        from arclog.cli.findings import complain
+
+        complain(error, as_json)
+        return INVALID
+    if isinstance(error, errors.InvariantBroken):
+        return _bug(error, as_json)
+    if isinstance(error, errors.ArclogError):
+        _say(as_json, type(error).__name__, str(error))
+        refused = isinstance(error, errors.RequestRejected | errors.SettingsError | errors.ExpressionError)
+        return INVALID if refused else FAILED
+    if isinstance(error, OSError):
+        # The machine's word, not ours: a full disk behind stdout, a folder that may not be read.
+        _say(as_json, "OSError", str(error))
+        return FAILED
+    return _bug(error, as_json)
+
+
+def _bug(error: Exception, as_json: bool) -> int:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if os.environ.get("ARCLOG_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    _say(as_json, "Bug", text, "this is a bug in arclog; ARCLOG_DEBUG=1 shows where, please report it with that output")
+    return FAILED
+
+
+def _say(as_json: bool, kind: str, message: str, hint: str = "") -> None:
+    if as_json:
+        import json
+
+        body = {"kind": kind, "message": message, "hint": hint}
+        print(json.dumps({"error": {key: value for key, value in body.items() if value}}), file=sys.stderr)
+        return
+    from arclog.cli.render import clean, printable
+
+    sys.stderr.write(printable(f"arclog: error: {clean(message)}\n", sys.stderr))
+    if hint:
+        sys.stderr.write(printable(f"  {clean(hint)}\n", sys.stderr))
+
+
+def _forget_stdout() -> None:
+    """The reader has gone: what is still buffered goes nowhere, and the interpreter's last flush says nothing."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

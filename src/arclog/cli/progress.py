@@ -1,0 +1,264 @@
+"""A run as a reader of its events sees it: which steps run, how far, how long. Pure: events in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import filterfalse
+from typing import Any
+
+from arclog.cli.render import Out, clip, duration, one_line, width_of
+from arclog.model.ids import micros
+
+#: What a reader needs to show a run as it goes on.
+SHOWN_TYPES = (
+    "playbook.finished",
+    "execution.cancelled",
+    "step.scheduled",
+    "step.started",
+    "step.done",
+    "step.failed",
+    "task.started",
+    "task.attempt.started",
+    "loop.started",
+    "loop.iteration.done",
+    "loop.iteration.failed",
+    "loop.done",
+    "policy.admit.evaluated",
+    "policy.task.evaluated",
+)
+#: What is left of that once the run is over: the rest is detail of work in flight.
+FINAL_TYPES = tuple(
+    name
+    for name in SHOWN_TYPES
+    if not name.startswith(("task.", "loop.iteration.")) and name != "policy.task.evaluated"
+)
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_BAR = 24
+
+
+class Loop:
+    """How far the loop of a step's latest run is."""
+
+    __slots__ = ("done", "failed", "in_order", "since", "total")
+
+    def __init__(self, total: int, since: int, *, in_order: bool) -> None:
+        self.total = total
+        self.since = since
+        #: items end in their order, so that the index alone tells how many are done
+        self.in_order = in_order
+        self.done = 0
+        self.failed = 0
+
+
+class Step:
+    """One step, all its runs together."""
+
+    __slots__ = ("attempt", "due", "error", "loop", "name", "open", "runs", "seconds", "since", "status", "task")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: running | done | failed | skipped
+        self.status = "running"
+        self.runs = 0
+        #: when each open run was scheduled, by step_run_id
+        self.open: dict[str, int] = {}
+        self.since = 0
+        #: of the latest ended run
+        self.seconds: float | None = None
+        self.task = ""
+        self.attempt = 1
+        #: when the retry that is waited for is due
+        self.due = 0
+        self.loop: Loop | None = None
+        self.error = ""
+
+
+class Progress:
+    """Everything shown of one run; `apply` takes its events in order."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Step] = {}
+        self.ended = False
+        #: steps whose run ended since somebody last took them: (step, run, status, seconds, error)
+        self.ends: list[tuple[str, int, str, float | None, str]] = []
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        kind = event["event_type"]
+        if kind in ("playbook.finished", "execution.cancelled"):
+            self.ended = True
+            for left in self.steps.values():
+                if left.open:
+                    left.open.clear()
+                    left.status = "cancelled"
+            return
+        name = event.get("step")
+        if not name:
+            return
+        step = self.steps.get(name)
+        if step is None:
+            if kind == "policy.admit.evaluated" and event.get("status") != "skipped":
+                return
+            step = self.steps[name] = Step(name)
+        getattr(self, "_" + kind.replace(".", "_"), _ignore)(step, event, micros(event["timestamp"]))
+
+    def _policy_admit_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        if event.get("status") == "skipped" and not step.open:
+            step.status = "skipped"
+
+    def _step_scheduled(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        step.runs += 1
+        step.open[event.get("step_run_id", "")] = at
+        step.status = "running"
+        step.since = at
+        step.task, step.attempt, step.due, step.loop, step.error = "", 1, 0, None, ""
+
+    def _step_started(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        run = event.get("step_run_id", "")
+        if run in step.open:
+            step.open[run] = step.since = at
+
+    def _step_done(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        self._end(step, event, at, "skipped" if event.get("status") == "skipped" else "done")
+
+    def _step_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        error = event.get("payload", {}).get("error") or {}
+        step.error = one_line(f"{error.get('kind', 'error')}: {error.get('message', '')}") if error else "failed"
+        self._end(step, event, at, "failed")
+
+    def _end(self, step: Step, event: Mapping[str, Any], at: int, status: str) -> None:
+        run_id = event.get("step_run_id", "")
+        since = step.open.pop(run_id, None)
+        given = event.get("duration_ms")
+        if given is not None:
+            step.seconds = given / 1000
+        elif since is not None:
+            step.seconds = (at - since) / 1e6
+        if not step.open:
+            step.status = status
+        run = run_id.rpartition(":")[2]
+        self.ends.append((step.name, int(run) if run.isdigit() else step.runs, status, step.seconds, step.error))
+
+    def _task_started(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        step.task = event.get("task", "")
+        step.attempt = event.get("attempt") or 1
+        step.due = 0
+
+    _task_attempt_started = _task_started
+
+    def _policy_task_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        step.due = event.get("payload", {}).get("due") or 0
+
+    def _loop_started(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        payload = event.get("payload", {})
+        step.loop = Loop(int(payload.get("total") or 0), at, in_order=payload.get("mode", "sequential") == "sequential")
+
+    def _loop_iteration_done(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        loop = step.loop
+        if loop is None:
+            return
+        loop.done += 1
+        path = event.get("iteration_id", "").rpartition(":")[2]
+        if loop.in_order and path.isdigit():
+            loop.done = max(loop.done, int(path) + 1)
+
+    def _loop_iteration_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        if step.loop is not None:
+            self._loop_iteration_done(step, event, at)
+            step.loop.failed += 1
+
+    def _loop_done(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        payload = event.get("payload", {})
+        if step.loop is not None:
+            step.loop.total = int(payload.get("total") or step.loop.total)
+            step.loop.failed = int(payload.get("failed") or 0)
+            step.loop.done = step.loop.total
+
+
+def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
+    """A type that changes nothing that is shown."""
+
+
+def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) -> list[str]:
+    """The steps as lines; when they do not all fit, the ended ones that came first are left out."""
+    steps = _fitting(list(progress.steps.values()), max(most_lines, 3))
+    hidden = len(progress.steps) - len(steps)
+    name_width = min(max((width_of(step.name) for step in steps), default=0), 40)
+    lines = [out.paint(f"├─ … {hidden:,} more", "dim")] if hidden else []
+    for index, step in enumerate(steps):
+        last = index == len(steps) - 1
+        lines.append(_step_line(step, now, columns, name_width, "└─" if last else "├─", out))
+        bar = _loop_line(step, now, columns, "  " if last else "│ ", out)
+        if bar:
+            lines.append(bar)
+    return lines
+
+
+def _fitting(steps: list[Step], room: int) -> list[Step]:
+    """As many steps as fit, in their order: the running ones first of all, then the latest."""
+    if sum(map(_height, steps)) <= room:
+        return steps
+    left = room - 1  # a line says how many are hidden
+    kept = set()
+    latest_first = steps[::-1]
+    for step in (*filter(_is_open, latest_first), *filterfalse(_is_open, latest_first)):
+        left -= _height(step)
+        if left < 0:
+            break
+        kept.add(step.name)
+    return [step for step in steps if step.name in kept]
+
+
+def _is_open(step: Step) -> bool:
+    return bool(step.open)
+
+
+def _height(step: Step) -> int:
+    return 2 if step.loop is not None and step.open else 1
+
+
+def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str, out: Out) -> str:
+    if step.open:
+        mark = out.paint(_FRAMES[now // 100_000 % len(_FRAMES)], "cyan")
+        seconds: float | None = (now - step.since) / 1e6
+    else:
+        mark = out.mark(step.status)
+        seconds = step.seconds
+    name = clip(step.name, name_width)
+    facts = []
+    if step.runs > 1:
+        facts.append(f"×{step.runs:,}")
+    if seconds is not None:
+        facts.append(duration(seconds))
+    if step.open and step.task:
+        facts.append(step.task + (f" · attempt {step.attempt}" if step.attempt > 1 else ""))
+    if step.open and step.due > now:
+        facts.append(f"retry in {duration((step.due - now) / 1e6)}")
+    if step.loop is not None and not step.open:
+        failed = f", {step.loop.failed:,} failed" if step.loop.failed else ""
+        facts.append(f"{step.loop.done:,}/{step.loop.total:,} items{failed}")
+    pad = " " * (name_width - width_of(name))
+    tail = clip("  ".join(facts), max(columns - name_width - 7, 10))
+    line = f"{out.paint(branch, 'dim')} {mark} {name}{pad}  {out.paint(tail, 'dim')}".rstrip()
+    if step.status == "failed" and step.error:
+        left = columns - 7 - name_width - width_of(tail) - 2
+        if left > 20:
+            line += "  " + out.paint(clip(step.error, left), "red")
+    return line
+
+
+def _loop_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
+    """The bar below a step whose loop is running; '' for any other."""
+    loop = step.loop
+    if loop is None or not step.open or not loop.total:
+        return ""
+    filled = min(_BAR, loop.done * _BAR // loop.total)
+    facts = [f"{loop.done:,}/{loop.total:,}"]
+    seconds = (now - loop.since) / 1e6
+    if loop.done and seconds > 0.2:
+        rate = loop.done / seconds
+        facts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
+        facts.append(f"{duration((loop.total - loop.done) / rate)} left")
+    text = clip(" · ".join(facts), max(columns - _BAR - 8, 10))
+    failed = out.paint(f" · {loop.failed:,} failed", "red") if loop.failed else ""
+    bar = out.paint("█" * filled, "green") + out.paint("░" * (_BAR - filled), "dim")
+    return f"{out.paint(branch, 'dim')}   {bar} {out.paint(text, 'dim')}{failed}"

@@ -1,0 +1,282 @@
+"""Commands that run a playbook to its end: run, resume.
+
+One Ctrl-C cancels the run, a second one (or SIGTERM) leaves it as it stands; a run that was left can be resumed.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import BY_STATE, FAILED, OK
+from arclog.model.errors import InvariantBroken
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.api import Api, Summary
+
+#: Time for tasks to be stopped when the program leaves; after it they are left behind.
+_LEAVE_S = 4.0
+
+
+def run_arguments(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="playbook file; - is standard input")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, else text (repeatable)",
+    )
+    parser.add_argument("--workload", metavar="FILE", help="JSON or YAML file with the workload; --set wins over it")
+    parser.epilog = (
+        "examples:\n"
+        "  arclog run examples/hello.yaml\n"
+        "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n\n"
+        "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
+        "Ctrl-C cancels the run; a second one leaves it so that `arclog resume ID` can go on with it."
+    )
+
+
+def run_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.exits import Usage
+    from arclog.cli.files import playbook_text, workload_of
+    from arclog.cli.home import settings_of
+    from arclog.cli.render import out_of
+
+    settings = settings_of(options)
+    if options.file == "-" and options.workload == "-":
+        raise Usage("the playbook and the workload cannot both come from standard input")
+    text, name = playbook_text(options.file, settings)
+    workload = workload_of(options.workload, options.assignments, settings)
+    return asyncio.run(_run(settings, text, name, workload, out_of(options)))
+
+
+async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out) -> int:
+    from arclog.cli.home import opened
+    from arclog.ports.api import ExecuteRequest
+
+    out.outlives_reader = True
+    signals = Signals(out)
+    _hear_errors(out)
+    try:
+        with signals:
+            async with opened(settings) as here:
+                started = await here.api.execute(ExecuteRequest(playbook=text, file=file, workload=workload))
+                signals.started(here.api, started.execution_id)
+                await here.start_worker(started.execution_id)
+                return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))
+    except BaseException:
+        if signals.left:
+            return signals.left
+        raise
+
+
+def resume_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.epilog = "Finished tasks are not done again; the task that was in flight is. A run that ended is only shown."
+
+
+def resume_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.home import require, settings_of
+    from arclog.cli.render import out_of
+
+    settings = settings_of(options)
+    require(settings, options.id)
+    return asyncio.run(_resume(settings, options.id, out_of(options)))
+
+
+async def _resume(settings: Any, raw_id: str, out: Out) -> int:
+    from arclog.cli.home import opened, resolve
+    from arclog.model.errors import RequestRejected
+
+    out.outlives_reader = True
+    signals = Signals(out)
+    _hear_errors(out)
+    try:
+        with signals:
+            async with opened(settings) as here:
+                execution_id = await resolve(here.api, raw_id)
+                status = await here.api.status(execution_id)
+                if status.ended_at is not None:
+                    return await _already_over(here.api, execution_id, out)
+                held = await here.take_over(execution_id)
+                if held:
+                    raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
+                signals.started(here.api, execution_id)
+                await here.start_worker(execution_id)
+                return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=True))
+    except BaseException:
+        if signals.left:
+            return signals.left
+        raise
+
+
+async def _while_working(here: Any, rest: Coroutine[Any, Any, int]) -> int:
+    """Go on to the end of the run, but not without a worker: what stopped it is raised here."""
+    import asyncio
+
+    showing = asyncio.ensure_future(rest)
+    try:
+        await asyncio.wait({showing, here.worker}, return_when=asyncio.FIRST_COMPLETED)
+        if not showing.done():
+            here.worker.result()  # raises
+            raise InvariantBroken("the worker stopped before the run ended")
+        return await showing
+    finally:
+        if not showing.done():
+            showing.cancel()
+            await asyncio.wait({showing})
+
+
+async def _already_over(api: Api, execution_id: str, out: Out) -> int:
+    summary = await api.summary(execution_id)
+    if out.as_json:
+        out.data(summary)
+    elif not out.quiet:
+        out.say(
+            f"run {execution_id} is over already: {out.state(summary.state)}; `arclog show {execution_id}` tells more"
+        )
+    return BY_STATE.get(summary.state, FAILED)
+
+
+async def _to_the_end(api: Api, execution_id: str, out: Out, file: str = "", *, resumed: bool = False) -> int:
+    if out.as_json or out.quiet:
+        await api.ended(execution_id)
+    else:
+        from arclog.cli.watch import watch
+
+        await watch(api, execution_id, out, resumed=resumed)
+    summary = await api.summary(execution_id)
+    if out.as_json:
+        out.data(summary)
+    else:
+        await _verdict(api, summary, out, file)
+    return BY_STATE.get(summary.state, FAILED)
+
+
+async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
+    """The last lines of a run that was shown."""
+    from arclog.cli.failure import explained, next_commands
+    from arclog.cli.render import MARKS, STATE_MARKS, between, pretty
+
+    completed = summary.state == "COMPLETED"
+    if summary.result is not None and completed:
+        whole = f"arclog show {summary.execution_id} --json"
+        out.say(pretty(summary.result, rest=whole))
+    if completed and out.quiet:
+        return
+    name = await _name_of(api, summary.execution_id)
+    glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
+    took = between(summary.started_at, summary.ended_at)
+    line = f"{glyph} {name} {summary.state.lower()}{f' in {took}' if took else ''}"
+    out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
+    if not completed:
+        out.say(await explained(api, summary, out, file))
+        if not out.quiet:
+            out.say(next_commands(summary.execution_id, out))
+
+
+async def _name_of(api: Api, execution_id: str) -> str:
+    """The playbook's name, from the id that all events of the run share."""
+    first = await api.events(execution_id, limit=1)
+    run_id = first[0].get("workflow_run_id", "") if first else ""
+    return run_id.removeprefix("workflow:").removesuffix(":run:1") or "run"
+
+
+class Signals:
+    """What Ctrl-C and SIGTERM do to the run in this process."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        #: exit code of a program that left its run behind; 0: it did not
+        self.left = OK
+        self._api: Api | None = None
+        self._id = ""
+        self._cancelling: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def started(self, api: Api, execution_id: str) -> None:
+        self._api = api
+        self._id = execution_id
+
+    def __enter__(self) -> None:
+        import asyncio
+        import signal
+
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        loop.add_signal_handler(signal.SIGTERM, self._leave, 143)
+
+    def __exit__(self, *exc: object) -> None:
+        import asyncio
+        import signal
+
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+    def _interrupt(self) -> None:
+        import asyncio
+
+        if self._api is None or self._cancelling is not None:
+            self._leave(130)
+            return
+        self._out.notice("cancelling; Ctrl-C again leaves the run as it stands")
+        self._cancelling = asyncio.ensure_future(self._cancel(self._api))
+
+    async def _cancel(self, api: Api) -> None:
+        from arclog.model.errors import ArclogError
+
+        try:
+            await api.cancel(self._id, "interrupted by the user")
+        except ArclogError as error:  # it may have ended in this moment
+            self._out.notice(str(error))
+
+    def _leave(self, code: int) -> None:
+        import asyncio
+
+        if self.left:
+            self._abandon()
+        self.left = code
+        if self._cancelling is not None and self._cancelling.done():
+            self._out.notice(f"left; the run {self._id} is over")
+        elif self._id:
+            self._out.notice(f"left; go on with: arclog resume {self._id}")
+        else:
+            self._out.notice("left; `arclog list` shows whether the run was started")
+        # Tasks are stopped on the way out, but nobody waits for ever.
+        asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _abandon(self) -> None:
+        import os
+
+        if self._out.tty:
+            self._out.write("\x1b[?25h")
+        os._exit(self.left)
+
+
+def _hear_errors(out: Out) -> None:
+    """What engine and worker log as errors is said as a notice; their warnings are for ARCLOG_DEBUG=1."""
+    import logging
+    import os
+
+    class Notices(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            out.notice(record.getMessage())
+
+    log = logging.getLogger("arclog")
+    log.handlers = [Notices(logging.DEBUG if os.environ.get("ARCLOG_DEBUG") == "1" else logging.ERROR)]
+    log.propagate = False

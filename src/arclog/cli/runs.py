@@ -1,0 +1,297 @@
+"""Commands about runs in a home: list, show, status, why, cancel; and version."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import INVALID, OK
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.api import Api, Listed, Summary
+
+_STATES = ("pending", "running", "completed", "failed", "cancelled")
+_PAGE = 500
+
+
+def _id_argument(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, or last")
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--state",
+        metavar="STATE",
+        action="append",
+        default=[],
+        type=str.lower,
+        choices=_STATES,
+        help=f"only runs in this state: {', '.join(_STATES)} (repeatable)",
+    )
+    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
+    parser.epilog = "example: arclog list --state failed --json"
+
+
+def _positive(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def list_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+    settings = settings_of(options)
+
+    async def read() -> list[Listed]:
+        async with opened(settings, read_only=True) as here:
+            return await _listed(here.api, [state.upper() for state in options.state], options.limit)
+
+    rows = asyncio.run(read()) if exists(settings) else []
+    if out.as_json:
+        out.data(rows)
+    elif rows:
+        out.say(_list_table(rows, out))
+    elif not out.quiet:
+        out.say(
+            f"no {' or '.join(options.state)} runs" if options.state and exists(settings) else nothing_yet(settings)
+        )
+    return OK
+
+
+async def _listed(api: Api, states: list[str], limit: int) -> list[Listed]:
+    rows: list[Listed] = []
+    while len(rows) < limit:
+        before = rows[-1].execution_id if rows else ""
+        page = await api.list(states=states, before=before, limit=min(_PAGE, limit - len(rows)))
+        rows += page
+        if len(page) < _PAGE:
+            break
+    return rows
+
+
+def _list_table(rows: list[Listed], out: Out) -> str:
+    from arclog.cli.render import table
+
+    head = ("EXECUTION", "STATE", "PLAYBOOK", "STARTED", "TOOK", "STEP OR ERROR")
+    return table(head, [_list_row(row, out) for row in rows], out.size()[0], out, right=(4,))
+
+
+def _list_row(row: Listed, out: Out) -> tuple[str, ...]:
+    from arclog.cli.render import between, moment, one_line
+
+    return (
+        row.execution_id,
+        out.state(row.state),
+        one_line(row.name),
+        moment(row.started_at or row.created_at),
+        between(row.started_at, row.ended_at),
+        one_line(row.error or row.current_step or ""),
+    )
+
+
+# ── show ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+show_arguments = _id_argument
+
+
+def show_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        summary = await api.summary(execution_id)
+        if out.as_json:
+            out.data(summary)
+        else:
+            out.say(await _page(api, summary, out))
+        return OK
+
+    return with_run(options, work)
+
+
+async def _page(api: Api, summary: Summary, out: Out) -> str:
+    """A run on one page."""
+    from arclog.cli.failure import explained, next_commands
+    from arclog.cli.render import between, indented, moment, one_line, pretty
+
+    status = await api.status(summary.execution_id)
+    first = await api.events(summary.execution_id, limit=1)
+    name = first[0].get("workflow_run_id", "").removeprefix("workflow:").removesuffix(":run:1") if first else ""
+    took = between(summary.started_at, summary.ended_at)
+    facts = [
+        ("execution", summary.execution_id),
+        ("run", summary.run_id),
+        ("state", out.state(summary.state)),
+        ("started", moment(summary.started_at) or "not yet"),
+        ("ended", f"{moment(summary.ended_at)}{f' · took {took}' if took else ''}" if summary.ended_at else "not yet"),
+    ]
+    if summary.ended_at is None and status.current_step:
+        facts.append(("at step", status.current_step))
+    parts = [out.paint(one_line(name) or "run", "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    if summary.steps:
+        parts += ["", out.paint("steps", "bold"), indented(await _steps_table(api, summary, out))]
+    whole = f"arclog show {summary.execution_id} --json"
+    for label, value in (("ctx", summary.ctx), ("result", summary.result)):
+        if value not in ({}, None):
+            parts += ["", out.paint(label, "bold"), indented(pretty(value, rest=whole))]
+    if summary.state in ("FAILED", "CANCELLED"):
+        parts += [
+            "",
+            out.paint("error", "bold"),
+            await explained(api, summary, out),
+            "",
+            next_commands(summary.execution_id, out),
+        ]
+    elif summary.ended_at is None:
+        hints = (
+            f"arclog why {summary.execution_id}     what it waits for",
+            f"arclog resume {summary.execution_id}  if its process died",
+        )
+        parts += ["", indented("\n".join(out.paint(hint, "dim") for hint in hints))]
+    return "\n".join(parts)
+
+
+async def _steps_table(api: Api, summary: Summary, out: Out) -> str:
+    from arclog.cli.progress import FINAL_TYPES, Progress
+    from arclog.cli.render import duration, table
+
+    progress = Progress()
+    after = 0
+    # Durations are detail: of a very long run only the beginning is read for them.
+    for _ in range(20):
+        page = await api.events(summary.execution_id, after=after, limit=1000, types=FINAL_TYPES)
+        for event in page:
+            progress.apply(event)
+        if len(page) < 1000:
+            break
+        after = page[-1]["seq"]
+    rows = []
+    for name, step in summary.steps.items():
+        seen = progress.steps.get(name)
+        took = duration(seen.seconds) if seen is not None and seen.seconds is not None else ""
+        detail = ""
+        if seen is not None and seen.loop is not None:
+            detail = f"{seen.loop.done:,}/{seen.loop.total:,} items"
+        if seen is not None and step.status == "failed":
+            detail = seen.error
+        rows.append((f"{out.mark(step.status)} {name}", step.status, f"{step.runs:,}", took, detail))
+    return table(("STEP", "STATUS", "RUNS", "TOOK", "DETAIL"), rows, out.size()[0] - 2, out, right=(2, 3))
+
+
+# ── status, why ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+status_arguments = _id_argument
+why_arguments = _id_argument
+
+
+def status_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        _print_status(await api.status(execution_id), out)
+        return OK
+
+    return with_run(options, work)
+
+
+def _print_status(now: Any, out: Out) -> None:
+    if out.as_json:
+        out.data(now)
+        return
+    for field in now.__struct_fields__:
+        value = getattr(now, field)
+        if field == "state":
+            value = out.state(value)
+        elif isinstance(value, bool):
+            value = str(value).lower()
+        out.say(f"{field:<20}{'–' if value is None else value}")
+
+
+def why_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import clean, moment, out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        answer = await api.why(execution_id)
+        if out.as_json:
+            out.data(answer)
+            return OK
+        out.say(f"{out.state(answer.state)}: {clean(answer.summary)}")
+        for wait in answer.waits if len(answer.waits) > 1 else ():
+            step = f"{wait.step}: " if wait.step else ""
+            until = f" (until {moment(wait.until)})" if wait.until else ""
+            out.say(f"  {out.paint(wait.what, 'cyan')}  {clean(step + wait.text)}{until}")
+        if answer.state == "FAILED":
+            from arclog.cli.failure import explained
+
+            out.say(await explained(api, await api.summary(execution_id), out))
+        return OK
+
+    return with_run(options, work)
+
+
+# ── cancel ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cancel_arguments(parser: Parser) -> None:
+    _id_argument(parser)
+    parser.add_argument("--reason", metavar="TEXT", default="cancelled from the command line", help="kept in the log")
+
+
+def cancel_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        reason = options.reason.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        now = await api.cancel(execution_id, reason)
+        cancelled = now.state == "CANCELLED"
+        if out.as_json:
+            out.data(now)
+        elif not cancelled:
+            from arclog.model.errors import RequestRejected
+
+            raise RequestRejected(f"run {execution_id} is {now.state.lower()} already; there is nothing to cancel")
+        elif not out.quiet:
+            out.say(f"{out.state(now.state)} run {execution_id}")
+        return OK if cancelled else INVALID
+
+    return with_run(options, work, read_only=False)
+
+
+# ── version ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def version_arguments(parser: Parser) -> None:
+    parser.epilog = "the same: arclog --version"
+
+
+def version_command(options: Namespace) -> int:
+    from arclog import __version__
+
+    if options.json:
+        print(f'{{"version":"{__version__}"}}')
+    else:
+        print(f"arclog {__version__}")
+    return OK

@@ -1,0 +1,199 @@
+"""Commands that print a run's records in order, and can follow them: events, logs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.api import Api
+
+_PAGE = 1000
+#: how often a followed run is looked at when nothing announces a change (another process runs it)
+_FOLLOW_S = 0.25
+
+
+def events_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument(
+        "--type",
+        dest="types",
+        metavar="TYPE",
+        action="append",
+        default=[],
+        help="only events of this type, e.g. step.done (repeatable)",
+    )
+    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events behind this seq")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.epilog = "With --json each line is one full event envelope, in seq order."
+
+
+def events_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+    from arclog.model.events import REGISTRY
+
+    for name in options.types:
+        if name not in REGISTRY:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, REGISTRY, n=1)
+            raise Usage(f"there is no event type {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        async def read(after: int) -> list[dict[str, Any]]:
+            return await api.events(execution_id, after=after, limit=_PAGE, types=tuple(options.types))
+
+        def show(page: list[dict[str, Any]]) -> None:
+            if out.as_json:
+                out.lines(page)
+            else:
+                out.say("\n".join(event_line(event, out) for event in page))
+
+        await _stream(api, execution_id, read, show, "seq", options.after, follow=options.follow)
+        return OK
+
+    return with_run(options, work)
+
+
+def _seq(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ArgumentTypeError(f"{text!r} is not a seq (a whole number)")
+    return int(text)
+
+
+def event_line(event: dict[str, Any], out: Out) -> str:
+    """seq, time, type, step/task, status, duration, detail."""
+    from arclog.cli.render import bare, clip, clock_time, duration, one_line, width_of
+
+    where = event.get("step", "")
+    if event.get("iteration_id"):
+        where += f"[{event['iteration_id'].rpartition(':')[2]}]"
+    if event.get("task"):
+        where += f"/{event['task']}"
+    if event.get("attempt", 1) > 1:
+        where += f"#{event['attempt']}"
+    status = event["status"]
+    colours = {"success": "green", "error": "red", "skipped": "dim", "paused": "yellow"}
+    took = duration(event["duration_ms"] / 1000) if event.get("duration_ms") is not None else ""
+    columns = (
+        out.paint(f"{event['seq']:>6}", "dim"),
+        out.paint(clock_time(event["timestamp"]), "dim"),
+        f"{event['event_type']:<28}",
+        where + " " * max(0, 24 - width_of(where)),
+        out.paint(f"{status:<11}", colours[status]) if status in colours else f"{status:<11}",
+        f"{took:>8}",
+    )
+    line = " ".join(columns)
+    detail = one_line(_detail(event))
+    room = out.size()[0] - width_of(bare(line)) - 2 if out.tty else 200
+    return f"{line}  {clip(detail, max(room, 20))}".rstrip()
+
+
+def _detail(event: dict[str, Any]) -> str:
+    """What matters of a payload, in a few words."""
+    payload = event.get("payload") or {}
+    outcome = payload.get("outcome") or {}
+    error = payload.get("error") or outcome.get("error")
+    if error:
+        return f"{error.get('kind', 'error')}: {error.get('message', '')}"
+    kind = event["event_type"]
+    if kind == "next.evaluated":
+        steps = [arc.get("step", "?") for arc in payload.get("selected") or []]
+        return "→ " + ", ".join(steps) if steps else "no arc"
+    if kind == "policy.task.evaluated":
+        action = payload.get("action") or {}
+        words = [str(action.get("do", "")), str(action.get("to", ""))]
+        words += [f"{key} {_short(payload[key])}" for key in ("set_iter", "set_ctx") if payload.get(key)]
+        return " ".join(word for word in words if word)
+    if kind == "policy.admit.evaluated":
+        return "allowed" if payload.get("allow") else "denied"
+    if "result" in outcome:
+        return "" if outcome["result"] is None else f"result {_short(outcome['result'])}"
+    for key in ("ctx", "inputs", "args", "result", "reason", "total", "workload"):
+        if payload.get(key) not in (None, {}, [], ""):
+            return f"{key} {_short(payload[key])}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    from arclog.cli.render import json_text
+
+    text = json_text(value)
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+def logs_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--step", metavar="STEP", help="only what this step's tasks printed")
+
+
+def logs_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        async def read(after: int) -> list[dict[str, Any]]:
+            return await api.logs(execution_id, after=after, limit=_PAGE)
+
+        def show(page: list[dict[str, Any]]) -> None:
+            lines = [line for line in page if options.step in (None, line["step"])]
+            if out.as_json:
+                out.lines(lines)
+            elif lines:
+                out.say("\n".join(_log_line(line, out) for line in lines))
+
+        await _stream(api, execution_id, read, show, "position", 0, follow=options.follow)
+        return OK
+
+    return with_run(options, work)
+
+
+def _log_line(line: dict[str, Any], out: Out) -> str:
+    from arclog.cli.render import clean, clock_time
+
+    where = f"{line['step']}/{line['task']}" if line.get("task") else line["step"]
+    if (line.get("attempt") or 1) > 1:
+        where += f"#{line['attempt']}"
+    prefix = out.paint(f"{clock_time(line['timestamp'])} {where} │", "dim")
+    texts = clean(line["text"]).rstrip("\n").split("\n")
+    return "\n".join(
+        f"{prefix} {out.paint(text, 'yellow') if line.get('stream') == 'stderr' else text}" for text in texts
+    )
+
+
+async def _stream(
+    api: Api,
+    execution_id: str,
+    read: Callable[[int], Awaitable[list[dict[str, Any]]]],
+    show: Callable[[list[dict[str, Any]]], None],
+    key: str,
+    after: int,
+    *,
+    follow: bool,
+) -> None:
+    """Print everything there is; when following, until the run has ended and the rest is printed too."""
+    head = (await api.wait(execution_id, timeout_s=0)) if follow else 0
+    if not follow:
+        await api.status(execution_id)  # an unknown id is said so, not shown as empty
+    while True:
+        over = follow and (await api.status(execution_id)).ended_at is not None
+        while page := await read(after):
+            show(page)
+            after = page[-1][key]
+            if len(page) < _PAGE:
+                break
+        if over or not follow:
+            return
+        head = await api.wait(execution_id, after=head, timeout_s=_FOLLOW_S)

@@ -1,0 +1,171 @@
+"""Shows a run while it goes on. Reading is paced: it takes at most a fifth of the time, and never delays the end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, tree
+from arclog.cli.render import Out, clean, duration
+from arclog.ports.api import Api
+
+_FRAME_S = 0.1
+_PAGE = 1000
+#: so many of the latest events are read in full while a run goes on; of those before, only what stays visible
+_DETAIL = 2000
+#: pages of events read in one go; what is left comes with the next frame
+_MOST_PAGES = 5
+#: log lines shown after the end; the rest can be asked for
+_LAST_LOGS = 2000
+
+
+async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False) -> None:
+    """Show a run until it has ended. What happened before it was resumed is not told again line by line."""
+    view = _Tree(out) if out.tty else _Lines(out)
+    reader = _Reader(api, execution_id)
+    if resumed:
+        await reader.catch_up()
+    pause = _FRAME_S
+    try:
+        while not await api.ended(execution_id, timeout_s=pause):
+            began = time.monotonic()
+            head = await api.wait(execution_id, timeout_s=0)
+            view.frame(reader.progress, await reader.read(head))
+            pause = max(_FRAME_S, 4 * (time.monotonic() - began))
+        view.end(reader.progress, await reader.finish())
+    finally:
+        view.close()
+
+
+class _Reader:
+    """Follows events and logs of one run."""
+
+    def __init__(self, api: Api, execution_id: str) -> None:
+        self.progress = Progress()
+        self._api = api
+        self._id = execution_id
+        self._seq = 0
+        self._log = 0
+
+    async def catch_up(self) -> None:
+        """Take in what happened before, as known already."""
+        while await self._page(FINAL_TYPES, 0):
+            pass
+        self.progress.ends.clear()
+        while await self._logs():
+            pass
+
+    async def read(self, head: int) -> list[dict[str, Any]]:
+        """Take in what is new; answer the new log lines."""
+        if await self._skip(head - _DETAIL) and head > self._seq:
+            for _ in range(_MOST_PAGES):
+                if not await self._page(SHOWN_TYPES, head):
+                    break
+        return await self._logs()
+
+    async def _skip(self, upto: int) -> bool:
+        """Take in what is older than anybody can see change, without its detail; whether all of that is done."""
+        for _ in range(_MOST_PAGES):
+            if upto <= self._seq:
+                return True
+            page = await self._api.events(self._id, after=self._seq, limit=_PAGE, types=FINAL_TYPES)
+            old = [event for event in page if event["seq"] <= upto]
+            for event in old:
+                self.progress.apply(event)
+            self._seq = old[-1]["seq"] if len(old) == _PAGE else upto
+        return upto <= self._seq
+
+    async def finish(self) -> list[dict[str, Any]]:
+        """Take in what is left once the run is over, without the detail that nobody will see any more."""
+        while await self._page(FINAL_TYPES, 0):
+            pass
+        lines: list[dict[str, Any]] = []
+        while len(lines) < _LAST_LOGS:
+            more = await self._logs()
+            if not more:
+                break
+            lines += more
+        return lines
+
+    async def _page(self, types: tuple[str, ...], head: int) -> bool:
+        """Take in one page of events; whether there may be more."""
+        page = await self._api.events(self._id, after=self._seq, limit=_PAGE, types=types)
+        for event in page:
+            self.progress.apply(event)
+        last = page[-1]["seq"] if page else 0
+        self._seq = last if len(page) == _PAGE else max(head, self._seq, last)
+        return len(page) == _PAGE
+
+    async def _logs(self) -> list[dict[str, Any]]:
+        lines = await self._api.logs(self._id, after=self._log, limit=_PAGE)
+        if lines:
+            self._log = lines[-1]["position"]
+        return lines
+
+
+class _Lines:
+    """For pipes and files: a line when a step ends."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+
+    def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
+        lines = [log_line(line, self._out) for line in logs]
+        for step, run, status, seconds, error in progress.ends:
+            again = f" ×{run:,}" if run > 1 else ""
+            took = f"  {duration(seconds)}" if seconds is not None else ""
+            lines.append(f"{self._out.mark(status)} {step}{again}{took}{f'  {error}' if status == 'failed' else ''}")
+        progress.ends.clear()
+        if lines:
+            self._out.say("\n".join(lines))
+
+    def end(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
+        self.frame(progress, logs)
+
+    def close(self) -> None:
+        pass
+
+
+class _Tree:
+    """For terminals: the tree of steps, redrawn in place; log lines pass above it."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+        self._drawn = 0
+        self._hidden = False
+        self._notices: list[str] = []
+        out.interject = self._notices.append
+
+    def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
+        progress.ends.clear()
+        columns, rows = self._out.size()
+        lines = tree(progress, time.time_ns() // 1000, columns - 1, rows - 2, self._out)
+        self._draw([*(log_line(line, self._out) for line in logs), *self._taken()], lines)
+
+    def end(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
+        self.frame(progress, logs)
+        self._drawn = 0
+
+    def close(self) -> None:
+        self._out.interject = None
+        self._out.write("".join(f"{line}\n" for line in self._taken()) + ("\x1b[?25h" if self._hidden else ""))
+        self._hidden = False
+
+    def _taken(self) -> list[str]:
+        notices = self._notices.copy()
+        self._notices.clear()
+        return notices
+
+    def _draw(self, above: list[str], lines: list[str]) -> None:
+        back = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
+        if not self._hidden and lines:
+            back = "\x1b[?25l" + back
+            self._hidden = True
+        self._out.write(back + "".join(f"{line}\n" for line in (*above, *lines)))
+        self._drawn = len(lines)
+
+
+def log_line(line: dict[str, Any], out: Out) -> str:
+    """A line that a task printed, told apart from what arclog itself says."""
+    where = line["step"]
+    return "\n".join(out.paint(f"  {where} │ {text}", "dim") for text in clean(line["text"]).rstrip("\n").split("\n"))

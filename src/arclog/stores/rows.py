@@ -1,0 +1,219 @@
+"""From a transaction to stored rows and back: pure, and the same for every store.
+
+An append becomes log rows (`Row`), marks and changes to step runs; all of it follows from its events alone.
+A row's body is a JSON array of lean events. Its first byte tells the form: `[` as msgspec wrote it, a space before it
+when the text holds lone surrogates (which UTF-8 cannot carry, so they stand escaped), else zstd of one of these.
+Informative events are stored and read like any other, but no mark and no step run comes from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
+from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_of
+from arclog.model.settings import Settings
+from arclog.ports.store import Append, StoredEvent, Timer
+
+_JSON = ord("[")
+_ESCAPED = ord(" ")
+_ENCODER = msgspec.json.Encoder()
+_EVENTS = msgspec.json.Decoder(list[Event])
+T = TypeVar("T")
+#: nobody reads a row that claims to be larger than this; a row's own limit is far below
+_MAX_BODY = 1 << 30
+
+
+class Row(Struct, frozen=True):
+    """One row of the log before the store gives it a position and a time."""
+
+    seq0: int
+    seq1: int
+    #: event id of the first event
+    base: int
+    #: bit set of the event types inside
+    types: int
+    body: bytes
+
+
+class StepChange(Struct):
+    """What an append does to one step run."""
+
+    step: str
+    run: int
+    #: seq of the first and the last event in this append that name the step run
+    first: int
+    last: int
+    #: step.scheduled is among them
+    opens: bool = False
+    #: seq and status of the event that ends it; 0 while it stays open
+    closed: int = 0
+    status: str = "open"
+
+
+class Derived(Struct, frozen=True):
+    """All that follows from an append's events."""
+
+    rows: Sequence[Row]
+    #: (event type's bit, seq)
+    marks: Sequence[tuple[int, int]]
+    steps: Sequence[StepChange]
+    #: with their payloads as JSON
+    timers: Sequence[tuple[Timer, bytes]]
+    terminal: bool
+    last_seq: int
+
+
+class Codec:
+    """Turns events into row bodies and back. One per store and side: neither half is used by two threads at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._compress_min = settings.integer("store.compress_min_bytes")
+        self._max_events = settings.integer("store.max_row_events")
+        self._max_bytes = settings.integer("store.max_row_bytes")
+        self._compressor: Any = None
+        self._decompressor: Any = None
+
+    def derive(self, append: Append) -> Derived:
+        """The rows, marks and step changes of an append. Refuses what no store may take."""
+        if (append.expected == 0) != (append.new is not None):
+            raise InvariantBroken(
+                f"append to execution {append.execution_id}: `new` belongs to the first append (expected 0) and to no other"
+            )
+        bits = 0
+        terminal = 0
+        marks: list[tuple[int, int]] = []
+        steps: dict[tuple[str, int], StepChange] = {}
+        seq = append.expected
+        for event in append.events:
+            seq += 1
+            name = event.type
+            bit = BITS.get(name)
+            if bit is None:
+                raise RequestRejected(f"event type {name!r} is not in the registry; it cannot be stored")
+            bits |= bit
+            if event.step and event.run:
+                change = steps.get((event.step, event.run))
+                if change is None:
+                    change = steps[event.step, event.run] = StepChange(event.step, event.run, seq, seq)
+                else:
+                    change.last = seq
+                if not event.informative:
+                    _note(change, event, seq)
+            if name in MARKED and not event.informative:
+                marks.append((REGISTRY[name].bit, seq))
+                terminal += name in TERMINAL
+        if terminal > 1:
+            raise InvariantBroken(f"append to execution {append.execution_id} holds {terminal} terminal events")
+        rows = list(self._rows(append, bits)) if append.events else ()
+        timers = [(timer, encode(timer.payload)) for timer in append.set_timers]
+        return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq)
+
+    def _rows(self, append: Append, bits: int) -> Iterator[Row]:
+        events = append.events
+        body = encode(events)
+        if len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1):
+            yield Row(append.expected + 1, append.expected + len(events), append.base_id, bits, self._packed(body))
+            return
+        start = 0
+        for stop in _cuts([len(encode(event)) for event in events], self._max_events, self._max_bytes):
+            part = events[start:stop]
+            bits = 0
+            for event in part:
+                bits |= BITS[event.type]
+            seq0 = append.expected + 1 + start
+            yield Row(seq0, seq0 + stop - start - 1, append.base_id + start, bits, self._packed(encode(part)))
+            start = stop
+
+    def _packed(self, body: bytes) -> bytes:
+        if len(body) <= self._compress_min:
+            return body
+        if self._compressor is None:
+            import zstandard
+
+            self._compressor = zstandard.ZstdCompressor(level=3)
+        packed: bytes = self._compressor.compress(body)
+        return packed if len(packed) < len(body) else body
+
+    def events(self, body: bytes) -> list[Event]:
+        """The events of a row."""
+        if body[0] not in (_JSON, _ESCAPED):
+            if self._decompressor is None:
+                import zstandard
+
+                self._decompressor = zstandard.ZstdDecompressor()
+            body = self._decompressor.decompress(body, max_output_size=_MAX_BODY)
+        return decode(body, _EVENTS)
+
+    def stored(self, execution_id: int, seq0: int, base: int, persisted_at: int, body: bytes) -> list[StoredEvent]:
+        """The events of a row with what the row knows of them."""
+        try:
+            events = self.events(body)
+        except Exception as error:  # whatever a damaged body makes of zstd and JSON
+            raise StoreUnavailable(
+                f"the log of execution {execution_id} is damaged at seq {seq0} ({error}); restore the store from a backup"
+            ) from error
+        return [
+            StoredEvent(event, execution_id, seq0 + i, event.own_id or base + i, persisted_at)
+            for i, event in enumerate(events)
+        ]
+
+
+def _note(change: StepChange, event: Event, seq: int) -> None:
+    """A lifecycle event of a step run."""
+    name = event.type
+    if name == "step.scheduled":
+        change.opens = True
+    elif not change.closed and (name in {"step.done", "step.failed"}):
+        change.closed = seq
+        if name == "step.failed":
+            change.status = "failed"
+        else:
+            change.status = "skipped" if status_of(event) == "skipped" else "done"
+
+
+def _cuts(sizes: Sequence[int], max_events: int, max_bytes: int) -> Iterator[int]:
+    """Where to cut a transaction into rows: greedy, in order; an event above the limit has a row of its own."""
+    start = 0
+    held = 2
+    for i, size in enumerate(sizes):
+        if i > start and (i - start == max_events or held + size + 1 > max_bytes):
+            yield i
+            start = i
+            held = 2
+        held += size + 1
+    yield len(sizes)
+
+
+def bits_of(types: Sequence[str]) -> int:
+    """The bit set of some event types; unknown names match nothing."""
+    bits = 0
+    for name in types:
+        bits |= BITS.get(name, 0)
+    return bits
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON text; lone surrogates come back as they were."""
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        import json
+
+        return b" " + json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+    except (RecursionError, TypeError, ValueError, OverflowError) as error:
+        raise RequestRejected(f"this cannot be stored as JSON: {error}") from error
+
+
+def decode(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """What `encode` made into text."""
+    if text[0] != _ESCAPED:
+        return decoder.decode(text)
+    import json
+
+    kept: T = msgspec.convert(json.loads(text), decoder.type)
+    return kept

@@ -1,0 +1,5 @@
+"""The embedded store: one SQLite file."""
+
+from arclog.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

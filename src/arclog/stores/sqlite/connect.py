@@ -1,0 +1,119 @@
+"""Opens the file: refuses one that cannot keep the promises, creates or migrates the schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic, sleep
+
+import apsw
+
+from arclog.model.errors import StoreUnavailable
+from arclog.stores.sqlite.errors import translated
+from arclog.stores.sqlite.queries import load_migrations
+
+#: number of the newest migration
+SCHEMA = 1
+#: "arcl": marks the file as ours
+APPLICATION = 0x6172636C
+_FULL = 2
+
+
+def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
+    """A connection that may write, on a store whose schema is current."""
+    _check_place(path)
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, busy_timeout_s)
+    try:
+        if connection.readonly("main"):
+            raise apsw.ReadOnlyError(path)
+        version = _version(connection, path)
+        _use_wal(connection, path, busy_timeout_s)
+        if version < SCHEMA:
+            _migrate(connection, path)
+    except BaseException as error:
+        connection.close(True)
+        if isinstance(error, Exception):
+            raise translated(error, path, busy_timeout_s) from error
+        raise
+    return connection
+
+
+def open_reader(path: str, busy_timeout_s: float) -> apsw.Connection:
+    """A connection that reads what is committed."""
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_timeout_s)
+    connection.execute("PRAGMA query_only = 1; PRAGMA cache_size = -16000").fetchall()
+    return connection
+
+
+def _open(path: str, flags: int, busy_timeout_s: float) -> apsw.Connection:
+    try:
+        connection = apsw.Connection(path, flags=flags)
+    except apsw.Error as error:
+        raise translated(error, path) from error
+    connection.set_busy_timeout(int(busy_timeout_s * 1000))
+    return connection
+
+
+def _check_place(path: str) -> None:
+    """The mistakes that SQLite reports as just `unable to open database file`."""
+    file = Path(path)
+    try:
+        is_folder, has_folder = file.is_dir(), file.parent.is_dir()
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be reached ({error.strerror}); choose another ARCLOG_HOME") from error
+    if is_folder:
+        raise StoreUnavailable(f"{path} is a folder, not a store; choose another ARCLOG_HOME or move the folder")
+    if not has_folder:
+        raise StoreUnavailable(
+            f"the folder of {path} does not exist; create {file.parent} or choose another ARCLOG_HOME"
+        )
+
+
+def _version(connection: apsw.Connection, path: str) -> int:
+    application: int = connection.pragma("application_id")
+    version: int = connection.pragma("user_version")
+    if application == APPLICATION:
+        if version > SCHEMA:
+            raise StoreUnavailable(
+                f"{path} was written by a newer arclog (schema {version}, this one knows {SCHEMA}); update arclog"
+            )
+        return version
+    if application or version or connection.execute("SELECT 1 FROM sqlite_schema").get:
+        raise StoreUnavailable(
+            f"{path} is another program's SQLite database, not an arclog store; choose another ARCLOG_HOME or move the file"
+        )
+    return 0
+
+
+def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
+    """Write-ahead log and a full sync of every commit, both read back: a promise is checked, not assumed."""
+    deadline = monotonic() + busy_timeout_s
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+            break
+        except apsw.BusyError:  # SQLite asks no busy handler when somebody else switches the same new file
+            if monotonic() > deadline:
+                raise
+            sleep(0.005)
+    if mode != "wal":
+        raise StoreUnavailable(
+            f"{path} cannot be used with a write-ahead log (journal mode {mode!r}); network file systems lack what "
+            "it needs: choose an ARCLOG_HOME on a local disk"
+        )
+    connection.execute("PRAGMA synchronous = FULL; PRAGMA cache_size = -16000").fetchall()
+    if connection.pragma("synchronous") != _FULL:
+        raise StoreUnavailable(f"{path}: SQLite does not take synchronous = FULL; commits would not be durable")
+
+
+def _migrate(connection: apsw.Connection, path: str) -> None:
+    """Bring the schema up to date in one transaction; another process may have been faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for version, script in load_migrations(_version(connection, path)):
+            connection.execute(script).fetchall()
+            connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

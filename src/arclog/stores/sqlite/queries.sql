@@ -1,0 +1,189 @@
+-- Every statement that the store runs, by name.
+
+-- name: create_execution
+INSERT INTO executions (
+    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over,
+    run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: advance
+-- The compare-and-set of an append. It names no column of a partial index: those pages stay untouched.
+UPDATE executions
+SET head = ?, state = ?, current_step = ?, started_at = ?, ended_at = ?, terminal_event = ?, paused = ?, error = ?
+WHERE execution_id = ? AND head = ?
+
+-- name: finish
+UPDATE executions
+SET head = ?, state = ?, current_step = ?, started_at = ?, ended_at = ?, terminal_event = ?, paused = ?, error = ?, over = 1
+WHERE execution_id = ? AND head = ? AND over = 0
+
+-- name: head
+SELECT head, over FROM executions WHERE execution_id = ?
+
+-- name: add_row
+INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_mark
+INSERT INTO mark (event_type, ts, execution_id, seq) VALUES (?, ?, ?, ?)
+
+-- name: open_step
+INSERT INTO step_runs (execution_id, step, run, seq0, seq1, until, status) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: close_step
+UPDATE step_runs SET seq1 = ?, until = ?, status = ?
+WHERE execution_id = ? AND step = ? AND run = ? AND seq1 IS NULL
+
+-- name: stretch_step
+-- An event that names a step run which has ended.
+UPDATE step_runs SET until = ?
+WHERE execution_id = ? AND step = ? AND run = ? AND seq1 IS NOT NULL
+
+-- name: issue
+INSERT INTO commands (
+    execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
+    by_command, by_fence, by_n
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: close_command
+DELETE FROM commands WHERE execution_id = ? AND command_id = ?
+
+-- name: close_all_commands
+DELETE FROM commands WHERE execution_id = ?
+
+-- name: release
+UPDATE commands SET worker_id = '', lease_until = 0, by_command = 0, by_fence = 0, by_n = 0
+WHERE execution_id = ? AND command_id = ?
+
+-- name: extend
+UPDATE commands SET lease_until = ?
+WHERE execution_id = ? AND command_id = ? AND fence = ? AND lease_until > 0
+
+-- name: set_timer
+INSERT INTO timers (execution_id, timer_id, due, payload) VALUES (?, ?, ?, ?)
+ON CONFLICT (execution_id, timer_id) DO UPDATE SET due = excluded.due, payload = excluded.payload
+
+-- name: clear_timer
+DELETE FROM timers WHERE execution_id = ? AND timer_id = ?
+
+-- name: clear_all_timers
+DELETE FROM timers WHERE execution_id = ?
+
+-- name: rows_of
+SELECT seq0, base, ts, body FROM log
+WHERE execution_id = ?1
+  AND seq0 >= coalesce((SELECT max(seq0) FROM log WHERE execution_id = ?1 AND seq0 <= ?2), 0)
+  AND seq0 <= ?3 AND types & ?4
+ORDER BY seq0
+
+-- name: tail
+SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY pos LIMIT ?
+
+-- name: marks
+SELECT ts, execution_id, seq FROM mark WHERE event_type = ? AND ts >= ? ORDER BY ts, execution_id, seq LIMIT ?
+
+-- name: execution
+SELECT * FROM executions WHERE execution_id = ?
+
+-- name: executions
+SELECT * FROM executions
+WHERE execution_id < ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
+  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+ORDER BY execution_id DESC LIMIT ?5
+
+-- name: live_executions
+SELECT * FROM executions
+WHERE over = 0 AND execution_id < ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
+  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+ORDER BY execution_id DESC LIMIT ?5
+
+-- name: by_idempotency_key
+SELECT * FROM executions
+WHERE tenant = ? AND project = ? AND environment = ? AND idempotency_key = ? AND idempotency_key <> ''
+
+-- name: step_runs
+SELECT step, run, seq0, seq1, status FROM step_runs WHERE execution_id = ? ORDER BY seq0, step, run
+
+-- name: step_bounds
+SELECT seq0, until FROM step_runs WHERE execution_id = ? AND step = ? AND run = ?
+
+-- name: plan
+SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
+FROM plans p JOIN catalog c USING (digest)
+WHERE digest = ? ORDER BY c.rowid LIMIT 1
+
+-- name: version_of
+SELECT version, source, created_at FROM catalog WHERE digest = ? AND path = ?
+
+-- name: add_plan
+INSERT INTO plans (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: add_version
+INSERT INTO catalog (path, version, digest, source, created_at)
+SELECT ?1, 1 + coalesce(max(version), 0), ?2, ?3, ?4 FROM catalog WHERE path = ?1
+RETURNING version
+
+-- name: next_kinds
+-- Steps through the distinct kind lists of a pool's issued commands, one index look-up each.
+SELECT min(kinds) FROM commands WHERE lease_until = 0 AND pool = ? AND kinds > ?
+
+-- name: issued_of
+SELECT command_id, execution_id FROM commands
+WHERE lease_until = 0 AND pool = ? AND kinds = ? ORDER BY command_id LIMIT ?
+
+-- name: issued_in
+SELECT command_id, kinds, pool FROM commands WHERE execution_id = ? AND lease_until = 0 ORDER BY command_id
+
+-- name: take
+UPDATE commands
+SET fence = fence + 1, worker_id = ?, lease_until = ?, by_command = 0, by_fence = 0, by_n = 0
+WHERE execution_id = ? AND command_id = ? AND lease_until = 0
+RETURNING *
+
+-- name: heartbeat
+UPDATE commands SET lease_until = ?
+WHERE command_id = ? AND fence = ? AND worker_id = ? AND lease_until > 0
+
+-- name: expired
+SELECT * FROM commands INDEXED BY commands_claimed
+WHERE lease_until > 0 AND lease_until < ? ORDER BY lease_until, command_id LIMIT ?
+
+-- name: commands
+SELECT * FROM commands WHERE execution_id = ? ORDER BY command_id
+
+-- name: granted
+SELECT * FROM commands INDEXED BY commands_claimed
+WHERE lease_until > 0 AND by_command > 0 AND by_command = ? AND by_fence = ? AND by_n = ? ORDER BY command_id
+
+-- name: due_timers
+SELECT execution_id, timer_id, due, payload FROM timers WHERE due <= ? ORDER BY due, execution_id, timer_id LIMIT ?
+
+-- name: next_due
+SELECT min(due) FROM timers
+
+-- name: put_snapshot
+INSERT INTO snapshots (execution_id, seq, code, body) VALUES (?, ?, ?, ?)
+ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
+WHERE excluded.seq >= seq OR excluded.code <> code
+
+-- name: snapshot
+SELECT seq, body FROM snapshots WHERE execution_id = ? AND code = ?
+
+-- name: add_log
+INSERT INTO task_logs (execution_id, body) VALUES (?, ?)
+
+-- name: logs
+SELECT pos, body FROM task_logs WHERE execution_id = ? AND pos > ? ORDER BY pos LIMIT ?
+
+-- name: node_of
+SELECT node FROM nodes WHERE owner = ?
+
+-- name: taken_nodes
+SELECT node FROM nodes WHERE until > ? ORDER BY node
+
+-- name: lease_node
+INSERT INTO nodes (node, owner, until) VALUES (?, ?, ?)
+ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until

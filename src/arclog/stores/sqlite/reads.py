@@ -1,0 +1,153 @@
+"""The reader's jobs: plain functions over a connection's `execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from arclog.model.events import REGISTRY
+from arclog.model.ids import MAX_ID
+from arclog.ports.store import (
+    CommandRecord,
+    ExecutionFilter,
+    ExecutionRecord,
+    LogBatch,
+    LogLine,
+    Mark,
+    PlanRecord,
+    Scope,
+    StepRunRecord,
+    StoredEvent,
+    Timer,
+)
+from arclog.stores.rows import Codec, bits_of, decode
+from arclog.stores.sqlite.queries import SQL
+from arclog.stores.sqlite.records import command_record, execution_record
+
+Execute = Callable[..., Any]
+
+_ALL_TYPES = -1
+_LIVE = frozenset({"PENDING", "RUNNING"})
+_PAYLOAD = msgspec.json.Decoder(dict[str, Any])
+_LINE = msgspec.json.Decoder(LogLine)
+
+
+def events(
+    execute: Execute, codec: Codec, execution_id: int, after: int, limit: int, types: Sequence[str]
+) -> list[StoredEvent]:
+    bits = bits_of(types) if types else _ALL_TYPES
+    wanted = frozenset(types)
+    rows = execute(SQL["rows_of"], (execution_id, after + 1, MAX_ID, bits))
+    return _page(
+        rows, codec, execution_id, limit, lambda it: it.seq > after and (not wanted or it.event.type in wanted)
+    )
+
+
+def step_events(
+    execute: Execute, codec: Codec, execution_id: int, step: str, run: int, after: int, limit: int
+) -> list[StoredEvent]:
+    bounds = execute(SQL["step_bounds"], (execution_id, step, run)).fetchone()
+    if bounds is None:
+        return []
+    first = max(bounds[0], after + 1)
+    last = MAX_ID if bounds[1] is None else bounds[1]
+    rows = execute(SQL["rows_of"], (execution_id, first, last, _ALL_TYPES))
+    return _page(
+        rows, codec, execution_id, limit, lambda it: it.seq >= first and it.event.run == run and it.event.step == step
+    )
+
+
+def _page(
+    rows: apsw.Cursor, codec: Codec, execution_id: int, limit: int, wanted: Callable[[StoredEvent], bool]
+) -> list[StoredEvent]:
+    page: list[StoredEvent] = []
+    try:
+        for seq0, base, ts, body in rows:
+            if len(page) >= limit:
+                break
+            page += filter(wanted, codec.stored(execution_id, seq0, base, ts, body))
+    finally:
+        rows.close()  # an unfinished cursor would keep this snapshot of the file alive
+    return page[: max(limit, 0)]
+
+
+def tail(execute: Execute, codec: Codec, after: int, limit: int) -> list[LogBatch]:
+    rows = execute(SQL["tail"], (after, limit)).fetchall()
+    return [
+        LogBatch(pos, owner, codec.stored(owner, seq0, base, ts, body)) for pos, owner, seq0, base, ts, body in rows
+    ]
+
+
+def marks(execute: Execute, event_type: str, since: int, limit: int) -> list[Mark]:
+    row = REGISTRY.get(event_type)
+    if row is None:
+        return []
+    return [Mark(event_type, *found) for found in execute(SQL["marks"], (row.bit, since, limit))]
+
+
+def execution(execute: Execute, execution_id: int) -> ExecutionRecord | None:
+    return _first(execute(SQL["execution"], (execution_id,)))
+
+
+def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int) -> list[ExecutionRecord]:
+    name = "live_executions" if which.states and _LIVE.issuperset(which.states) else "executions"
+    states = msgspec.json.encode(which.states).decode()
+    return [
+        execution_record(row) for row in execute(SQL[name], (before or MAX_ID, states, which.path, which.tenant, limit))
+    ]
+
+
+def by_idempotency_key(execute: Execute, scope: Scope, key: str) -> ExecutionRecord | None:
+    return _first(execute(SQL["by_idempotency_key"], (scope.tenant, scope.project, scope.environment, key)))
+
+
+def _first(rows: apsw.Cursor) -> ExecutionRecord | None:
+    row = rows.fetchone()
+    return None if row is None else execution_record(row)
+
+
+def step_runs(execute: Execute, execution_id: int) -> list[StepRunRecord]:
+    return [StepRunRecord(*row) for row in execute(SQL["step_runs"], (execution_id,))]
+
+
+def plan(execute: Execute, digest: str) -> PlanRecord | None:
+    row = execute(SQL["plan"], (digest,)).fetchone()
+    return None if row is None else PlanRecord(*row)
+
+
+def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:
+    return _commands(execute(SQL["expired"], (now, limit)))
+
+
+def commands(execute: Execute, execution_id: int) -> list[CommandRecord]:
+    return _commands(execute(SQL["commands"], (execution_id,)))
+
+
+def granted(execute: Execute, by: tuple[int, int, int]) -> list[CommandRecord]:
+    return _commands(execute(SQL["granted"], by))
+
+
+def _commands(rows: Iterable[Any]) -> list[CommandRecord]:
+    return [command_record(row) for row in rows]
+
+
+def due_timers(execute: Execute, now: int, limit: int) -> list[Timer]:
+    rows = execute(SQL["due_timers"], (now, limit))
+    return [Timer(owner, timer_id, due, decode(payload, _PAYLOAD)) for owner, timer_id, due, payload in rows]
+
+
+def next_due(execute: Execute) -> int | None:
+    due: int | None = execute(SQL["next_due"]).get
+    return due
+
+
+def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes] | None:
+    row = execute(SQL["snapshot"], (execution_id, code)).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def logs(execute: Execute, execution_id: int, after: int, limit: int) -> list[tuple[int, LogLine]]:
+    return [(pos, decode(body, _LINE)) for pos, body in execute(SQL["logs"], (execution_id, after, limit))]

@@ -1,0 +1,112 @@
+"""Between the port's records and rows: one function a direction and table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from arclog.ports.store import (
+    CommandRecord,
+    ExecutionRecord,
+    ExecutionState,
+    NewCommand,
+    NewExecution,
+    Scope,
+)
+
+_KINDS = msgspec.json.Decoder(tuple[str, ...])
+
+Bindings = tuple[Any, ...]
+
+
+def state_columns(now: ExecutionState) -> Bindings:
+    """State … error, in the table's order."""
+    error = now.error
+    if error is not None and not error.isascii():
+        error = error.encode("utf-8", "replace").decode()  # for people only: no odd character may stop an append
+    return (
+        now.state,
+        now.current_step,
+        now.started_at,
+        now.ended_at,
+        now.terminal_event,
+        int(now.paused),
+        error,
+    )
+
+
+def new_columns(new: NewExecution) -> Bindings:
+    """run_id … parent, in the table's order."""
+    scope = new.scope
+    return (
+        new.run_id,
+        new.name,
+        new.path,
+        new.version,
+        new.plan,
+        scope.tenant,
+        scope.project,
+        scope.environment,
+        new.created_at,
+        new.idempotency_key,
+        new.parent_execution_id,
+    )
+
+
+def execution_record(row: Sequence[Any]) -> ExecutionRecord:
+    (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, _over) = row[:10]
+    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[10:]
+    return ExecutionRecord(
+        execution_id,
+        head,
+        NewExecution(run_id, name, path, version, plan, Scope(tenant, project, environment), created_at, key, parent),
+        ExecutionState(state, current_step, started_at, ended_at, terminal_event, bool(paused), error),
+    )
+
+
+@lru_cache(maxsize=1024)
+def kinds_text(kinds: tuple[str, ...]) -> str:
+    return msgspec.json.encode(kinds).decode()
+
+
+@lru_cache(maxsize=1024)
+def kinds_of(text: str) -> tuple[str, ...]:
+    return _KINDS.decode(text)
+
+
+def command_columns(execution_id: int, command: NewCommand) -> Bindings:
+    first, last = command.items
+    head = (
+        execution_id,
+        command.command_id,
+        command.step,
+        command.run,
+        kinds_text(command.kinds),
+        command.pool,
+        first,
+        last,
+    )
+    grant = command.grant
+    if grant is None:
+        return (*head, 0, "", 0, 0, 0, 0)
+    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by)
+
+
+def command_record(row: Sequence[Any]) -> CommandRecord:
+    execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until = row[:11]
+    return CommandRecord(
+        command_id,
+        execution_id,
+        step,
+        run,
+        kinds_of(kinds),
+        pool,
+        (item0, item1),
+        "claimed" if lease_until else "issued",
+        fence,
+        worker_id,
+        lease_until,
+    )

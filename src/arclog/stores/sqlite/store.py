@@ -1,0 +1,162 @@
+"""`ports.store` on one SQLite file: what goes to the writer, what to the reader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+from arclog.ports.store import (
+    Append,
+    Appended,
+    CommandRecord,
+    ExecutionFilter,
+    ExecutionRecord,
+    LogBatch,
+    LogLine,
+    Mark,
+    PlanRecord,
+    Scope,
+    StepRunRecord,
+    StoredEvent,
+    Timer,
+)
+from arclog.stores.rows import Codec, encode
+from arclog.stores.sqlite import reads, writes
+from arclog.stores.sqlite.lanes import Execute, Reader, Writer
+
+R = TypeVar("R")
+
+
+class SqliteStore:
+    """The embedded store. Several processes may have the same file open."""
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Clock, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self.path = os.fspath(path)
+        busy = settings.number("store.busy_timeout_s")
+        #: used by the caller's thread to write, by the reader's to read
+        self._codec = Codec(settings)
+        self._writer = Writer(self.path, busy, clock)
+        self._reader = Reader(self.path, busy)
+
+    async def open(self) -> None:
+        await self._writer.open()
+        self._reader.open()
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()
+
+    async def _look_up(self, job: Callable[[Execute], R]) -> R:
+        """A read of a few rows: at once when the writer's connection is free, else on the reader's."""
+        found = self._writer.peek(job)
+        return found[0] if found is not None else await self._reader.do(job)
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    async def append(self, append: Append) -> Appended:
+        derived = self._codec.derive(append)
+        return await self._writer.do(lambda tx: writes.append(tx, append, derived))
+
+    async def events(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        return await self._reader.do(
+            lambda execute: reads.events(execute, self._codec, execution_id, after, limit, types)
+        )
+
+    async def step_events(
+        self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
+    ) -> list[StoredEvent]:
+        return await self._reader.do(
+            lambda execute: reads.step_events(execute, self._codec, execution_id, step, run, after, limit)
+        )
+
+    async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
+        return await self._reader.do(lambda execute: reads.tail(execute, self._codec, after, limit))
+
+    async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
+        return await self._reader.do(lambda execute: reads.marks(execute, event_type, since, limit))
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    async def execution(self, execution_id: int) -> ExecutionRecord | None:
+        return await self._look_up(lambda execute: reads.execution(execute, execution_id))
+
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        return await self._reader.do(lambda execute: reads.executions(execute, which, before, limit))
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        return await self._look_up(lambda execute: reads.by_idempotency_key(execute, scope, key))
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at))
+
+    async def plan(self, digest: str) -> PlanRecord | None:
+        return await self._look_up(lambda execute: reads.plan(execute, digest))
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int,
+        lease_until: int,
+        kinds: Sequence[str],
+        pools: Sequence[str] = ("default",),
+        execution_id: int = 0,
+    ) -> list[CommandRecord]:
+        known = frozenset(kinds)
+        return await self._writer.do(
+            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id)
+        )
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
+        return await self._writer.do(lambda tx: writes.heartbeat(tx, worker_id, held, lease_until))
+
+    async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
+        return await self._look_up(lambda execute: reads.expired(execute, now, limit))
+
+    async def commands(self, execution_id: int) -> list[CommandRecord]:
+        return await self._look_up(lambda execute: reads.commands(execute, execution_id))
+
+    async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
+        return await self._look_up(lambda execute: reads.granted(execute, by))
+
+    # -- timers -------------------------------------------------------------------------------------------------------
+
+    async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
+        return await self._look_up(lambda execute: reads.due_timers(execute, now, limit))
+
+    async def next_due(self) -> int | None:
+        return await self._look_up(reads.next_due)
+
+    # -- caches and odds ----------------------------------------------------------------------------------------------
+
+    async def put_snapshot(self, execution_id: int, seq: int, code: str, body: bytes) -> None:
+        await self._writer.do(lambda tx: writes.put_snapshot(tx, execution_id, seq, code, body))
+
+    async def snapshot(self, execution_id: int, code: str) -> tuple[int, bytes] | None:
+        return await self._look_up(lambda execute: reads.snapshot(execute, execution_id, code))
+
+    async def append_logs(self, lines: Sequence[LogLine]) -> None:
+        if lines:
+            rows = [(line.execution_id, encode(line)) for line in lines]
+            await self._writer.do(lambda tx: writes.append_logs(tx, rows))
+
+    async def logs(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+        return await self._reader.do(lambda execute: reads.logs(execute, execution_id, after, limit))
+
+    async def lease_node(self, owner: str, now: int, until: int) -> int:
+        return await self._writer.do(lambda tx: writes.lease_node(tx, owner, now, until, self.path))

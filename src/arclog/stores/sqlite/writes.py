@@ -1,0 +1,174 @@
+"""The writer's jobs. Each runs inside a transaction that it shares with others: it refuses before its first write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arclog.model.errors import Conflict, StoreUnavailable
+from arclog.model.ids import MAX_NODE
+from arclog.ports.store import Append, Appended, CommandRecord, PlanRecord, TerminalExists
+from arclog.stores.rows import Derived, StepChange
+from arclog.stores.sqlite.lanes import Tx
+from arclog.stores.sqlite.queries import SQL
+from arclog.stores.sqlite.records import command_columns, command_record, kinds_of, new_columns, state_columns
+
+_ADVANCE = SQL["advance"]
+_FINISH = SQL["finish"]
+_ADD_ROW = SQL["add_row"]
+_OPEN_STEP = SQL["open_step"]
+_CLOSE_STEP = SQL["close_step"]
+_STRETCH_STEP = SQL["stretch_step"]
+_ISSUE = SQL["issue"]
+_CLOSE_COMMAND = SQL["close_command"]
+_EXTEND = SQL["extend"]
+
+
+def append(tx: Tx, what: Append, derived: Derived) -> Appended:
+    """The compare-and-set, then all that belongs to it."""
+    execute = tx.execute
+    execution_id = what.execution_id
+    expected = what.expected
+    if what.new is not None:
+        over = int(derived.terminal)
+        state = state_columns(what.now)
+        execute(SQL["create_execution"], (execution_id, derived.last_seq, *state, over, *new_columns(what.new)))
+    else:
+        statement = _FINISH if derived.terminal else _ADVANCE
+        execute(statement, (derived.last_seq, *state_columns(what.now), execution_id, expected))
+    if not tx.changes():
+        raise _refusal(tx, what, terminal=derived.terminal)
+    for row in derived.rows:
+        execute(_ADD_ROW, (execution_id, row.seq0, row.seq1, row.base, tx.at, row.types, row.body))
+    for event_type, seq in derived.marks:
+        execute(SQL["add_mark"], (event_type, tx.at, execution_id, seq))
+    for change in derived.steps:
+        _change_step(tx, execution_id, change)
+    _change_work(tx, what, derived)
+    return Appended(expected + 1, derived.last_seq, tx.at)
+
+
+def _refusal(tx: Tx, what: Append, *, terminal: bool) -> Conflict:
+    """Why the compare-and-set found nothing."""
+    found = tx.execute(SQL["head"], (what.execution_id,)).fetchone()
+    if found is None:
+        if what.new is not None:
+            return Conflict(
+                f"an execution with the idempotency key {what.new.idempotency_key!r} exists in its scope already"
+            )
+        return Conflict(f"execution {what.execution_id} does not exist in this store")
+    head, over = found
+    if terminal and over:
+        return TerminalExists(f"execution {what.execution_id} has its terminal event already")
+    if what.new is not None:
+        return Conflict(f"execution {what.execution_id} exists already")
+    return Conflict(f"execution {what.execution_id} is at seq {head}, not {what.expected}: reload and decide again")
+
+
+def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
+    closed = change.closed
+    if change.opens:
+        until = change.last if closed else None
+        tx.execute(
+            _OPEN_STEP, (execution_id, change.step, change.run, change.first, closed or None, until, change.status)
+        )
+        return
+    if closed:
+        tx.execute(_CLOSE_STEP, (closed, change.last, change.status, execution_id, change.step, change.run))
+        if tx.changes():
+            return
+    tx.execute(_STRETCH_STEP, (change.last, execution_id, change.step, change.run))
+
+
+def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
+    """Commands and timers."""
+    execute = tx.execute
+    execution_id = what.execution_id
+    for held, fence, lease_until in what.extend:
+        execute(_EXTEND, (lease_until, execution_id, held, fence))
+    for command_id in what.close:
+        execute(_CLOSE_COMMAND, (execution_id, command_id))
+    for command_id in what.release:
+        execute(SQL["release"], (execution_id, command_id))
+    for timer_id in what.clear_timers:
+        execute(SQL["clear_timer"], (execution_id, timer_id))
+    if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+        execute(SQL["close_all_commands"], (execution_id,))
+        execute(SQL["clear_all_timers"], (execution_id,))
+        return
+    for command in what.issue:
+        execute(_ISSUE, command_columns(execution_id, command))
+    for timer, payload in derived.timers:
+        execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
+
+
+def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+    known = tx.execute(SQL["version_of"], (digest, path)).fetchone()
+    if known is not None:
+        version, source, at = known
+        return PlanRecord(digest, path, version, body, source, at)
+    tx.execute(SQL["add_plan"], (digest, body))
+    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at)).fetchall()
+    return PlanRecord(digest, path, version, body, source, at)
+
+
+def claim(
+    tx: Tx, worker_id: str, limit: int, lease_until: int, kinds: frozenset[str], pools: Sequence[str], execution_id: int
+) -> list[CommandRecord]:
+    if execution_id:
+        found = [
+            (command_id, execution_id)
+            for command_id, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
+            if pool in pools and kinds.issuperset(kinds_of(needs))
+        ]
+    else:
+        found = [each for pool in set(pools) for each in _issued(tx, pool, kinds, limit)]
+        found.sort()
+    taken = [
+        tx.execute(SQL["take"], (worker_id, lease_until, owner, command_id)).fetchall()
+        for command_id, owner in found[: max(limit, 0)]
+    ]
+    return [command_record(row) for rows in taken for row in rows]
+
+
+def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int) -> list[tuple[int, int]]:
+    """The oldest issued commands of a pool that a worker with these kinds can run: (command_id, execution_id).
+    Distinct kind lists are few, so each is looked at once, however long the queue is.
+    """
+    found: list[tuple[int, int]] = []
+    needs = tx.execute(SQL["next_kinds"], (pool, "")).get
+    while needs is not None:
+        if kinds.issuperset(kinds_of(needs)):
+            found += tx.execute(SQL["issued_of"], (pool, needs, limit)).fetchall()
+        needs = tx.execute(SQL["next_kinds"], (pool, needs)).get
+    return found
+
+
+def heartbeat(tx: Tx, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
+    lost: list[int] = []
+    for command_id, fence in held:
+        tx.execute(SQL["heartbeat"], (lease_until, command_id, fence, worker_id))
+        if not tx.changes():
+            lost.append(command_id)
+    return lost
+
+
+def put_snapshot(tx: Tx, execution_id: int, seq: int, code: str, body: bytes) -> None:
+    tx.execute(SQL["put_snapshot"], (execution_id, seq, code, body))
+
+
+def append_logs(tx: Tx, lines: Sequence[tuple[int, bytes]]) -> None:
+    for line in lines:
+        tx.execute(SQL["add_log"], line)
+
+
+def lease_node(tx: Tx, owner: str, now: int, until: int, path: str) -> int:
+    node: int | None = tx.execute(SQL["node_of"], (owner,)).get
+    if node is None:
+        taken = {number for (number,) in tx.execute(SQL["taken_nodes"], (now,)).fetchall()}
+        node = next((number for number in range(MAX_NODE + 1) if number not in taken), None)
+        if node is None:
+            raise StoreUnavailable(
+                f"all {MAX_NODE + 1} node numbers of {path} are leased; stop a process that uses it, or wait for a lease to end"
+            )
+    tx.execute(SQL["lease_node"], (node, owner, until))
+    return node

@@ -1,0 +1,5 @@
+"""One suite per port. The suites are modules of the package, so pytest must be told that their asserts are tests."""
+
+import pytest
+
+pytest.register_assert_rewrite("arclog.testing.conformance.store")

@@ -1,0 +1,23 @@
+"""The rules of `arclog.ports.store` as tests. Every store runs them unchanged:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def make_store(self, tmp_path):
+            return lambda clock, settings: MyStore(tmp_path / "db", clock=clock, settings=settings)
+
+Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for payloads.
+"""
+
+from arclog.testing.conformance.store.base import MakeStore
+from arclog.testing.conformance.store.commands import CommandRules
+from arclog.testing.conformance.store.log import LogRules
+from arclog.testing.conformance.store.odds import OddsRules
+from arclog.testing.conformance.store.payloads import PayloadRules
+from arclog.testing.conformance.store.races import RaceRules
+from arclog.testing.conformance.store.reading import ReadingRules
+
+__all__ = ["MakeStore", "StoreContract"]
+
+
+class StoreContract(LogRules, ReadingRules, RaceRules, CommandRules, OddsRules, PayloadRules):
+    """All rules. A subclass gives the fixture `make_store`."""

@@ -1,0 +1,177 @@
+"""Rules of commands: claims, fences, leases, grants."""
+
+from __future__ import annotations
+
+import pytest
+
+from arclog.ports.store import CommandRecord, Grant, NewCommand
+from arclog.testing.conformance.store.base import Rules, World, command, event, ids
+
+
+class CommandRules(Rules):
+    async def test_an_issued_command_is_there_as_it_was_handed_in(self, world: World) -> None:
+        work = world.ids()
+        execution_id = await world.create(issue=[command(work, "b", "a", pool="gpu", items=(3, 9))])
+        assert await world.store.commands(execution_id) == [
+            CommandRecord(work, execution_id, "s", 1, ("b", "a"), "gpu", (3, 9), "issued", 0, "", 0)
+        ]
+
+    async def test_a_claim_raises_the_fence(self, world: World) -> None:
+        work = world.ids()
+        execution_id = await world.create(issue=[command(work)])
+        claimed = await world.store.claim("w", limit=5, lease_until=70, kinds=["noop", "http"])
+        assert claimed == [
+            CommandRecord(work, execution_id, "s", 1, ("noop",), "default", (0, 0), "claimed", 1, "w", 70)
+        ]
+        assert await world.store.commands(execution_id) == claimed
+        assert await world.store.claim("v", limit=5, lease_until=80, kinds=["noop"]) == []
+        await world.add(execution_id, 1, event("command.issued"), release=[work])
+        assert (await world.store.commands(execution_id))[0].state == "issued"
+        assert (await world.store.commands(execution_id))[0].fence == 1
+        again = await world.store.claim("v", limit=5, lease_until=80, kinds=["noop"])
+        assert [(each.fence, each.worker_id, each.lease_until) for each in again] == [(2, "v", 80)]
+
+    async def test_a_worker_gets_only_what_it_knows(self, world: World) -> None:
+        http, both, noop, none = (world.ids() for _ in range(4))
+        await world.create(
+            issue=[command(http, "http"), command(both, "http", "noop"), command(noop), NewCommand(none, "s", 1, ())]
+        )
+
+        async def claim(*kinds: str) -> list[int]:
+            return ids(await world.store.claim("w", limit=9, lease_until=9, kinds=kinds))
+
+        assert await claim("noop", "shell") == [noop, none]
+        assert await claim("htt", "ttp", "") == []
+        assert await claim("noop", "http") == [http, both]
+
+    async def test_a_kind_may_have_any_name(self, world: World) -> None:
+        odd = ["a,b", '"', "a", "b", "ü\x00", "%", "]"]
+        work = [world.ids() for _ in odd]
+        await world.create(issue=[command(each, kind) for each, kind in zip(work, odd, strict=True)])
+        for each, kind in zip(work, odd, strict=True):
+            assert ids(await world.store.claim("w", limit=9, lease_until=9, kinds=[kind])) == [each]
+
+    async def test_pools_are_apart(self, world: World) -> None:
+        first, second, third = (world.ids() for _ in range(3))
+        await world.create(issue=[command(first, pool="gpu"), command(second), command(third, pool="gpu")])
+        claim = world.store.claim
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], pools=["cpu"])) == []
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"])) == [second]
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], pools=["gpu", "default"])) == [first, third]
+
+    async def test_a_claim_may_be_for_one_execution(self, world: World) -> None:
+        first, second, third = (world.ids() for _ in range(3))
+        await world.create(issue=[command(first)])
+        wanted = await world.create(issue=[command(third, "http"), command(second)])
+        claim = world.store.claim
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], execution_id=wanted)) == [second]
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop"], pools=["x"], execution_id=wanted)) == []
+        assert ids(await claim("w", limit=9, lease_until=9, kinds=["noop", "http"], execution_id=wanted)) == [third]
+
+    @pytest.mark.parametrize("limit", [0, 1, 3, 10, 50])
+    async def test_the_oldest_come_first_up_to_the_limit(self, world: World, limit: int) -> None:
+        work = [world.ids() for _ in range(12)]
+        kinds = ["noop", "http", "shell"]
+        for i in range(4):
+            mine = reversed(work[i::4])
+            await world.create(
+                issue=[command(each, kinds[each % 3], pool=("default", "gpu")[each % 2]) for each in mine]
+            )
+        found = await world.store.claim("w", limit=limit, lease_until=9, kinds=kinds, pools=["gpu", "default"])
+        assert ids(found) == work[:limit]
+
+    async def test_a_heartbeat_extends_what_is_held_and_names_what_is_not(self, world: World) -> None:
+        mine, old, others, gone, issued = (world.ids() for _ in range(5))
+        execution_id = await world.create(issue=[command(each) for each in (mine, old, others, gone)])
+        claim, store = world.store.claim, world.store
+        await claim("w", limit=9, lease_until=50, kinds=["noop"])
+        await world.add(
+            execution_id, 1, event("command.issued"), release=[old, others], close=[gone], issue=[command(issued)]
+        )
+        await claim("w", limit=1, lease_until=50, kinds=["noop"])  # `old` again: fence 2
+        await claim("v", limit=1, lease_until=50, kinds=["noop"])  # `others` by somebody else
+        lost = await store.heartbeat("w", [(mine, 1), (old, 1), (others, 2), (gone, 1), (issued, 0), (12345, 1)], 90)
+        assert lost == [old, others, gone, issued, 12345]
+        leases = {each.command_id: each.lease_until for each in await store.commands(execution_id)}
+        assert leases == {mine: 90, old: 50, others: 50, issued: 0}
+        assert await store.heartbeat("w", [(mine, 1), (old, 2)], 95) == []
+        assert await store.heartbeat("w", [], 95) == []
+
+    async def test_expired_are_the_claims_whose_lease_ended(self, world: World) -> None:
+        work = [world.ids() for _ in range(4)]
+        await world.create(issue=[command(each) for each in work])
+        for lease_until in (30, 10, 20):
+            await world.store.claim("w", limit=1, lease_until=lease_until, kinds=["noop"])
+        assert ids(await world.store.expired(10)) == []
+        assert ids(await world.store.expired(11)) == [work[1]]
+        assert ids(await world.store.expired(1000)) == [work[1], work[2], work[0]]
+        assert ids(await world.store.expired(1000, limit=2)) == [work[1], work[2]]
+        await world.store.heartbeat("w", [(work[1], 1)], 2000)
+        assert ids(await world.store.expired(1000)) == [work[2], work[0]]
+
+    async def test_an_append_extends_only_with_the_right_fence(self, world: World) -> None:
+        work, idle = world.ids(), world.ids()
+        execution_id = await world.create(issue=[command(work), command(idle, "http")])
+        await world.store.claim("w", limit=1, lease_until=50, kinds=["noop"])
+        await world.add(execution_id, 1, event("task.started"), extend=[(work, 1, 80)])
+        assert (await world.store.commands(execution_id))[0].lease_until == 80
+        await world.add(execution_id, 2, event("task.done"), extend=[(work, 2, 99), (idle, 0, 99), (5, 1, 99)])
+        assert [each.lease_until for each in await world.store.commands(execution_id)] == [80, 0]
+
+    async def test_closed_commands_are_gone(self, world: World) -> None:
+        first, second = world.ids(), world.ids()
+        execution_id = await world.create(issue=[command(first), command(second)])
+        await world.store.claim("w", limit=1, lease_until=50, kinds=["noop"])
+        await world.add(execution_id, 1, event("task.done"), close=[first, 999])
+        assert ids(await world.store.commands(execution_id)) == [second]
+        assert await world.store.expired(1000) == []
+        await world.add(execution_id, 2, event("task.done"), close=[second])
+        assert await world.store.claim("w", limit=9, lease_until=9, kinds=["noop"]) == []
+
+    async def test_an_append_touches_only_its_own_executions_commands(self, world: World) -> None:
+        work = world.ids()
+        owner = await world.create(issue=[command(work)])
+        other = await world.create()
+        before = await world.store.claim("w", limit=1, lease_until=50, kinds=["noop"])
+        await world.add(other, 1, event("task.done"), close=[work], release=[work], extend=[(work, 1, 99)])
+        assert await world.store.commands(owner) == before
+
+    async def test_a_grant_is_a_claim_in_the_same_commit(self, world: World) -> None:
+        first, second, third = (world.ids() for _ in range(3))
+        execution_id = await world.create(issue=[command(first)])
+        await world.store.claim("w", limit=1, lease_until=50, kinds=["noop"])
+        grant = Grant("w", 60, (first, 1, 4))
+        await world.add(
+            execution_id,
+            1,
+            event("step.done", "s", 1),
+            close=[first],
+            issue=[command(second, grant=grant), command(third)],
+        )
+        granted = await world.store.granted((first, 1, 4))
+        assert [(each.command_id, each.state, each.fence, each.worker_id, each.lease_until) for each in granted] == [
+            (second, "claimed", 1, "w", 60)
+        ]
+        assert ids(await world.store.claim("v", limit=9, lease_until=9, kinds=["noop"])) == [third]
+        assert await world.store.heartbeat("w", [(second, 1)], 70) == []
+        for by in ((first, 1, 3), (first, 2, 4), (second, 1, 4), (0, 0, 0)):
+            assert await world.store.granted(by) == []
+
+    async def test_a_grant_ends_when_its_lease_is_lost(self, world: World) -> None:
+        work = world.ids()
+        by = (1, 1, 1)
+        execution_id = await world.create(issue=[command(work, grant=Grant("w", 60, by))])
+        assert ids(await world.store.granted(by)) == [work]
+        assert ids(await world.store.expired(61)) == [work]
+        await world.add(execution_id, 1, event("command.issued"), release=[work])
+        assert await world.store.granted(by) == []
+        claimed = await world.store.claim("v", limit=1, lease_until=90, kinds=["noop"])
+        assert [each.fence for each in claimed] == [2]
+        assert await world.store.granted(by) == []  # it is somebody else's now
+        assert await world.store.heartbeat("w", [(work, 1)], 99) == [work]
+
+    async def test_a_closed_commands_id_may_be_issued_in_the_same_append(self, world: World) -> None:
+        work = world.ids()
+        execution_id = await world.create(issue=[command(work)])
+        await world.add(execution_id, 1, event("task.done"), close=[work], issue=[command(work, "http")])
+        assert [each.kinds for each in await world.store.commands(execution_id)] == [("http",)]

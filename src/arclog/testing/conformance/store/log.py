@@ -1,0 +1,269 @@
+"""Rules of `append`: compare-and-set, atomicity, gapless seq, one terminal event, idempotency keys."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from arclog.model.errors import Conflict, InvariantBroken, RequestRejected, StoreUnavailable
+from arclog.ports.store import (
+    Append,
+    Appended,
+    ExecutionState,
+    Grant,
+    Scope,
+    TerminalExists,
+    Timer,
+)
+from arclog.testing.conformance.store.base import DONE, RUNNING, SCOPE, Rules, World, command, event, seqs
+
+
+class LogRules(Rules):
+    async def test_an_append_answers_with_its_seqs_and_the_stores_time(self, world: World) -> None:
+        execution_id = await world.create(event("playbook.started"), event("workflow.started"))
+        world.clock.advance(5)
+        appended = await world.add(execution_id, 2, event("step.scheduled", "a", 1))
+        assert appended == Appended(3, 3, world.clock.now())
+        assert [each.persisted_at for each in await world.store.events(execution_id, after=2)] == [world.clock.now()]
+
+    async def test_the_record_holds_what_was_handed_in(self, world: World) -> None:
+        new = world.new(key="k")
+        now = ExecutionState("RUNNING", "a", 5, 6, "playbook.finished", True, "böse: \x00 \U0001f600")
+        execution_id = await world.create(new=new, now=now)
+        record = await world.store.execution(execution_id)
+        assert record is not None
+        assert (record.execution_id, record.head, record.new, record.now) == (execution_id, 1, new, now)
+        await world.add(execution_id, 1, event("playbook.started"), now=ExecutionState("PENDING"))
+        record = await world.store.execution(execution_id)
+        assert record is not None
+        assert (record.head, record.new, record.now) == (2, new, ExecutionState("PENDING"))
+
+    async def test_an_unknown_execution_has_no_record(self, world: World) -> None:
+        assert await world.store.execution(5) is None
+        assert await world.store.events(5) == []
+        assert await world.store.step_runs(5) == []
+        assert await world.store.commands(5) == []
+
+    @pytest.mark.parametrize("expected", [1, 2, 4, 100])
+    async def test_a_wrong_head_is_a_conflict(self, world: World, expected: int) -> None:
+        execution_id = await world.create(event("playbook.started"), event("workflow.started"), event("loop.started"))
+        with pytest.raises(Conflict):
+            await world.add(execution_id, expected, event("step.scheduled", "a", 1))
+        assert await world.head(execution_id) == 3
+
+    async def test_an_execution_is_created_once(self, world: World) -> None:
+        execution_id = await world.create()
+        again = Append(execution_id, 0, [event("playbook.started")], world.ids(), RUNNING, world.new())
+        with pytest.raises(Conflict):
+            await world.store.append(again)
+        assert await world.head(execution_id) == 1
+
+    async def test_an_append_to_nothing_is_a_conflict(self, world: World) -> None:
+        with pytest.raises(Conflict):
+            await world.add(world.ids(), 3, event("playbook.started"))
+
+    async def test_the_first_append_and_no_other_brings_the_record(self, world: World) -> None:
+        execution_id = await world.create()
+        with pytest.raises(InvariantBroken):
+            await world.add(execution_id, 1, event("playbook.started"), new=world.new())
+        with pytest.raises(InvariantBroken):
+            await world.add(world.ids(), 0, event("playbook.started"))
+
+    async def test_a_type_outside_the_registry_is_refused(self, world: World) -> None:
+        execution_id = await world.create()
+        with pytest.raises(RequestRejected):
+            await world.add(execution_id, 1, event("step.exploded"))
+        assert await world.head(execution_id) == 1
+
+    async def test_a_refused_append_changes_nothing(self, world: World) -> None:
+        held = world.ids()
+        execution_id = await world.create(
+            event("step.scheduled", "a", 1),
+            issue=[command(held, grant=Grant("w", 50, (1, 1, 1)))],
+            set_timers=[Timer(0, "t", 5)],
+        )
+        before = await world.everything(execution_id)
+        for expected in (2, 9):
+            with pytest.raises(Conflict):
+                await world.add(
+                    execution_id,
+                    expected,
+                    event("playbook.started"),
+                    event("step.done", "a", 1),
+                    event("playbook.finished"),
+                    now=DONE,
+                    issue=[command(world.ids())],
+                    close=[held],
+                    release=[held],
+                    extend=[(held, 1, 99)],
+                    set_timers=[Timer(execution_id, "u", 1)],
+                    clear_timers=["t"],
+                )
+        assert await world.everything(execution_id) == before
+
+    async def test_an_append_that_cannot_be_stored_changes_nothing(self, world: World) -> None:
+        taken = world.ids()
+        execution_id = await world.create(event("playbook.started"), issue=[command(taken)])
+        before = await world.everything(execution_id)
+        with pytest.raises(InvariantBroken):
+            await world.add(execution_id, 1, event("playbook.started"), issue=[command(world.ids()), command(taken)])
+        with pytest.raises(RequestRejected):
+            await world.add(execution_id, 1, event("task.done", "a", 1, payload={"x": object()}))
+        with pytest.raises(RequestRejected):
+            await world.add(
+                execution_id, 1, event("timer.fired"), set_timers=[Timer(execution_id, "t", 1, {"x": object()})]
+            )
+        assert await world.everything(execution_id) == before
+
+    async def test_others_of_the_same_moment_stand_when_one_cannot_be_stored(self, world: World) -> None:
+        taken = world.ids()
+        first = await world.create(issue=[command(taken)])
+        others = [await world.create() for _ in range(3)]
+        bad = world.change(first, 1, event("playbook.started"), issue=[command(taken)])
+        good = [world.change(other, 1, event("playbook.started")) for other in others]
+        results = await asyncio.gather(
+            *(world.store.append(each) for each in [good[0], bad, *good[1:]]), return_exceptions=True
+        )
+        assert [type(each) for each in results] == [Appended, InvariantBroken, Appended, Appended]
+        assert [await world.head(each) for each in [first, *others]] == [1, 2, 2, 2]
+
+    async def test_an_append_without_events_checks_the_head_and_keeps_it(self, world: World) -> None:
+        execution_id = await world.create()
+        work = world.ids()
+        assert (await world.add(execution_id, 1, issue=[command(work)])).last_seq == 1
+        with pytest.raises(Conflict):
+            await world.add(execution_id, 2, close=[work])
+        assert [each.command_id for each in await world.store.commands(execution_id)] == [work]
+
+    async def test_appends_handed_in_without_waiting_keep_their_order(self, world: World) -> None:
+        execution_id = await world.create()
+        appends = [world.change(execution_id, 1 + i, event("task.started", "a", 1, attempt=i)) for i in range(50)]
+        answers = await asyncio.gather(*(world.store.append(each) for each in appends))
+        assert [each.first_seq for each in answers] == list(range(2, 52))
+        stored = await world.store.events(execution_id, after=1)
+        assert [each.event.attempt for each in stored] == list(range(50))
+
+    async def test_what_is_built_on_a_failed_append_fails_too(self, world: World) -> None:
+        execution_id = await world.create()
+        appends = [
+            world.change(execution_id, 1, event("playbook.started")),
+            world.change(execution_id, 1, event("workflow.started"), event("task.started")),  # lost the race
+            world.change(execution_id, 3, event("task.started")),
+            world.change(execution_id, 4, event("task.done")),
+        ]
+        answers = await asyncio.gather(*(world.store.append(each) for each in appends), return_exceptions=True)
+        assert [type(each) for each in answers] == [Appended, Conflict, Conflict, Conflict]
+        assert await world.head(execution_id) == 2
+
+    # -- terminal -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("second", ["playbook.finished", "execution.cancelled"])
+    async def test_a_second_terminal_event_is_refused_whatever_the_head(self, world: World, second: str) -> None:
+        execution_id = await world.create(event("playbook.started"))
+        await world.add(execution_id, 1, event("playbook.finished"), now=DONE)
+        before = await world.everything(execution_id)
+        for expected in (2, 1, 7):
+            with pytest.raises(TerminalExists):
+                await world.add(execution_id, expected, event(second))
+        assert await world.everything(execution_id) == before
+
+    async def test_two_terminal_events_in_one_append_are_refused(self, world: World) -> None:
+        execution_id = await world.create()
+        with pytest.raises(InvariantBroken):
+            await world.add(execution_id, 1, event("execution.cancelled"), event("playbook.finished"))
+        assert await world.head(execution_id) == 1
+
+    async def test_an_execution_may_end_with_its_first_append(self, world: World) -> None:
+        execution_id = await world.create(event("playbook.execution.requested"), event("playbook.finished"), now=DONE)
+        with pytest.raises(TerminalExists):
+            await world.add(execution_id, 2, event("playbook.finished"))
+
+    async def test_other_events_may_follow_the_terminal_one(self, world: World) -> None:
+        execution_id = await world.create(event("playbook.finished"), now=DONE)
+        await world.add(execution_id, 1, event("playbook.processed"), now=DONE)
+        await world.add(execution_id, 2, event("playbook.finished", informative=True), now=DONE)
+        assert seqs(await world.store.events(execution_id)) == [1, 2, 3]
+
+    async def test_an_informative_terminal_event_ends_nothing(self, world: World) -> None:
+        work = world.ids()
+        execution_id = await world.create(issue=[command(work)])
+        await world.add(execution_id, 1, event("playbook.finished", informative=True))
+        assert [each.command_id for each in await world.store.commands(execution_id)] == [work]
+        await world.add(execution_id, 2, event("playbook.finished"), now=DONE)
+        assert await world.head(execution_id) == 3
+
+    async def test_the_terminal_event_removes_open_work(self, world: World) -> None:
+        execution_id = await world.create(
+            issue=[command(world.ids()), command(world.ids())], set_timers=[Timer(0, "t", 5)]
+        )
+        other = await world.create(issue=[command(world.ids())], set_timers=[Timer(0, "t", 6)])
+        await world.add(execution_id, 1, event("execution.cancelled"), now=DONE, issue=[command(world.ids())])
+        assert await world.store.commands(execution_id) == []
+        assert len(await world.store.commands(other)) == 1
+        assert await world.store.next_due() == 6
+
+    # -- idempotency keys ---------------------------------------------------------------------------------------------
+
+    async def test_a_key_starts_one_execution_per_scope(self, world: World) -> None:
+        first = await world.create(new=world.new("k"))
+        with pytest.raises(Conflict):
+            await world.create(new=world.new("k"))
+        other = await world.create(new=world.new("k", Scope("acme", "shop", "live")))
+        found = [await world.store.by_idempotency_key(scope, "k") for scope in (SCOPE, Scope("acme", "shop", "live"))]
+        assert [each and each.execution_id for each in found] == [first, other]
+        assert await world.store.by_idempotency_key(SCOPE, "unknown") is None
+
+    async def test_no_key_is_no_key(self, world: World) -> None:
+        await world.create()
+        await world.create()
+        assert await world.store.by_idempotency_key(SCOPE, "") is None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def test_what_was_committed_is_there_after_a_restart(self, world: World) -> None:
+        execution_id = await world.create(
+            event("playbook.started"), issue=[command(world.ids())], set_timers=[Timer(0, "t", 5)]
+        )
+        before = await world.everything(execution_id)
+        await world.store.close()
+        await world.store.open()
+        assert await world.everything(execution_id) == before
+        await world.add(execution_id, 1, event("workflow.started"))
+
+    async def test_closing_finishes_what_was_handed_in(self, world: World) -> None:
+        execution_id = await world.create()
+        handed_in = [
+            asyncio.ensure_future(world.add(execution_id, 1 + i, event("task.started", "a", 1))) for i in range(20)
+        ]
+        await asyncio.sleep(0)
+        await world.store.close()
+        assert [each.last_seq for each in await asyncio.gather(*handed_in)] == list(range(2, 22))
+        await world.store.open()
+        assert await world.head(execution_id) == 21
+
+    async def test_a_closed_store_says_so(self, world: World) -> None:
+        execution_id = await world.create()
+        await world.store.close()
+        calls: list[Any] = [
+            world.add(execution_id, 1, event("playbook.started")),
+            world.store.execution(execution_id),
+            world.store.events(execution_id),
+        ]
+        for call in calls:
+            with pytest.raises(StoreUnavailable):
+                await call
+        await world.store.close()  # twice is fine
+        await world.store.open()
+
+    async def test_a_cancelled_caller_leaves_the_store_in_order(self, world: World) -> None:
+        execution_id = await world.create()
+        task = asyncio.ensure_future(world.add(execution_id, 1, event("playbook.started")))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await world.create()  # whatever was handed in before is over now: carried out or not, never half
+        head = await world.head(execution_id)
+        assert seqs(await world.store.events(execution_id)) == list(range(1, head + 1))
+        await world.add(execution_id, head, event("workflow.started"))

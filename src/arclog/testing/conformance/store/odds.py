@@ -1,0 +1,151 @@
+"""Rules of timers, plans, lists of executions, snapshots, task logs and node numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arclog.model.errors import StoreUnavailable
+from arclog.ports.store import ExecutionFilter, ExecutionState, LogLine, NewExecution, PlanRecord, Scope, Timer
+from arclog.testing.conformance.store.base import DONE, Rules, World, event
+
+
+class OddsRules(Rules):
+    # -- timers -------------------------------------------------------------------------------------------------------
+
+    async def test_timers_are_due_in_order_and_never_early(self, world: World) -> None:
+        store = world.store
+        assert await store.next_due() is None
+        first = await world.create(set_timers=[Timer(0, "late", 30), Timer(0, "soon", 10, {"n": [1, None]})])
+        second = await world.create(set_timers=[Timer(0, "soon", 20)])
+        assert await store.next_due() == 10
+        assert await store.due_timers(9) == []
+        assert await store.due_timers(10) == [Timer(first, "soon", 10, {"n": [1, None]})]
+        assert [(each.execution_id, each.timer_id) for each in await store.due_timers(99)] == [
+            (first, "soon"),
+            (second, "soon"),
+            (first, "late"),
+        ]
+        assert len(await store.due_timers(99, limit=2)) == 2
+
+    async def test_a_timer_is_replaced_and_cleared_by_name(self, world: World) -> None:
+        execution_id = await world.create(set_timers=[Timer(0, "a", 10), Timer(0, "b", 20)])
+        other = await world.create(set_timers=[Timer(0, "a", 15)])
+        await world.add(execution_id, 1, event("timer.fired"), set_timers=[Timer(execution_id, "a", 40, {"x": 1})])
+        assert await world.store.next_due() == 15
+        await world.add(execution_id, 2, event("timer.fired"), clear_timers=["b", "unknown"])
+        assert await world.store.due_timers(99) == [Timer(other, "a", 15), Timer(execution_id, "a", 40, {"x": 1})]
+
+    async def test_a_timer_cleared_and_set_in_one_append_is_set(self, world: World) -> None:
+        execution_id = await world.create(set_timers=[Timer(0, "a", 10)])
+        await world.add(
+            execution_id, 1, event("timer.fired"), clear_timers=["a"], set_timers=[Timer(execution_id, "a", 50)]
+        )
+        assert await world.store.due_timers(99) == [Timer(execution_id, "a", 50)]
+
+    async def test_the_terminal_event_clears_timers(self, world: World) -> None:
+        execution_id = await world.create(set_timers=[Timer(0, "a", 10)])
+        await world.add(execution_id, 1, event("playbook.finished"), now=DONE, set_timers=[Timer(execution_id, "b", 5)])
+        assert await world.store.next_due() is None
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    async def test_executions_are_listed_newest_first(self, world: World) -> None:
+        made = [await world.create() for _ in range(7)]
+
+        async def listed(before: int = 0, limit: int = 50) -> list[int]:
+            return [each.execution_id for each in await world.store.executions(before=before, limit=limit)]
+
+        assert await listed() == made[::-1]
+        assert await listed(limit=3) == [made[6], made[5], made[4]]
+        assert await listed(before=made[4], limit=2) == [made[3], made[2]]
+
+    async def test_executions_are_found_by_state_path_and_tenant(self, world: World) -> None:
+        def record(path: str, tenant: str) -> NewExecution:
+            return world.new(scope=Scope(tenant, "p", "e"), path=path)
+
+        a = await world.create(new=record("a", "t1"), now=ExecutionState("PENDING"))
+        b = await world.create(new=record("b", "t1"))
+        c = await world.create(new=record("a", "t2"))
+        d = await world.create(event("playbook.finished"), new=record("a", "t1"), now=DONE)
+
+        async def found(**which: Any) -> list[int]:
+            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+
+        assert await found(states=("PENDING", "RUNNING")) == [c, b, a]
+        assert await found(states=("RUNNING",), path="a") == [c]
+        assert await found(states=("COMPLETED",)) == [d]
+        assert await found(states=("COMPLETED", "PENDING"), tenant="t1") == [d, a]
+        assert await found(path="a", tenant="t1") == [d, a]
+        assert await found(states=("FAILED",)) == []
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    async def test_the_same_content_is_the_same_version(self, world: World) -> None:
+        register = world.store.register_plan
+        first = await register("d1", "flows/a", b"\x00body", "source", 5)
+        assert first == PlanRecord("d1", "flows/a", 1, b"\x00body", "source", 5)
+        assert await register("d1", "flows/a", b"\x00body", "source", 9) == first
+        second = await register("d2", "flows/a", b"other", "more", 6)
+        assert second.version == 2
+        assert await register("d1", "flows/a", b"\x00body", "source", 10) == first
+        assert (await register("d3", "flows/b", b"b", "b", 7)).version == 1
+
+    async def test_a_plan_is_found_by_its_digest(self, world: World) -> None:
+        first = await world.store.register_plan("d1", "flows/a", b"body", "source", 5)
+        elsewhere = await world.store.register_plan("d1", "flows/b", b"body", "source", 6)
+        assert (elsewhere.path, elsewhere.version) == ("flows/b", 1)
+        assert await world.store.plan("d1") == first
+        assert await world.store.plan("unknown") is None
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    async def test_the_newest_snapshot_of_a_code_version_is_kept(self, world: World) -> None:
+        store = world.store
+        assert await store.snapshot(5, "v1") is None
+        await store.put_snapshot(5, 10, "v1", b"ten")
+        await store.put_snapshot(5, 20, "v1", b"twenty")
+        await store.put_snapshot(5, 15, "v1", b"fifteen")
+        await store.put_snapshot(6, 1, "v1", b"")
+        assert await store.snapshot(5, "v1") == (20, b"twenty")
+        assert await store.snapshot(5, "v2") is None
+        assert await store.snapshot(6, "v1") == (1, b"")
+        await store.put_snapshot(5, 12, "v2", b"by newer code")
+        assert await store.snapshot(5, "v2") == (12, b"by newer code")
+
+    # -- task logs ----------------------------------------------------------------------------------------------------
+
+    async def test_log_lines_are_read_by_position(self, world: World) -> None:
+        def line(execution_id: int, n: int) -> LogLine:
+            return LogLine(
+                execution_id, n, "s", 1, "t", 1, 1, "stdout", f"line {n}\x00\udc80 ü", (n, 0) if n % 2 else None
+            )
+
+        lines = [line(1 + n % 2, n) for n in range(20)]
+        await world.store.append_logs(lines[:10])
+        await world.store.append_logs([])
+        await world.store.append_logs(lines[10:])
+        found = await world.store.logs(1)
+        assert [each for _, each in found] == lines[::2]
+        assert await world.store.logs(1, after=found[2][0], limit=3) == found[3:6]
+        assert await world.store.logs(3) == []
+
+    # -- node numbers -------------------------------------------------------------------------------------------------
+
+    async def test_a_node_number_belongs_to_one_owner_until_its_lease_ends(self, world: World) -> None:
+        lease = world.store.lease_node
+        assert await lease("a", 0, 100) == 0
+        assert await lease("b", 0, 200) == 1
+        assert await lease("a", 50, 150) == 0  # renewed
+        assert await lease("c", 100, 200) == 2
+        assert await lease("d", 150, 300) == 0  # a's lease has ended
+        assert await lease("a", 160, 300) == 3
+
+    async def test_node_numbers_run_out(self, world: World) -> None:
+        for n in range(1024):
+            assert await world.store.lease_node(f"o{n}", 0, 100) == n
+        with pytest.raises(StoreUnavailable):
+            await world.store.lease_node("one more", 99, 200)
+        assert await world.store.lease_node("o7", 99, 200) == 7
+        assert await world.store.lease_node("one more", 100, 200) == 0

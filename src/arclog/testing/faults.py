@@ -1,0 +1,70 @@
+"""A store that can fail, be slow, or die with the process that uses it. One per life of a process, over a shared store.
+
+Law: once it is dead nothing reaches the shared store any more, whatever the code that held it still tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from arclog.model.errors import StoreUnavailable
+from arclog.ports.store import Append, Appended, Store
+
+#: Called before the n-th append (from 1) reaches the store; may raise what the store shall raise.
+Before = Callable[[int, Append], Awaitable[None]]
+#: Called after it was committed, before the caller hears of it.
+After = Callable[[int, Append, Appended], Awaitable[None]]
+
+
+class FaultyStore:
+    """Passes everything on to the store below while it lives."""
+
+    def __init__(self, below: Store, before: Before | None = None, after: After | None = None) -> None:
+        self._below = below
+        self._before = before
+        self._after = after
+        self._appends = 0
+        self._dead = False
+
+    def die(self) -> None:
+        """The process is gone: nothing that it still does counts."""
+        self._dead = True
+
+    async def append(self, append: Append) -> Appended:
+        self._check()
+        self._appends += 1
+        number = self._appends
+        if self._before is not None:
+            await self._before(number, append)
+            self._check()
+        done = await self._below.append(append)
+        if self._after is not None:
+            await self._after(number, append, done)
+            self._check()
+        return done
+
+    def _check(self) -> None:
+        if self._dead:
+            raise StoreUnavailable("the process is dead")
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._below, name)
+
+        async def passed_on(*args: Any, **kwargs: Any) -> Any:
+            self._check()
+            return await call(*args, **kwargs)
+
+        return passed_on
+
+
+def faulty(below: Store, before: Before | None = None, after: After | None = None) -> tuple[Store, FaultyStore]:
+    """The wrapper, as the port and as itself."""
+    wrapper = FaultyStore(below, before, after)
+    return cast("Store", wrapper), wrapper
+
+
+async def forever() -> None:
+    """Never return: what a dead process does."""
+    await asyncio.get_running_loop().create_future()

@@ -1,0 +1,282 @@
+"""A world for one playbook: the real engine and the real worker over any store, with scripted tools.
+
+    async with World(text) as world:
+        await world.run()
+        world.state.ctx, await world.events()
+
+A *life* is one engine with its workers. `crash` ends a life: nothing but the store survives. `begin_life` starts the
+next one on the same store. Run it in virtual time with `run_virtually` (memory store), or on a plain loop with any
+other store and clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from arclog.core.apply import apply
+from arclog.core.inputs import Continue, Request
+from arclog.core.state import State
+from arclog.engine.api import EngineApi
+from arclog.engine.control import EngineControl
+from arclog.engine.engine import Engine
+from arclog.engine.minter import Minter
+from arclog.model.errors import ArclogError
+from arclog.model.events import TERMINAL, Event
+from arclog.model.kinds import KindSpec
+from arclog.model.settings import Settings
+from arclog.plan import net
+from arclog.plan.build import build_or_raise
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.store import NewExecution, Scope, Store, StoredEvent
+from arclog.ports.tool import ToolKind, ToolServices
+from arclog.stores.memory import MemoryStore
+from arclog.testing.faults import After, Before, faulty
+from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
+from arclog.testing.virtual import LoopClock
+from arclog.tools import noop
+from arclog.worker.runner import Worker
+from arclog.worker.toolbox import Toolbox
+
+log = logging.getLogger("arclog.testing")
+
+#: Kinds that every world has.
+SPECS: dict[str, KindSpec] = {"noop": noop.KIND.spec, "act": ACT, "peek": PEEK}
+#: A run that has not ended after so much virtual time never will.
+PATIENCE_S = 7200.0
+
+
+class NeverEnds(AssertionError):
+    """The run did not end; carries what `why` says."""
+
+
+@lru_cache(maxsize=256)
+def _prepared(playbook: str, settings: Settings) -> tuple[Program, bytes]:
+    body = net.encode(build_or_raise(playbook, "test.yaml", SPECS, settings))
+    return Program(net.decode(body), net.digest(body)), body
+
+
+class Life:
+    """One engine and its workers, from their start to the crash."""
+
+    def __init__(self, world: World, number: int, before: Before | None, after: After | None) -> None:
+        self.number = number
+        self.store, self._wrapper = faulty(world.store, before, after)
+        self.engine = Engine(self.store, world.clock, world.settings, Minter(world.clock, number % 1024))
+        self.control = EngineControl(self.engine)
+        self.api = EngineApi(self.engine, SPECS)
+        self.tasks: list[asyncio.Task[None]] = []
+        self._world = world
+
+    def start_worker(self, name: str = "", control: Control | None = None) -> Worker:
+        world = self._world
+        kinds: dict[str, ToolKind] = {"noop": noop.KIND, **scripted_kinds(world.ledger, self.number, world.hook)}
+        toolbox = Toolbox(kinds, ToolServices(world.settings, world.scratch))
+        info = WorkerInfo(name or f"worker-{self.number}", toolbox.kinds)
+        worker = Worker(info, control or self.control, toolbox, world.clock, world.settings)
+        self.tasks.append(asyncio.ensure_future(worker.run()))
+        return worker
+
+    def start_sweeper(self) -> None:
+        self.tasks.append(asyncio.ensure_future(self._sweep()))
+
+    async def _sweep(self) -> None:
+        pause = self._world.settings.number("engine.sweep_s")
+        while True:
+            await self.engine.clock.sleep(pause)
+            try:
+                await self.control.sweep()
+            except ArclogError as problem:
+                log.info("sweep: %s", problem)
+
+    async def end(self) -> None:
+        """Gone, as after kill -9: nothing that is still done reaches the store."""
+        self._wrapper.die()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.engine.close()
+
+
+class World:
+    """A playbook, a store, and a succession of lives."""
+
+    def __init__(
+        self,
+        playbook: str,
+        *,
+        workload: Mapping[str, Any] | None = None,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+        hook: Hook | None = None,
+        before: Before | None = None,
+        after: After | None = None,
+        around: Callable[[Control], Control] | None = None,
+        workers: int = 1,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.clock: Clock = clock or LoopClock()
+        self.store: Store = store or MemoryStore(clock=self.clock, settings=self.settings)
+        self.program, self._body = _prepared(playbook, self.settings)
+        self.playbook = playbook
+        self.workload = dict(workload or {})
+        self.ledger = Ledger()
+        self.hook = hook
+        self.before = before
+        self.after = after
+        self.around = around
+        self.workers = workers
+        self.scratch = Path(tempfile.gettempdir())
+        self.execution_id = 0
+        self.lives = 0
+        self.life: Life | None = None
+        self._crash_wanted = asyncio.Event()
+
+    # -- lives --------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, it: BaseException | None, at: TracebackType | None) -> None:
+        if self.life is not None:
+            await self.life.end()
+        await self.store.close()
+
+    def begin_life(self, *, cold: bool = False) -> Life:
+        """A new engine on the same store. `cold`: it also reads the plan from the store again."""
+        self.lives += 1
+        self._crash_wanted = asyncio.Event()
+        self.life = Life(self, self.lives, self.before, self.after)
+        if not cold:
+            self.life.engine.live.keep(self.program)
+        return self.life
+
+    async def crash(self) -> None:
+        """End the life that is there."""
+        if self.life is not None:
+            await self.life.end()
+            self.life = None
+
+    def crash_now(self) -> None:
+        """From inside a hook: the process dies here. The hook must then never return (`faults.forever`)."""
+        assert self.life is not None
+        self.life._wrapper.die()
+        self._crash_wanted.set()
+
+    @property
+    def here(self) -> Life:
+        assert self.life is not None, "no life has begun"
+        return self.life
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """Ask for the run; durable when it answers."""
+        life = self.life or self.begin_life()
+        now = self.clock.now()
+        plan = self.program.plan
+        record = await life.store.register_plan(self.program.digest, plan.path or plan.name, self._body, self.playbook, now)
+        scope = Scope("tenant", "project", "test")
+        run_id = str(uuid.UUID(int=1, version=4))
+        new = NewExecution(run_id, plan.name, record.path, record.version, record.digest, scope, now)
+        request = Request(record.path, record.version, self.workload, "tenant/project/test")
+        self.execution_id = await life.engine.start(self.program, new, request)
+        return self.execution_id
+
+    async def run(self) -> State:
+        """Start the run if need be and go on, through every crash that the hooks cause, until it has ended."""
+        while True:
+            life = self.life or self.begin_life(cold=self.lives % 7 == 3)
+            crashed = asyncio.ensure_future(self._crash_wanted.wait())
+            going = asyncio.ensure_future(self._go(life))
+            deadline = asyncio.ensure_future(self.clock.sleep(PATIENCE_S))
+            waiting = (crashed, going, deadline)
+            try:
+                ended, _ = await asyncio.wait((*waiting, *life.tasks), return_when=asyncio.FIRST_COMPLETED)
+                if deadline in ended:
+                    raise NeverEnds(str(await self.here.api.why(str(self.execution_id))))
+                if not crashed.done() and going in ended:
+                    going.result()
+                    return await self.state()
+            finally:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+            # The process died, or its worker stopped because the log could not be written.
+            await self.crash()
+
+    async def _go(self, life: Life) -> None:
+        try:
+            if not self.execution_id:
+                await self._find_or_start()
+            else:
+                await self.free(life)
+            life.start_sweeper()
+            for number in range(self.workers):
+                control = self.around(life.control) if self.around else life.control
+                life.start_worker(f"worker-{life.number}-{number}", control)
+            await self._ended(life)
+        except ArclogError as problem:
+            # Whoever drives the process sees the error and starts it again.
+            log.info("life %d ends: %s", life.number, problem)
+            self._crash_wanted.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def _ended(self, life: Life) -> None:
+        """Until the terminal event is durable, or a worker has stopped."""
+        head = 0
+        while True:
+            record = await self.store.execution(self.execution_id)
+            if record is not None and record.now.terminal_event is not None:
+                return
+            if any(task.done() for task in life.tasks):
+                stopped = next(task for task in life.tasks if task.done())
+                raise ArclogError(f"a worker stopped: {stopped.exception()}")
+            head = await life.api.wait(str(self.execution_id), after=head, timeout_s=60.0)
+
+    async def _find_or_start(self) -> None:
+        """A start whose answer was lost is found again; one that never happened is made."""
+        known = await self.store.executions()
+        if known:
+            self.execution_id = known[0].execution_id
+            await self.free(self.here)
+        else:
+            await self.start()
+
+    async def free(self, life: Life) -> None:
+        """What `arclog resume` does first: take the work of dead workers back, and go on with what was left ready."""
+        for record in await life.store.commands(self.execution_id):
+            if record.state == "claimed":
+                await life.control.end_lease(record)
+        await life.engine.put(self.execution_id, Continue())
+
+    # -- looking at it ------------------------------------------------------------------------------------------------
+
+    async def stored(self) -> list[StoredEvent]:
+        return await self.store.events(self.execution_id, limit=1_000_000)
+
+    async def events(self) -> list[Event]:
+        return [one.event for one in await self.stored()]
+
+    async def state(self, at: int | None = None) -> State:
+        """The state folded from the log, up to event `at`."""
+        state = State(execution_id=self.execution_id)
+        for one in await self.stored():
+            if at is not None and one.seq > at:
+                break
+            apply(self.program, state, one.event)
+        return state
+
+    async def terminal_events(self) -> list[str]:
+        return [event.type for event in await self.events() if event.type in TERMINAL]

@@ -1,0 +1,197 @@
+"""What every event log must keep to, whatever the playbook and whatever went wrong. Breaking one is an AssertionError."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from arclog.core.reports import WORKER_TYPES
+from arclog.model.envelope import Subject, widen
+from arclog.model.events import REGISTRY, TERMINAL, Event, status_of
+from arclog.ports.store import StoredEvent
+
+_OPENING = ["playbook.execution.requested", "playbook.request.evaluated", "playbook.started", "workflow.started"]
+_ENVELOPE = {
+    "event_id", "event_type", "event_alias", "timestamp", "persisted_at", "execution_id", "seq", "source", "entity_type",
+    "entity_id", "status", "workflow_run_id", "payload",
+}  # fmt: skip
+_TASK_ENDS = {"task.done", "task.failed"}
+
+
+def check_log(stored: Sequence[StoredEvent], name: str = "test") -> None:
+    """All laws over the log of one run that has ended."""
+    events = [one.event for one in stored]
+    assert [one.seq for one in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
+    assert len({one.event_id for one in stored}) == len(stored), "an event id stands twice"
+    assert all(a.event_id < b.event_id for a, b in pairwise(stored)), "event ids do not rise"
+    _lifecycle(events)
+    ended_well = status_of(next(event for event in events if event.type in TERMINAL)) == "success"
+    _step_runs(events, complete=ended_well)
+    _tasks(events, complete=ended_well)
+    _tokens(events, complete=ended_well)
+    _causes(stored)
+    _reports(events)
+    _envelopes(stored, name)
+
+
+def _lifecycle(events: Sequence[Event]) -> None:
+    types = [event.type for event in events]
+    assert types[: len(_OPENING)] == _OPENING
+    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], "not exactly one terminal event, before the last"
+    assert types[-1] == "playbook.processed"
+    assert types[-3] == "workflow.finished"
+    for kind in (*_OPENING, "workflow.finished", "playbook.processed"):
+        assert types.count(kind) == 1, f"{kind} stands {types.count(kind)} times"
+    for event in events:
+        assert status_of(event) in REGISTRY[event.type].statuses, f"{event.type} has status {event.status}"
+
+
+def _step_runs(events: Sequence[Event], *, complete: bool) -> None:
+    by_run: dict[tuple[str, int], list[Event]] = {}
+    for event in events:
+        if event.run:
+            by_run.setdefault((event.step, event.run), []).append(event)
+    scheduled: dict[str, int] = {}
+    for (step, run), own in by_run.items():
+        assert run == scheduled.get(step, 0) + 1, f"run {run} of step {step} came after run {scheduled.get(step, 0)}"
+        scheduled[step] = run
+        _one_step_run(f"step {step} run {run}", own, complete=complete)
+
+
+def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
+    own = [event for event in own if not event.type.startswith("command.")]
+    types = [event.type for event in own]
+    counts = Counter(types)
+    assert types[0] == "step.scheduled", f"{what} begins with {types[0]}"
+    for kind in ("step.scheduled", "step.started", "loop.started", "loop.done", "next.evaluated"):
+        assert counts[kind] <= 1, f"{what} has {counts[kind]} {kind}"
+    ends = counts["step.done"] + counts["step.failed"]
+    assert ends <= 1, f"{what} ends {ends} times"
+    if complete:
+        assert ends == counts["next.evaluated"] == 1, f"{what} was not ended and routed exactly once"
+    if counts["step.started"]:
+        assert types[1] == "step.started"
+    if counts["next.evaluated"]:
+        assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), f"{what} ends {types[-2:]}"
+    loops = [kind for kind in types if kind.startswith("loop.")]
+    if loops:
+        assert types[2] == "loop.started"
+        if counts["step.done"]:
+            assert types[-3] == "loop.done", f"{what}: step.done without loop.done before it"
+        if counts["step.failed"]:
+            assert not counts["loop.done"], f"{what}: loop.done of a loop that failed"
+    index, inside = 0, False
+    for event in own:
+        if event.type.startswith("loop.iteration."):
+            starts = event.type.endswith("started")
+            assert event.iteration == (index,), f"{what}: iteration {event.iteration}, expected {index}"
+            assert starts != inside, f"{what}: {event.type} of {index} out of place"
+            inside = starts
+            index += not starts
+        elif event.task:
+            assert (event.iteration == (index,)) if loops else (event.iteration is None), f"{what}: {event.type} at {event.iteration}"
+            assert inside or not loops, f"{what}: {event.type} outside an iteration"
+
+
+def _tasks(events: Iterable[Event], *, complete: bool) -> None:
+    open_tasks: dict[Any, int] = {}
+    runs: dict[Any, int] = {}
+    ended: set[Any] = set()
+    for event in events:
+        if not event.task:
+            continue
+        pipeline = (event.step, event.run, event.iteration)
+        key = (*pipeline, event.task, event.task_run)
+        if event.type == "task.started":
+            label = (*pipeline, event.task)
+            assert event.task_run == runs.get(label, 0) + 1, f"{key} started after run {runs.get(label, 0)}"
+            runs[label] = event.task_run
+            assert not any(other[:3] == pipeline for other in open_tasks), f"{key} started while another task runs"
+            open_tasks[key] = 1
+        elif event.type == "task.attempt.started":
+            assert event.attempt == open_tasks[key] + 1, f"{key}: attempt {event.attempt} after {open_tasks[key]}"
+            open_tasks[key] = event.attempt
+        elif event.type in {"task.attempt.done", "task.attempt.failed"}:
+            assert event.attempt == open_tasks[key]
+        elif event.type in _TASK_ENDS:
+            assert key in open_tasks, f"{event.type} of {key}, which is not open"
+            del open_tasks[key]
+            assert key not in ended, f"{key} ended twice"
+            ended.add(key)
+    if complete:
+        assert not open_tasks, f"tasks never ended: {open_tasks}"
+
+
+def _tokens(events: Iterable[Event], *, complete: bool) -> None:
+    made: set[int] = set()
+    taken: set[int] = set()
+    for event in events:
+        for token in event.payload.get("tokens") or ():
+            assert token in made, f"token {token} taken before it was made"
+            assert token not in taken, f"token {token} taken twice"
+            taken.add(token)
+        new = [event.payload["token"]] if event.type == "workflow.started" else []
+        if event.type == "next.evaluated":
+            new = [choice["token"] for choice in event.payload["selected"]]
+        for token in new:
+            assert token == len(made) + 1, f"token {token} made after {len(made)} others"
+            made.add(token)
+    if complete:
+        assert made == taken, f"tokens left over: {made - taken}"
+
+
+def _causes(stored: Sequence[StoredEvent]) -> None:
+    for one in stored:
+        if one.event.cause:
+            seq = one.seq - one.event.cause
+            assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
+            assert stored[seq - 1].event_id == one.event_id - one.event.cause, f"cause_id of event {one.seq} names no event"
+
+
+def _reports(events: Iterable[Event]) -> None:
+    issued: dict[int, tuple[str, int]] = {}
+    fences: dict[int, int] = {}
+    reported: dict[tuple[int, int], int] = {}
+    open_report: tuple[str, int] | None = None
+    for event in events:
+        if event.type == "step.scheduled" and event.command_id:
+            issued[event.command_id] = (event.step, event.run)
+            fences[event.command_id] = 1
+        elif event.type == "command.issued":
+            fences[event.command_id] += 1
+        if event.report:
+            assert event.command_id in issued, "a report of a command that was never issued"
+            assert issued[event.command_id] == (event.step, event.run), "a report for another command's step run"
+            assert event.fence == fences[event.command_id], "a report with an old fence was accepted"
+            assert event.worker_id, "a report without its worker"
+            stream = (event.command_id, event.fence)
+            assert event.report == reported.get(stream, 0) + 1, f"report {event.report} after {reported.get(stream, 0)}"
+            reported[stream] = event.report
+            open_report = (event.step, event.run)
+        elif event.type in WORKER_TYPES and event.payload.get("source") != "server":
+            assert open_report == (event.step, event.run), f"{event.type} of {event.step} stands outside a report"
+        if event.report or event.type == "command.claimed":
+            assert event.fence, "a worker's event without its fence"
+
+
+def _envelopes(stored: Sequence[StoredEvent], name: str) -> None:
+    for one in stored:
+        event = one.event
+        full = widen(event, Subject(one.execution_id, name), one.seq, one.event_id, one.persisted_at)
+        missing = _ENVELOPE - full.keys()
+        assert not missing, f"{event.type} lacks {missing}"
+        assert full["entity_id"], event.type
+        entity = REGISTRY[event.type].entity
+        if entity in {"step", "loop", "next", "task"}:
+            assert full["parent_id"], event.type
+            assert full["step_run_id"] == f"step:{event.step}:run:{event.run}"
+        if entity == "task" or event.type == "policy.task.evaluated":
+            assert full["task_run_id"] == f"task:{event.task}:run:{event.task_run}"
+        by_worker = event.type in WORKER_TYPES and event.payload.get("source") != "server"
+        assert full["source"] == ("worker" if by_worker else "server"), event.type
+        if event.type in _TASK_ENDS:
+            outcome = full["payload"]["outcome"]
+            assert {"status", "result", "data", "error", "meta"} <= outcome.keys()
+            assert "duration_ms" in full

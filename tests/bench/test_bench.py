@@ -1,0 +1,124 @@
+"""The benchmarks run, at tiny sizes, and cry out when a result is wrong. Speeds are nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import playbooks, report, w2_chain, w7_python
+from bench.harness import (
+    ROOT,
+    Findings,
+    Goal,
+    Line,
+    Options,
+    Samples,
+    Spread,
+    Wrong,
+    in_new_folder,
+    interleaved,
+    run,
+    spread,
+)
+
+PROGRAM = Path(ROOT, "bench", "run.py")
+
+
+def test_interleaved_takes_turns_and_begins_with_another_contender_each_round():
+    order: list[str] = []
+
+    def contender(name: str):
+        def take():
+            order.append(name)
+            return {"n": len(order)}
+
+        return take
+
+    taken = interleaved(2, {"a": contender("a"), "b": contender("b")})
+    assert order == ["a", "b", "b", "a"]
+    assert taken["a"].of("n") == spread([1, 4])
+
+
+def test_a_ratio_is_that_of_the_medians_with_the_range_of_the_rounds():
+    ours, theirs = Samples([{"s": 1.0}, {"s": 2.0}, {"s": 9.0}]), Samples([{"s": 2.0}, {"s": 8.0}, {"s": 4.0}])
+    ratio = theirs.over(ours, "s")
+    assert (ratio.value, ratio.low, ratio.high) == (2.0, 4 / 9, 4.0)
+
+
+def test_a_chain_of_three_steps_is_run_and_checked(tmp_path):
+    sample = w2_chain.arclog(str(tmp_path), 3)
+    assert sample["counts"]["step.done"] == 3
+    assert min(sample["run_s"], sample["cpu_s"], sample["total_s"], sample["gap_ms"]) > 0
+    with pytest.raises(Wrong, match=r"step\.done events: 3, and not 4"):
+        playbooks.check_run(sample, steps=4, tasks=4)
+
+
+def test_the_floor_commits_every_step(tmp_path):
+    assert w2_chain.floor(str(tmp_path), 3)["head"] == 21
+
+
+def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
+    sample = w7_python.arclog(str(tmp_path), 3, playbooks.PYTHON, "1")
+    assert sample["task_ms"] > 0
+    with pytest.raises(Wrong, match="the tasks' results"):
+        playbooks.check_run(sample, steps=1, tasks=3, result="2")
+
+
+def test_a_child_that_fails_is_a_wrong_result(tmp_path):
+    with pytest.raises(Wrong, match=r"exited with 3:\nno luck"):
+        run([sys.executable, "-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"], str(tmp_path))
+
+
+def test_every_contender_gets_an_empty_folder(tmp_path):
+    contender = in_new_folder(
+        Options(folder=str(tmp_path)), lambda folder: {"folder": folder, "in": list(Path(folder).iterdir())}
+    )
+    one, other = contender(), contender()
+    assert one["in"] == other["in"] == []
+    assert one["folder"] != other["folder"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_shows_ratios_before_figures_and_says_which_goals_are_missed():
+    found = Findings("W9", "nothing")
+    found.ratios.append(Line("a ÷ b", spread([3.0]), "×", Goal("<=", 2.0)))
+    found.figures.append(Line("a", spread([1.0, 2.0, 3.0]), "ms"))
+    text = report.text([found], {"cores": "2"}, ["W8: broken"])
+    assert (
+        text.index("WRONG RESULT  W8: broken")
+        < text.index("a ÷ b")
+        < text.index("FIGURES")
+        < text.index("[1.00 – 3.00]")
+    )
+    assert "≤ 2 ×        MISSED" in text
+    assert "| W9 | a ÷ b | 3.00 × |  | ≤ 2 × | MISSED |" in report.markdown([found], {}, [])
+
+
+def test_a_goal_that_only_some_rounds_meet_is_unclear():
+    found = Findings("W9", "nothing", [Line("a ÷ b", Spread(1.8, 1.5, 2.5), "×", Goal("<=", 2.0))])
+    assert report.text([found], {}, []).splitlines()[1].endswith("≤ 2 ×        unclear: rounds disagree")
+
+
+def test_a_busy_machine_is_said_first():
+    assert report.text([], {"load before": "3.00", "cores": "2"}, []).startswith("NOISY")
+    assert report.text([], {"load before": "0.10", "cores": "2"}, []).startswith("RATIOS")
+
+
+def test_the_program_runs_a_workload_and_writes_json(tmp_path):
+    target = tmp_path / "out.json"
+    command = [sys.executable, str(PROGRAM), "w3", "--quick", "--json", str(target)]
+    done = subprocess.run([*command, "--dir", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("RATIOS AND GOALS") < done.stdout.index("FIGURES") < done.stdout.index("MACHINE")
+    assert json.loads(target.read_text())["workloads"][0]["workload"] == "W3"
+
+
+def test_an_unknown_workload_is_refused():
+    command = [sys.executable, str(PROGRAM), "W99"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no workload W99" in done.stderr

@@ -1,0 +1,328 @@
+"""The program as people meet it: real processes, real homes, every example."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+PATIENCE_S = 60
+SUMMARY_KEYS = {
+    "execution_id",
+    "run_id",
+    "state",
+    "terminal_event",
+    "started_at",
+    "ended_at",
+    "steps",
+    "ctx",
+    "result",
+    "error",
+}
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, and an environment in which nothing is set."""
+    monkeypatch.chdir(tmp_path)
+    for name in [*os.environ]:
+        if name.startswith("ARCLOG_") or name in ("NO_COLOR", "PYTHONUNBUFFERED"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def arclog(*words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ARCLOG, *words], input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **env}
+    )
+
+
+def summary_of(*words: str, code: int = 0) -> dict[str, Any]:
+    done = arclog(*words, "--json")
+    assert done.returncode == code, done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    assert set(summary) == SUMMARY_KEYS
+    return summary
+
+
+def events_of(execution_id: str = "last") -> list[dict[str, Any]]:
+    done = arclog("events", execution_id, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def playbook(where: Path, name: str, *steps: str) -> str:
+    file = where / f"{name}.yaml"
+    file.write_text(f"metadata: {{name: {name}}}\nworkflow:\n" + "".join(f"  - {step}\n" for step in steps))
+    return file.name
+
+
+def waiting(where: Path, name: str = "waiting") -> str:
+    """A playbook whose second step says that it runs and then waits for a file `go`."""
+    return playbook(
+        where,
+        name,
+        "{step: start, tool: {kind: shell, command: 'echo once >> ledger'}, next: {arcs: [{step: wait}]}}",
+        "{step: wait, tool: {kind: shell, command: 'echo here; while [ ! -e go ]; do sleep 0.05; done'}, next: {arcs: [{step: end}]}}",
+        "{step: end, tool: {kind: noop, data: {ok: true}}}",
+    )
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    """A run whose waiting step is running."""
+    process = subprocess.Popen([*ARCLOG, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "here" in line:
+            return process
+    raise AssertionError(process.communicate())
+
+
+# ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EXAMPLES: dict[str, Any] = {
+    "hello": "HELLO, WORLD!",
+    "branch": {"ordered": 2},
+    "retry": {"attempts": 3},
+    "loop": "3 orders, 169.50 in all",
+    "pagination": {"rows": list("abcdefghij"), "pages": 3},
+    "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
+}
+
+
+def test_every_example_has_its_expected_result_here():
+    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} == set(EXAMPLES)
+
+
+def test_no_example_has_a_finding(where):
+    done = arclog("check", *map(str, sorted((ROOT / "examples").glob("*.yaml"))), "--json", "--strict")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_to_its_result(where, name):
+    summary = summary_of("run", str(ROOT / f"examples/{name}.yaml"))
+    assert summary["state"] == "COMPLETED"
+    assert summary["terminal_event"] == "playbook.completed"
+    assert summary["result"] == EXAMPLES[name]
+    log = events_of(summary["execution_id"])
+    assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
+    assert sum(event["event_type"] in ("playbook.finished", "execution.cancelled") for event in log) == 1
+
+
+def test_examples_take_other_roads_with_another_workload(where):
+    run = summary_of("run", str(ROOT / "examples/hello.yaml"), "--set", "name=Al")
+    assert run["result"] == "hello, Al"
+    assert set(run["steps"]) == {"start", "route", "quiet"}
+    run = summary_of("run", str(ROOT / "examples/branch.yaml"), "--set", "amount=20000")
+    assert run["result"] == {"rejected": "ValueError: 20000 is too much"}
+    run = summary_of("run", str(ROOT / "examples/retry.yaml"), "--set", "fail_first=9", code=1)
+    assert run["error"]["step"] == "start"
+    Path("w.yaml").write_text("orders: [{id: 1, price: 2.5, count: 2}]\n")
+    run = summary_of("run", str(ROOT / "examples/loop.yaml"), "--workload", "w.yaml")
+    assert run["result"] == "1 orders, 5.00 in all"
+
+
+# ── output ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_through_a_pipe_and_what_the_other_commands_tell_of_it(where):
+    done = arclog("run", str(ROOT / "examples/hello.yaml"))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "  start │ measuring 'world'"
+    assert lines[-2] == "HELLO, WORLD!"
+    assert lines[-1].startswith("✓ hello completed in ")
+    execution_id = lines[-1].rpartition(" ")[2]
+    assert [row["execution_id"] for row in json.loads(arclog("list", "--json").stdout)] == [execution_id]
+    assert len(json.loads(arclog("status", "last", "--json").stdout)) == 7
+    assert "measuring" in arclog("logs", "last").stdout
+    assert execution_id in arclog("show", "last").stdout
+    assert "COMPLETED" in arclog("why", "last").stdout
+    assert "next.evaluated" in arclog("events", "last").stdout
+    assert arclog("resume", "last").returncode == 0
+    assert arclog("cancel", "last").returncode == 2
+    assert list(Path().iterdir()) == [Path(".arclog")]
+
+
+def test_a_failed_run_says_where(where):
+    file = playbook(where, "bad", "{step: start, tool: [{name: boom, kind: python, code: 'raise ValueError(7)'}]}")
+    done = arclog("run", file)
+    assert done.returncode == 1
+    assert "step start · task boom: exception (ValueError): ValueError: 7" in done.stdout
+    assert f"at {file}:3:" in done.stdout
+    assert "Traceback" in done.stdout
+
+
+def test_an_invalid_playbook_starts_nothing(where):
+    done = arclog("run", "-", stdin="metadata: {name: x}\nworkflow: [{step: start, tol: {kind: noop}}]\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "<stdin>:2:" in done.stderr
+    assert json.loads(arclog("list", "--json").stdout) == []
+
+
+def test_a_playbook_from_standard_input(where):
+    done = arclog(
+        "run", "-", "--json", stdin="metadata: {name: x}\nworkflow: [{step: start, tool: {kind: noop, data: 1}}]\n"
+    )
+    assert json.loads(done.stdout)["result"] == 1
+
+
+def test_reading_commands_create_nothing(where):
+    assert arclog("list").stdout == "no runs yet in .arclog; start one with `arclog run FILE`\n"
+    assert arclog("list", "--json").stdout == "[]\n"
+    for command in ("show", "status", "events", "logs", "why", "resume", "cancel"):
+        assert arclog(command, "last").returncode == 2
+    assert list(Path().iterdir()) == []
+
+
+def test_a_home_that_cannot_be_made_is_said(where):
+    file = playbook(where, "one", "{step: start, tool: {kind: noop}}")
+    done = arclog("run", file, "--home", "/proc/none")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ARCLOG_HOME" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error_and_the_run_goes_on(where):
+    file = str(ROOT / "examples/hello.yaml")
+    command = f"{' '.join(ARCLOG)} run {file} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(arclog("status", "last", "--json").stdout)["state"] == "COMPLETED"
+    command = f"{' '.join(ARCLOG)} events last --json | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_full_disk_behind_stdout_is_said(where):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*ARCLOG, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...] = (), **env: str) -> tuple[int, str]:
+    """Run in a pseudo-terminal; each key is sent once its text was seen."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(ARCLOG[0], [*ARCLOG, *words], {**os.environ, "TERM": "xterm", **env})
+    seen = b""
+    waiting_keys = list(keys)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 1.0)[0]:
+            continue
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+        if waiting_keys and waiting_keys[0][0].encode() in seen:
+            os.write(terminal, waiting_keys.pop(0)[1])
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), seen.decode()
+
+
+def test_a_terminal_gets_a_tree_in_colour(where):
+    code, text = on_a_terminal("run", str(ROOT / "examples/hello.yaml"))
+    assert code == 0
+    assert "└─" in text
+    assert "\x1b[32m✓\x1b[0m start" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    code, text = on_a_terminal("run", str(ROOT / "examples/hello.yaml"), NO_COLOR="1")
+    assert "[32m" not in text
+
+
+def test_what_a_task_prints_cannot_act_on_the_terminal(where):
+    file = playbook(where, "rude", "{step: start, tool: {kind: python, code: 'print(\"\\x1b[2J\\x07\")'}}")
+    code, text = on_a_terminal("run", file)
+    assert code == 0
+    assert "\x1b[2J" not in text
+    assert "\\x1b[2J" in text
+
+
+# ── signals, death, resume ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ctrl_c_cancels(where):
+    process = started("run", waiting(where))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert "waiting cancelled" in out
+    assert "interrupted by the user" in out
+    assert "Ctrl-C again leaves" in err
+    assert json.loads(arclog("status", "last", "--json").stdout)["terminal_event"] == "execution.cancelled"
+    assert arclog("resume", "last").returncode == 3
+
+
+def test_ctrl_c_on_a_terminal_keeps_the_screen_whole(where):
+    code, text = on_a_terminal("run", waiting(where), keys=(("here", b"\x03"),))
+    assert code == 3
+    assert "cancelled" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_sigterm_leaves_a_run_that_can_be_resumed(where):
+    process = started("run", waiting(where))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 143
+    execution_id = err.split("arclog resume ")[1].split()[0]
+    assert json.loads(arclog("status", execution_id, "--json").stdout)["state"] == "RUNNING"
+    (where / "go").touch()
+    done = arclog("resume", execution_id)
+    assert done.returncode == 0, done.stderr
+    assert (where / "ledger").read_text() == "once\n"
+    assert "✓ start" not in done.stdout
+    assert "✓ wait" in done.stdout
+
+
+def test_a_killed_run_is_resumed_without_doing_finished_steps_again(where):
+    process = started("run", waiting(where))
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    (where / "go").touch()
+    summary = summary_of("resume", "last")
+    assert summary["result"] == {"ok": True}
+    assert (where / "ledger").read_text() == "once\n"
+    assert sum(event["event_type"] == "playbook.finished" for event in events_of()) == 1
+
+
+def test_a_run_that_goes_on_is_not_resumed_but_can_be_followed_and_cancelled_from_outside(where):
+    process = started("run", waiting(where))
+    done = arclog("resume", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be resumed" in done.stderr
+    follower = subprocess.Popen([*ARCLOG, "events", "last", "--json", "--follow"], stdout=subprocess.PIPE, text=True)
+    assert arclog("cancel", "last", "--reason", "enough").returncode == 0
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert "reason: enough" in out
+    followed, _ = follower.communicate(timeout=PATIENCE_S)
+    assert any(json.loads(line)["event_type"] == "execution.cancelled" for line in followed.splitlines())
+
+
+def test_two_runs_on_one_home_do_not_disturb_each_other(where):
+    file = str(ROOT / "examples/loop.yaml")
+    runs = [subprocess.Popen([*ARCLOG, "run", file, "--json"], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    results = [json.loads(run.communicate(timeout=PATIENCE_S)[0]) for run in runs]
+    assert {result["result"] for result in results} == {EXAMPLES["loop"]}
+    assert len(json.loads(arclog("list", "--json").stdout)) == 4

@@ -1,0 +1,96 @@
+"""Golden logs: the exact events of small playbooks. UPDATE_GOLDEN=1 writes them anew; read the diff before committing.
+
+A line is: seq, type, place (step#run[iteration] task#run @attempt), status if it is not the type's first, what the
+event is caused by, and the payload. What differs between machines and times is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.core.apply import apply
+from arclog.core.state import State
+from arclog.model.events import REGISTRY, Event
+from arclog.testing.harness import World
+from arclog.testing.laws import check_log
+from arclog.testing.virtual import run_virtually
+
+HERE = Path(__file__).parent
+CASES = sorted(path.stem for path in (HERE / "playbooks").glob("*.yaml"))
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+
+
+def line(seq: int, event: Event) -> str:
+    place = ""
+    if event.step:
+        iteration = "" if event.iteration is None else f"[{'.'.join(map(str, event.iteration))}]"
+        place = f" {event.step}#{event.run}{iteration}" if event.run else f" {event.step}"
+    if event.task:
+        place += f" {event.task}#{event.task_run}"
+    if event.attempt:
+        place += f" @{event.attempt}"
+    status = f" ({event.status})" if event.status and event.status != REGISTRY[event.type].statuses[0] else ""
+    cause = f" <{seq - event.cause}" if event.cause else ""
+    report = f" report {event.report}" if event.report else ""
+    payload = tidied(event.payload, event.at)
+    return f"{seq:3} {event.type}{place}{status}{cause}{report}" + (f" {json.dumps(payload)}" if payload else "")
+
+
+def tidied(value: Any, at: int) -> Any:
+    """Without plan hash, durations and absolute times."""
+    if isinstance(value, dict):
+        kept = {key: tidied(each, at) for key, each in value.items() if key not in {"plan", "duration_ms", "scope"}}
+        if "due" in value:
+            kept["due"] = f"+{(value['due'] - at) / 1_000_000:g} s"
+        return kept
+    if isinstance(value, list):
+        return [tidied(each, at) for each in value]
+    return value
+
+
+async def told(name: str) -> str:
+    async with World((HERE / "playbooks" / f"{name}.yaml").read_text(encoding="utf-8")) as world:
+        state = await world.run()
+        stored = await world.stored()
+        check_log(stored, state.scope)
+        lines = [line(one.seq, one.event) for one in stored]
+        lines += ["", f"state {state.status}", f"ctx {json.dumps(state.ctx)}", f"result {json.dumps(tidied(state.result, 0))}"]
+        lines += [f"error {json.dumps(state.error)}"] if state.error else []
+        return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_log_is_as_it_was(name: str) -> None:
+    path = HERE / "logs" / f"{name}.txt"
+    found = run_virtually(told(name))
+    if UPDATE:
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_every_golden_log_has_its_playbook() -> None:
+    assert CASES == sorted(path.stem for path in (HERE / "logs").glob("*.txt"))
+
+
+def test_a_run_is_the_same_every_time() -> None:
+    assert run_virtually(told("inclusive")) == run_virtually(told("inclusive"))
+
+
+def test_every_prefix_of_a_golden_log_replays() -> None:
+    """Time travel: the state after n events is the state after n events, however one gets there."""
+
+    async def main() -> None:
+        async with World((HERE / "playbooks" / "loop_best_effort.yaml").read_text(encoding="utf-8")) as world:
+            await world.run()
+            state = State(execution_id=world.execution_id)
+            for one in await world.stored():
+                apply(world.program, state, one.event)
+                assert await world.state(one.seq) == state
+                assert (await world.here.engine.live.folded(world.execution_id, one.seq)).state == state
+
+    run_virtually(main())

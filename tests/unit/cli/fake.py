@@ -1,0 +1,224 @@
+"""An Api without a store: runs are lists of envelopes that tests write down."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from arclog.model.envelope import Subject, widen
+from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.events import TERMINAL, Event
+from arclog.model.ids import timestamp
+from arclog.ports.api import ExecuteRequest, Listed, Started, Status, StepSummary, Summary, Wait, Why
+
+ID = "380452616754167808"
+RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"
+T0 = 1_790_000_000_000_000
+_LIFECYCLE = {"COMPLETED": "playbook.completed", "FAILED": "playbook.failed", "CANCELLED": "execution.cancelled"}
+
+
+class FakeRun:
+    """One run: its state, its events as `(type, {Event fields})`, its log lines."""
+
+    def __init__(self, *events: tuple[str, dict[str, Any]], state: str = "COMPLETED", **summary: Any) -> None:
+        subject = Subject(int(ID), "demo", {"tenant_id": "default"})
+        self.events = [
+            widen(
+                Event(kind, T0 + 10_000 * number, **fields), subject, number + 1, 7_000 + number, T0 + 10_000 * number
+            )
+            for number, (kind, fields) in enumerate(events)
+        ]
+        self.state = state
+        self.summary = {"steps": {}, "ctx": {}, "result": None, "error": None, **summary}
+        self.logs: list[dict[str, Any]] = []
+        self.source = ""
+        #: how many events a reader sees at first; whoever waits sees one more
+        self.shown = len(self.events)
+
+    @property
+    def ended(self) -> bool:
+        return any(event["event_type"] in TERMINAL for event in self.events[: self.shown])
+
+    def go_on(self) -> None:
+        self.shown = min(self.shown + 1, len(self.events))
+
+    def log(self, step: str, text: str, **more: Any) -> None:
+        line = {"position": len(self.logs) + 1, "timestamp": timestamp(T0), "step": step, "task": f"{step}_task"}
+        self.logs.append({**line, "attempt": 1, "stream": "stdout", "text": text, **more})
+
+
+class FakeApi:
+    """Implements `ports.api.Api` over FakeRuns."""
+
+    def __init__(self, runs: dict[str, FakeRun] | None = None) -> None:
+        self.runs = runs or {}
+        self.requests: builtins.list[ExecuteRequest] = []
+        self.cancelled: builtins.list[tuple[str, str]] = []
+        #: what a new run will be
+        self.next: FakeRun | None = None
+        self.refusal: Exception | None = None
+        #: how many events readers got
+        self.handed_out = 0
+
+    def run(self, execution_id: str) -> FakeRun:
+        if execution_id not in self.runs:
+            raise NotFound(f"there is no execution {execution_id}")
+        return self.runs[execution_id]
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        assert self.next is not None
+        self.runs[ID] = self.next
+        return Started(ID, RUN_ID)
+
+    async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        run = self.run(execution_id)
+        while not run.ended and run.shown <= after:
+            run.go_on()
+            if timeout_s is not None:
+                break
+        return run.shown
+
+    async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
+        run = self.run(execution_id)
+        while not run.ended:
+            run.go_on()
+            if timeout_s is not None:
+                break
+        return run.ended
+
+    async def status(self, execution_id: str) -> Status:
+        run = self.run(execution_id)
+        state = run.state if run.ended else "RUNNING"
+        ended = timestamp(T0 + 120_000) if run.ended else None
+        return Status(execution_id, state, "start", timestamp(T0), ended, _LIFECYCLE.get(state))
+
+    async def summary(self, execution_id: str) -> Summary:
+        run = self.run(execution_id)
+        now = await self.status(execution_id)
+        steps = {name: StepSummary(*row) for name, row in run.summary["steps"].items()}
+        rest = {**run.summary, "steps": steps}
+        return Summary(execution_id, RUN_ID, now.state, now.terminal_event, now.started_at, now.ended_at, **rest)
+
+    async def list(
+        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[Listed]:
+        rows = []
+        for execution_id in sorted(self.runs, key=int, reverse=True):
+            now = await self.status(execution_id)
+            if (states and now.state not in states) or (before and int(execution_id) >= int(before)):
+                continue
+            times = (timestamp(T0), now.started_at, now.ended_at)
+            rows.append(Listed(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
+        return rows[:limit]
+
+    async def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
+        run = self.run(execution_id)
+        found = [one for one in run.events[: run.shown] if one["seq"] > after]
+        page = [one for one in found if not types or one["event_type"] in types][:limit]
+        self.handed_out += len(page)
+        return page
+
+    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
+        return [line for line in self.run(execution_id).logs if line["position"] > after][:limit]
+
+    async def why(self, execution_id: str) -> Why:
+        self.run(execution_id)
+        waits = [Wait("retry", "waits for attempt 2", "start", timestamp(T0)), Wait("worker", "waits for a worker")]
+        return Why(execution_id, "RUNNING", "two steps wait", waits)
+
+    async def cancel(self, execution_id: str, reason: str) -> Status:
+        if self.refusal is not None:
+            raise self.refusal
+        if not self.run(execution_id).ended:
+            self.cancelled.append((execution_id, reason))
+            self.runs[execution_id] = FakeRun(("execution.cancelled", {}), state="CANCELLED")
+        return await self.status(execution_id)
+
+    async def source(self, execution_id: str) -> str:
+        return self.run(execution_id).source
+
+
+class FakeEmbedded:
+    """What `wiring.embedded` opens."""
+
+    def __init__(self, api: FakeApi) -> None:
+        import asyncio
+
+        self.api = api
+        self.worked_on: list[str] = []
+        self.held = ""
+        self.worker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: what the worker dies of
+        self.death: Exception | None = None
+
+    async def start_worker(self, execution_id: str = "") -> None:
+        self.worked_on.append(execution_id)
+        if self.death is not None:
+            self.worker.set_exception(self.death)
+
+    async def take_over(self, execution_id: str) -> str:
+        return self.held
+
+
+class FakeHome:
+    """Stands in for `arclog.cli.home`'s way to the runs."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.opened: list[bool] = []
+        self.held = ""
+        self.death: Exception | None = None
+        self.here: FakeEmbedded | None = None
+
+    @asynccontextmanager
+    async def open(self, settings: Any, *, read_only: bool = False) -> AsyncIterator[FakeEmbedded]:
+        self.opened.append(read_only)
+        self.here = FakeEmbedded(self.api)
+        self.here.held = self.held
+        self.here.death = self.death
+        yield self.here
+
+
+def steps(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events of steps that run one after the other."""
+    for name in names:
+        yield "step.scheduled", {"step": name, "run": 1}
+        yield "step.started", {"step": name, "run": 1}
+        yield "task.started", {"step": name, "run": 1, "task": f"{name}_task", "task_run": 1, "attempt": 1}
+        yield "step.done", {"step": name, "run": 1}
+
+
+def completed(*names: str, **summary: Any) -> FakeRun:
+    rows = dict.fromkeys(names, ("done", 1))
+    return FakeRun(("playbook.started", {}), *steps(*names), ("playbook.finished", {}), steps=rows, **summary)
+
+
+def failed() -> FakeRun:
+    error = {"kind": "exception", "message": "KeyError: 'x\x1b[2J'", "code": "KeyError", "retryable": False}
+    outcome = {"status": "error", "error": error, "py": {"exception": "KeyError", "traceback": "Traceback\n  line 3"}}
+    where = {"step": "start", "run": 1}
+    run = FakeRun(
+        ("playbook.started", {}),
+        ("step.scheduled", where),
+        ("task.failed", {**where, "task": "boom", "task_run": 1, "attempt": 2, "payload": {"outcome": outcome}}),
+        ("step.failed", {**where, "payload": {"error": error}}),
+        ("playbook.finished", {"status": "error", "payload": {"error": error}}),
+        state="FAILED",
+        steps={"start": ("failed", 1)},
+        error={**error, "step": "start"},
+    )
+    run.source = (
+        "metadata: {name: demo}\nworkflow:\n  - step: start\n    tool:\n      - name: boom\n        kind: noop\n"
+    )
+    return run
+
+
+def refused() -> RequestRejected:
+    return RequestRejected("the workload is too large")

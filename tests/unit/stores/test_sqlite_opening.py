@@ -1,0 +1,176 @@
+"""Every way in which a store cannot be opened is told with what, where and what to do."""
+
+import asyncio
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+from arclog.model.errors import StoreUnavailable
+from arclog.model.settings import Settings
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.connect import SCHEMA
+from arclog.stores.sqlite.queries import SQL, load_migrations
+from tests.unit.stores.support import SystemClock, change, child, creation
+
+QUICK = Settings({"store.busy_timeout_s": 0.05})
+
+
+def store_at(path, settings=QUICK) -> SqliteStore:
+    return SqliteStore(path, clock=SystemClock(), settings=settings)
+
+
+async def refusal(path) -> str:
+    with pytest.raises(StoreUnavailable) as caught:
+        await store_at(path).open()
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+async def test_a_fresh_store_keeps_the_promises(tmp_path):
+    store = store_at(tmp_path / "a.db")
+    await store.open()
+    connection = store._writer._connection
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("synchronous") == 2
+    assert connection.pragma("user_version") == SCHEMA
+    await store.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.db"]  # the write-ahead log is emptied and gone
+
+
+async def test_migrations_are_numbered_without_gap():
+    assert [version for version, _ in load_migrations(0)] == list(range(1, SCHEMA + 1))
+    assert load_migrations(SCHEMA) == []
+
+
+async def test_every_query_fits_the_schema(tmp_path):
+    store = store_at(tmp_path / "a.db")
+    await store.open()
+    for name, text in SQL.items():
+        assert ";" not in text, name
+        numbered = [int(each) for each in re.findall(r"\?(\d+)", text)]
+        count = max(numbered) if numbered else text.count("?")
+        store._writer._connection.execute("EXPLAIN " + text, (None,) * count).fetchall()
+    await store.close()
+
+
+async def test_a_missing_folder(tmp_path):
+    assert "does not exist; create" in await refusal(tmp_path / "none" / "a.db")
+
+
+async def test_a_folder_in_place_of_the_file(tmp_path):
+    (tmp_path / "a.db").mkdir()
+    assert "is a folder" in await refusal(tmp_path / "a.db")
+
+
+async def test_not_a_database(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"this is not a database, but it is long enough to look at. " * 50)
+    assert "not a SQLite database" in await refusal(tmp_path / "a.db")
+    assert (tmp_path / "a.db").read_bytes().startswith(b"this is not")
+
+
+async def test_another_programs_database(tmp_path):
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    before = (tmp_path / "a.db").read_bytes()
+    assert "another program's" in await refusal(tmp_path / "a.db")
+    assert (tmp_path / "a.db").read_bytes() == before
+
+
+async def test_a_newer_schema(tmp_path):
+    store = store_at(tmp_path / "a.db")
+    await store.open()
+    await store.close()
+    connection = apsw.Connection(str(tmp_path / "a.db"))
+    connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    connection.close()
+    assert "newer arclog" in await refusal(tmp_path / "a.db")
+
+
+async def test_an_empty_file_is_a_new_store(tmp_path):
+    (tmp_path / "a.db").touch()
+    store = store_at(tmp_path / "a.db")
+    await store.open()
+    await store.append(creation(1))
+    await store.close()
+
+
+READ_ONLY = """
+import asyncio, os, sys
+from arclog.stores.sqlite import SqliteStore
+from support import SystemClock
+if os.getuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+async def main():
+    try:
+        await SqliteStore(sys.argv[1], clock=SystemClock()).open()
+    except Exception as error:
+        print(type(error).__name__, error)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users may reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+        Path(name).chmod(0o777)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "unreachable folder"])
+async def test_what_cannot_be_written(open_folder, what):
+    path = open_folder / "a.db"
+    store = store_at(path)
+    await store.open()
+    await store.close()
+    if what == "file":
+        path.chmod(0o444)
+    elif what == "folder":
+        path.unlink()
+        open_folder.chmod(0o555)
+    else:
+        open_folder.chmod(0o000)
+    output, _ = await asyncio.to_thread(child(READ_ONLY, path).communicate, timeout=30)
+    assert output.startswith("StoreUnavailable"), output
+    assert str(path) in output
+    assert "ARCLOG_HOME" in output
+
+
+async def test_another_process_that_never_finishes_writing(tmp_path):
+    path = tmp_path / "a.db"
+    store = store_at(path)
+    await store.open()
+    await store.append(creation(1))
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="another process is writing"):
+        await store.append(change(1, 1))
+    assert time.monotonic() - started >= 0.04
+    record = await store.execution(1)
+    assert record is not None
+    assert record.head == 1  # reading goes on
+    other.execute("ROLLBACK")
+    assert (await store.append(change(1, 1))).last_seq == 2
+    other.close()
+    await store.close()
+
+
+async def test_a_busy_file_is_waited_for(tmp_path):
+    path = tmp_path / "a.db"
+    store = store_at(path, Settings())
+    await store.open()
+    await store.append(creation(1))
+    script = "import apsw, sys, time; c = apsw.Connection(sys.argv[1]); c.execute('BEGIN IMMEDIATE'); print(1, flush=True); time.sleep(0.2)"
+    other = child(script, path)
+    assert other.stdout is not None
+    other.stdout.readline()
+    assert (await store.append(change(1, 1))).last_seq == 2
+    other.communicate()
+    await store.close()
