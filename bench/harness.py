@@ -112,6 +112,10 @@ class Samples:
         rounds = [mine[key] / its[key] for mine, its in zip(self.samples, other.samples, strict=True)]
         return Spread(self.of(key).value / other.of(key).value, min(rounds), max(rounds))
 
+    def best_over(self, other: Samples, key: str) -> Spread:
+        """The same of the best rounds: other work on the machine only ever adds."""
+        return spread([self.of(key).low / other.of(key).low])
+
 
 def spread(values: list[float]) -> Spread:
     return Spread(median(values), min(values), max(values))

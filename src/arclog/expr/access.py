@@ -10,7 +10,7 @@ from typing import Any
 
 from arclog.expr.budget import Budget, Failure
 from arclog.expr.convert import admit
-from arclog.expr.values import MISSING, SCALARS, Undefined, is_lookup, kind_of, step_text
+from arclog.expr.values import MISSING, SCALARS, Undefined, View, is_lookup, kind_of, step_text
 
 _MAX_ATTRIBUTE = 1_000
 
@@ -20,6 +20,8 @@ def reach(value: Any, key: Any, name: str) -> Any:
     kind = type(value)
     if kind is dict:
         found = value.get(key, MISSING)
+    elif kind is View:
+        found = value.lookup(key)
     elif kind is Undefined:
         return value.under(key)
     elif kind is list or kind is str or kind is range or kind is tuple:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.cli.main import command
+from arclog.cli import main as program
 from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
 from tests.unit.cli.fake import ID, FakeRun, completed, failed, refused, steps
 
@@ -142,9 +142,9 @@ def test_a_run_goes_on_when_nobody_reads_its_output(api, playbook, monkeypatch, 
         monkeypatch.setattr(sys, "stdout", _Gone(file.fileno()))
         api.next = failed()
         api.next.shown = 0
-        assert command(["run", playbook]) == 1, "the exit code is that of the run, which was watched to its end"
+        assert program.command(["run", playbook]) == 1, "the exit code is that of the run, which was watched to its end"
         api.runs = {ID: completed("start")}
-        assert command(["events", ID]) == 0
+        assert program.command(["events", ID]) == 0
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────
