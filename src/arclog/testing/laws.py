@@ -84,7 +84,10 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
             assert not counts["loop.done"], f"{what}: loop.done of a loop that failed"
     index, inside = 0, False
     for event in own:
-        if event.type.startswith("loop.iteration."):
+        if event.type == "loop.iteration.scheduled":
+            assert event.iteration == (index,), f"{what}: iteration {event.iteration} scheduled, expected {index}"
+            assert not inside, f"{what}: iteration {index} scheduled inside another"
+        elif event.type.startswith("loop.iteration."):
             starts = event.type.endswith("started")
             assert event.iteration == (index,), f"{what}: iteration {event.iteration}, expected {index}"
             assert starts != inside, f"{what}: {event.type} of {index} out of place"
@@ -99,6 +102,7 @@ def _tasks(events: Iterable[Event], *, complete: bool) -> None:
     open_tasks: dict[Any, int] = {}
     runs: dict[Any, int] = {}
     ended: set[Any] = set()
+    begun: set[Any] = set()
     for event in events:
         if not event.task:
             continue
@@ -111,7 +115,10 @@ def _tasks(events: Iterable[Event], *, complete: bool) -> None:
             assert not any(other[:3] == pipeline for other in open_tasks), f"{key} started while another task runs"
             open_tasks[key] = 1
         elif event.type == "task.attempt.started":
-            assert event.attempt == open_tasks[key] + 1, f"{key}: attempt {event.attempt} after {open_tasks[key]}"
+            if event.attempt > 1:
+                assert event.attempt == open_tasks[key] + 1, f"{key}: attempt {event.attempt} after {open_tasks[key]}"
+            assert (key, event.attempt) not in begun, f"{key}: attempt {event.attempt} started twice"
+            begun.add((key, event.attempt))
             open_tasks[key] = event.attempt
         elif event.type in {"task.attempt.done", "task.attempt.failed"}:
             assert event.attempt == open_tasks[key]

@@ -147,6 +147,9 @@ class _Draw:
             policy["admit"] = {"rules": self.admission()}
         if self.chance(30):
             policy["failure"] = {"mode": self.one_of("best_effort", "fail_fast")}
+        if self.chance(12):
+            more = ["task.attempt.started"], ["task.attempt.done", "task.attempt.failed"], ["loop.iteration.scheduled"], ["full"]
+            policy["emit"] = {"events": self.one_of(*more)}
         if policy:
             step["spec"] = {"policy": policy}
         if self.chance(30):

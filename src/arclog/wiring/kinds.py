@@ -1,10 +1,15 @@
-"""Finds tool kinds by entry point. Only those that are looked up are imported."""
+"""Finds tool kinds by entry point. Only those that are looked up are imported.
+
+The entry points are read from the files that installers write, since `importlib.metadata` costs 20 ms of imports.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from pathlib import Path
 
 from arclog.model.errors import SettingsError
 from arclog.model.kinds import KindSpec
@@ -17,16 +22,16 @@ class ToolKinds(Mapping[str, ToolKind]):
     """Installed kinds by name."""
 
     def __init__(self) -> None:
-        self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
+        self._points = dict(_declared())
         self._loaded: dict[str, ToolKind] = {}
 
     def __getitem__(self, name: str) -> ToolKind:
         kind = self._loaded.get(name)
         if kind is None:
-            point = self._points[name]
-            kind = point.load()
+            module, _, attribute = self._points[name].partition(":")
+            kind = getattr(import_module(module), attribute, None)
             if not isinstance(kind, ToolKind):
-                raise SettingsError(f"entry point {GROUP}:{name} ({point.value}) is not a ToolKind")
+                raise SettingsError(f"entry point {name} of {GROUP} ({module}:{attribute}) is no ToolKind")
             self._loaded[name] = kind
         return kind
 
@@ -57,6 +62,21 @@ class KindSpecs(Mapping[str, KindSpec]):
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+
+def _declared() -> Iterator[tuple[str, str]]:
+    """(kind, 'module:attribute') of every installed distribution; the first on the path wins, as for imports."""
+    seen = set()
+    for folder in dict.fromkeys(sys.path):
+        for path in sorted(Path(folder or ".").glob("*.dist-info/entry_points.txt")):
+            text = path.read_text(encoding="utf-8")
+            if f"[{GROUP}]" not in text:
+                continue
+            for line in text.partition(f"[{GROUP}]")[2].partition("\n[")[0].splitlines():
+                name, equals, value = (part.strip() for part in line.partition("="))
+                if equals and name not in seen:
+                    seen.add(name)
+                    yield name, value
 
 
 @cache

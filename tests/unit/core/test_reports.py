@@ -1,0 +1,176 @@
+"""What a worker may report. A refused report changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from arclog.core.inputs import Cancel, WorkReported
+from arclog.core.reports import MAX_REPORT_EVENTS, WORKER_TYPES
+from arclog.model.events import REGISTRY, Event
+from tests.unit.core.support import NOW, Core, done, event
+
+STEP = """
+metadata: {name: step}
+workflow:
+  - step: start
+    tool:
+      - {name: a, kind: act}
+      - {name: b, kind: act, spec: {policy: {rules: [{else: {then: {do: continue}}}]}}}
+    next: {arcs: [{step: after}]}
+  - {step: after, tool: {kind: act}}
+"""
+LOOP = """
+metadata: {name: loop}
+workflow:
+  - step: start
+    loop: {in: [1, 2], iterator: n}
+    tool: {name: a, kind: act}
+"""
+
+
+def assert_refused(core: Core, given: WorkReported, reason: str) -> None:
+    before = msgspec.json.encode(core.state)
+    txn = core.put(given)
+    assert txn.refused is not None, "it was accepted"
+    assert txn.refused.reason == reason, txn.refused
+    assert txn.refused.message
+    assert not (txn.events or txn.issue or txn.close or txn.release)
+    assert msgspec.json.encode(core.state) == before
+
+
+@pytest.mark.parametrize("kind", sorted(REGISTRY.keys() - WORKER_TYPES))
+def test_a_worker_may_not_say_what_is_the_servers_to_say(kind: str) -> None:
+    core = Core(STEP)
+    work = core.start()
+    core.report(work, event("step.started", work))
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", [event(kind, work)]), "malformed")
+
+
+def test_the_registry_and_the_check_agree_on_workers() -> None:
+    """loop.started, loop.done and command.* stand in the registry for workers of later kinds."""
+    may = {name for name, row in REGISTRY.items() if "worker" in row.emitters}
+    assert may >= WORKER_TYPES
+    assert may - WORKER_TYPES == {"loop.started", "loop.done", "command.started", "command.completed", "command.failed"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([("task.started", "a")], id="a task before step.started"),
+        pytest.param([("step.done", "")], id="the end before the start"),
+        pytest.param([("step.started", ""), ("step.started", "")], id="started twice"),
+        pytest.param([("step.started", ""), ("task.started", "nope")], id="an unknown task"),
+        pytest.param([("step.started", ""), ("step.done", ""), ("task.started", "a")], id="after the end"),
+        pytest.param([("step.started", ""), ("step.done", ""), ("step.failed", "")], id="ended twice"),
+        pytest.param([("step.started", ""), ("loop.iteration.started", "")], id="an iteration of no loop"),
+        pytest.param([("nonsense", "")], id="an unknown type"),
+    ],
+)
+def test_events_must_fit_their_place(events: list[tuple[str, str]]) -> None:
+    core = Core(STEP)
+    work = core.start()
+    assert_refused(core, WorkReported(work.command_id, 1, 1, "w", [event(kind, work, task) for kind, task in events]), "malformed")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([("task.started", None)], id="a task outside an iteration"),
+        pytest.param([("loop.iteration.started", (1,))], id="not the next iteration"),
+        pytest.param([("loop.iteration.started", None)], id="no index"),
+        pytest.param([("loop.iteration.started", (0,)), ("loop.iteration.started", (0,))], id="open already"),
+        pytest.param([("loop.iteration.done", (0,))], id="not started"),
+        pytest.param([("step.done", None)], id="the server ends a loop"),
+        pytest.param(
+            [(f"loop.iteration.{kind}", (i,)) for i in range(3) for kind in ("started", "done")], id="one item too many"
+        ),
+    ],
+)
+def test_events_must_fit_their_place_in_a_loop(events: list[tuple[str, Any]]) -> None:
+    core = Core(LOOP)
+    work = core.start()
+    core.report(work, event("step.started", work))
+    sent = [event(kind, work, "a" if kind.startswith("task") else "", iteration=at) for kind, at in events]
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", sent), "malformed")
+
+
+def test_another_step_is_none_of_its_business() -> None:
+    core = Core(STEP)
+    work = core.start()
+    for step, run in (("after", 1), ("start", 2), ("", 0)):
+        sent = Event(type="step.started", at=NOW, step=step, run=run)
+        assert_refused(core, WorkReported(work.command_id, 1, 1, "w", [sent]), "malformed")
+
+
+def test_a_report_has_a_size() -> None:
+    core = Core(STEP)
+    work = core.start()
+    many = [event("step.started", work), *(event("task.started", work, "a") for _ in range(MAX_REPORT_EVENTS))]
+    assert_refused(core, WorkReported(work.command_id, 1, 1, "w", many), "malformed")
+
+
+def test_order_fence_and_end() -> None:
+    core = Core(STEP)
+    work = core.start()
+    started = [event("step.started", work)]
+    assert_refused(core, WorkReported(work.command_id, 2, 1, "w", started), "stale")
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", started), "gap")
+    assert_refused(core, WorkReported(work.command_id + 77, 1, 1, "w", started), "closed")
+    core.report(work, *started)
+    assert_refused(core, WorkReported(work.command_id, 1, 1, "w", started), "duplicate")
+    core.report(work, *done(work, "a"), *done(work, "b"), event("step.done", work))
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", started), "closed")
+    core.put(Cancel("enough"))
+    assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
+
+
+@pytest.mark.xfail(reason="core.apply counts a report only when its first event has a handler", strict=True)
+def test_a_report_that_begins_with_a_stored_result_counts() -> None:
+    core = Core(STEP)
+    work = core.start()
+    core.report(work, event("step.started", work), event("task.started", work, "a"))
+    core.report(work, event("result.stored", work, "a"))
+    assert core.state.commands[work.command_id].report == 2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param({"kind": "task.done", "payload": {}}, id="an end without its outcome"),
+        pytest.param({"kind": "task.done", "payload": {"outcome": {}}}, id="an outcome without its status"),
+        pytest.param({"kind": "policy.task.evaluated", "payload": {}}, id="a policy without its action"),
+        pytest.param({"kind": "policy.task.evaluated", "payload": {"action": {"do": "jump", "to": "x"}}}, id="a jump nowhere"),
+        pytest.param({"kind": "policy.task.evaluated", "payload": {"action": {"do": "retry"}}}, id="a retry never due"),
+        pytest.param({"kind": "task.done", "iteration": (3,), "payload": {"outcome": {"status": "ok"}}}, id="an iteration of no loop"),
+    ],
+)
+@pytest.mark.xfail(reason="check_report looks at the types of events, not at what is in them", strict=True)
+def test_what_an_event_says_is_checked_too(bad: dict[str, Any]) -> None:
+    """Else decide raises, and the engine ends the whole execution as broken."""
+    core = Core(STEP)
+    work = core.start()
+    core.report(work, event("step.started", work), *done(work, "a"), event("task.started", work, "b"))
+    kind = bad.pop("kind")
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", [event(kind, work, "b", **bad)]), "malformed")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param({"report": 41}, id="another report's number"),
+        pytest.param({"command_id": 5, "fence": 9}, id="another command"),
+        pytest.param({"informative": True}, id="informative"),
+        pytest.param({"own_id": 7}, id="an id of its own"),
+        pytest.param({"cause": 1000}, id="a cause that is not there"),
+    ],
+)
+@pytest.mark.xfail(reason="check_report lets a worker fill the server's fields of an event", strict=True)
+def test_the_servers_fields_of_an_event_are_not_the_workers(forged: dict[str, Any]) -> None:
+    core = Core(STEP)
+    work = core.start()
+    sent = [event("step.started", work), event("task.started", work, "a", **forged)]
+    assert_refused(core, WorkReported(work.command_id, 1, 1, "w", sent), "malformed")
