@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.json import encode
-from msgspec.structs import replace
-
+from arclog.core import gathering, iterations
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
-from arclog.core.state import Loop, OpenCommand, State, StepRun, Token, run_key
+from arclog.core.state import OpenCommand, State, StepRun, Token, path_key, run_key
 from arclog.model import status
-from arclog.model.commands import Captured, Pipeline
+from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
 from arclog.model.events import Event, status_of
 from arclog.model.ids import timestamp
@@ -23,19 +21,16 @@ from arclog.model.merge import deep_merge
 from arclog.model.outcome import data_of
 from arclog.plan.program import Program
 
-#: How many errors loop.done names.
-MAX_ERRORS = 100
-
 
 def apply(program: Program, state: State, event: Event) -> None:
     """Take one event into the state."""
     state.head += 1
     if event.informative:
         return
+    if event.report:
+        _count_report(state, event)
     handler = _HANDLERS.get(event.type)
     if handler is not None:
-        if event.report:
-            _count_report(state, event)
         handler(program, state, event)
 
 
@@ -66,27 +61,24 @@ def _workflow_started(program: Program, state: State, event: Event) -> None:
 def _scheduled(program: Program, state: State, event: Event) -> None:
     for token in event.payload["tokens"]:
         del state.tokens[token]
-    step = program.steps[event.step]
-    total = event.payload.get("total")
-    loop = None
-    if total is not None:
-        keeps = event.step in program.results_read
-        loop = Loop(total=total, items=event.payload.get("items", []), results=[] if keeps else None)
-    state.open[run_key(event.step, event.run)] = StepRun(
+    step_run = StepRun(
         step=event.step,
         run=event.run,
         args=event.payload.get("args") or {},
-        captured=capture(state, step.needs),
+        captured=capture(state, program.steps[event.step].needs),
         scheduled_at=event.at,
-        command_id=event.command_id,
-        loop=loop,
     )
+    loop = iterations.open_loop(event, keeps_results=event.step in program.results_read)
+    if loop is not None:
+        step_run.loops[""] = loop
+    state.open[run_key(event.step, event.run)] = step_run
     state.runs[event.step] = event.run
     state.step_runs += 1
     state.latest[event.step] = "running"
     state.current_step = event.step
     if event.command_id:
-        state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run)
+        chunk = 0 if loop is None else iterations.open_chunk(step_run, (), 0, loop.total).id
+        state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk)
 
 
 def _step_started(_: Program, state: State, event: Event) -> None:
@@ -97,63 +89,43 @@ def _step_started(_: Program, state: State, event: Event) -> None:
 
 
 def _task_event(program: Program, state: State, event: Event) -> None:
-    step_run = _run(state, event)
-    if step_run.pipeline is None:
+    pipelines.fold(pipeline_of(_run(state, event), event), program.steps[event.step], event)
+
+
+def pipeline_of(step_run: StepRun, event: Event) -> Pipeline:
+    """The open pipeline that a task event belongs to."""
+    if event.iteration is None:
+        pipeline = step_run.pipeline
+    else:
+        iteration = step_run.iterations.get(path_key(event.iteration))
+        pipeline = None if iteration is None else iteration.pipeline
+    if pipeline is None:
         raise InvariantBroken(f"{event.type} of step {event.step} without an open pipeline")
-    pipelines.fold(step_run.pipeline, program.steps[event.step], event)
+    return pipeline
 
 
 def _iteration_started(program: Program, state: State, event: Event) -> None:
-    step_run, loop = _run(state, event), _loop(state, event)
-    if event.iteration is None:
-        raise InvariantBroken(f"{event.type} of step {event.step} without an index")
-    index = event.iteration[-1]
-    loop.started = True
-    loop.index = index
-    step_run.pipeline = Pipeline(
-        iter={program.steps[event.step].loop.iterator: loop.items[index], "index": index, "total": loop.total}
-    )
+    iterations.started(program, _run(state, event), event)
 
 
 def _iteration_ended(program: Program, state: State, event: Event) -> None:
-    step_run = _run(state, event)
-    loop, pipeline = step_run.loop, step_run.pipeline
-    if loop is None or pipeline is None:
-        raise InvariantBroken(f"{event.type} of step {event.step} without an open iteration")
-    record = _last_record(pipeline)
-    if record is not None:
-        state.results[event.step] = record
-    loop.index += 1
-    if event.type == "loop.iteration.done":
-        loop.ok += 1
-    else:
-        loop.failed += 1
-        problem = event.payload.get("error") or {}
-        if len(loop.errors) < MAX_ERRORS:
-            loop.errors.append({"index": loop.index - 1, **problem})
-        if program.steps[event.step].plan.failure_mode == "fail_fast" or problem.get("kind") == "conflict":
-            loop.broken = problem
-    if loop.results is not None:
-        data = data_of(record) if record is not None else None
-        loop.results.append(data)
-        loop.results_bytes += len(encode(data))
-    if pipeline.ctx:
-        state.ctx = {**state.ctx, **pipeline.ctx}
-        step_run.captured = with_ctx(step_run.captured, pipeline.ctx)
-    step_run.pipeline = None
+    iterations.ended(program, state, _run(state, event), event)
 
 
-def _loop_started(_: Program, state: State, event: Event) -> None:
-    _loop(state, event).started = True
+def _loop_started(program: Program, state: State, event: Event) -> None:
+    if event.iteration is not None:
+        iterations.inner_started(program.steps[event.step], _run(state, event), event)
 
 
-def _loop_done(_: Program, state: State, event: Event) -> None:
+def _loop_done(program: Program, state: State, event: Event) -> None:
+    if event.iteration is not None:
+        return
     step_run = _run(state, event)
     step_run.boundary = boundary("loop.done", event)
-    loop = _loop(state, event)
+    gathering.finish(program, state, step_run)
+    loop = iterations.loop_at(step_run, ())
     if loop.results is not None:
-        record = state.results.get(event.step) or {"status": "ok"}
-        state.results[event.step] = {**record, "results": loop.results}
+        step_run.record = {**(step_run.record or {"status": "ok"}), "results": iterations.results_in_order(loop)}
 
 
 def _step_ended(_: Program, state: State, event: Event) -> None:
@@ -167,13 +139,14 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     if pipeline is not None:
         if pipeline.ctx:
             state.ctx = {**state.ctx, **pipeline.ctx}
-        record = _last_record(pipeline)
-        if record is not None:
-            state.results[event.step] = record
+        if pipeline.prev:
+            step_run.record = pipeline.results[pipeline.prev]
+    if step_run.record is not None:
+        state.results[event.step] = step_run.record
     state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
     state.current_step = event.step
-    state.commands.pop(step_run.command_id, None)
-    step_run.command_id = 0
+    for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
+        del state.commands[command.id]
 
 
 def _next_evaluated(program: Program, state: State, event: Event) -> None:
@@ -184,9 +157,8 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         arc = arcs[choice["arc"]]
         _put(state, choice["token"], arc.place, arc.target, choice.get("args") or {}, step_run.boundary or {})
     if not selected:
-        record = state.results.get(event.step)
         if step_run.state == "done":
-            state.last_data = data_of(record) if record is not None else None
+            state.last_data = None if step_run.record is None else data_of(step_run.record)
         elif state.error is None:
             state.error = {**(step_run.error or {}), "step": event.step}
     newest = next(reversed(state.open.values()), None)
@@ -200,9 +172,15 @@ def _admitted(_: Program, state: State, event: Event) -> None:
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    command = state.commands[event.command_id]
-    command.losses += 1
-    command.report = 0
+    """Work for a part of a loop, or work whose lease was lost."""
+    command = state.commands.get(event.command_id)
+    if command is not None:
+        command.losses += 1
+        command.report = 0
+        return
+    path, first, last = event.payload["items"]
+    chunk = iterations.open_chunk(_run(state, event), tuple(path), first, last)
+    state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk.id)
 
 
 def _command_over(_: Program, state: State, event: Event) -> None:
@@ -261,22 +239,6 @@ def _run(state: State, event: Event) -> StepRun:
     if step_run is None:
         raise InvariantBroken(f"{event.type} of step {event.step} run {event.run}, which is not open")
     return step_run
-
-
-def _loop(state: State, event: Event) -> Loop:
-    loop = _run(state, event).loop
-    if loop is None:
-        raise InvariantBroken(f"{event.type} of step {event.step}, which is no loop")
-    return loop
-
-
-def _last_record(pipeline: Pipeline) -> dict[str, Any] | None:
-    return pipeline.results[pipeline.prev] if pipeline.prev else None
-
-
-def with_ctx(captured: Captured, patch: dict[str, Any]) -> Captured:
-    """What the next iteration of the same loop sees: the changes of the one before are in its ctx."""
-    return replace(captured, ctx={**captured.ctx, **patch})
 
 
 def boundary(name: str, event: Event) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from arclog.core.inputs import (
     Txn,
     WorkReported,
 )
+from arclog.core.items import as_payload
 from arclog.core.reports import check_report
 from arclog.core.scopes import arrival_scope, result_scope
-from arclog.core.state import State, Token
+from arclog.core.state import State, Token, run_key
 from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -76,7 +77,7 @@ class Decision:
             case Abort():
                 self.fail_execution(given.problem.as_dict())
             case Continue():
-                pass
+                loops.go_on_with_all(self)
         self._advance()
         return self.txn
 
@@ -118,6 +119,19 @@ class Decision:
         )
         return index
 
+    @property
+    def next_id(self) -> int:
+        """event_id of the event that is emitted next; a command has the id of the event that issues it."""
+        return self.base_id + len(self.txn.events)
+
+    @property
+    def is_full(self) -> bool:
+        """Enough for one decision; the rest is left to a Continue."""
+        return len(self.txn.events) >= EVENTS_PER_DECISION
+
+    def issue(self, command_id: int, step: str, run: int) -> None:
+        self.txn.issue.append(NewWork(command_id, step, run, self.program.steps[step].kinds))
+
     # -- inputs -------------------------------------------------------------------------------------------------------
 
     def _start(self, request: Request) -> None:
@@ -153,8 +167,7 @@ class Decision:
                     self.txn.close.append(report.command_id)
                     routing.route(self, event.step, event.run, len(self.txn.events) - 1)
                 case "loop.iteration.done" | "loop.iteration.failed":
-                    if loops.go_on(self, event):
-                        self.txn.close.append(report.command_id)
+                    loops.iteration_ended(self, event, report.command_id)
 
     def _lose_lease(self, lost: LeaseEnded) -> None:
         command = self.state.commands.get(lost.command_id)
@@ -204,7 +217,7 @@ class Decision:
         """Start what can be started, oldest token first; end the run when nothing is left."""
         state = self.state
         while state.terminal is None and state.tokens:
-            if len(self.txn.events) >= EVENTS_PER_DECISION:
+            if self.is_full:
                 self.txn.more = True
                 return
             self._arrive(next(iter(state.tokens.values())))
@@ -248,27 +261,26 @@ class Decision:
             if step.plan.args:
                 args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
             if step.plan.loop is not None:
-                items, problem = loops.items(self, step, arrival_scope(state, token.event, args))
-                payload["items"], payload["total"] = items, len(items)
+                items, problem = loops.items(self, step, step.items_at(0), arrival_scope(state, token.event, args))
+                payload["items"], payload["total"] = as_payload(items), len(items)
         except ExpressionError as failure:
             problem = error("template", str(failure))
         if args:
             payload["args"] = args
-        problem = problem or self._too_large(payload, f"the args and loop items of step {step.name}")
+        problem = problem or self.too_large(payload, f"the args and loop items of step {step.name}")
         if problem is not None:
             scheduled = self.say("step.scheduled", {"tokens": [token.id]}, step=step.name, run=run)
             self.fail_step(step.name, run, problem.as_dict(), scheduled)
             return
-        if payload.get("total") == 0:
+        if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
             scheduled = self.say("step.scheduled", payload, step=step.name, run=run)
-            self.say("step.started", {"source": "server"}, step=step.name, run=run, cause=scheduled)
-            loops.end_empty(self, step.name, run, scheduled)
+            loops.spread(self, state.open[run_key(step.name, run)], scheduled)
             return
-        command_id = self.base_id + len(self.txn.events)
+        command_id = self.next_id
         self.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
-        self.txn.issue.append(NewWork(command_id, step.name, run, step.kinds))
+        self.issue(command_id, step.name, run)
 
-    def _too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
+    def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
         cap = self.program.plan.limits.max_payload_bytes
         size = loops.encoded_size(payload)
         if size <= cap:
@@ -290,7 +302,7 @@ class Decision:
             except ExpressionError as failure:
                 problem = error("template", f"the execution's result: {failure}").as_dict()
             else:
-                oversized = self._too_large(payload, "the execution's result")
+                oversized = self.too_large(payload, "the execution's result")
                 problem = oversized.as_dict() if oversized is not None else None
         if problem is not None:
             self.fail_execution(problem)
@@ -314,8 +326,11 @@ class Decision:
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self.say("playbook.processed", cause=cause)
 
-    def withdraw_commands(self, reason: str) -> None:
+    def withdraw_commands(self, reason: str, *, step: str = "", run: int = 0, but: int = 0) -> None:
+        """Take back open work, all of it or that of one step run."""
         for command in list(self.state.commands.values()):
+            if command.id == but or (step and (command.step, command.run) != (step, run)):
+                continue
             self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
             self.txn.close.append(command.id)
 

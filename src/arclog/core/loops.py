@@ -1,4 +1,9 @@
-"""Loops: their items, and when they are over. Iterations run on workers; the server writes loop.started and loop.done."""
+"""Loops: the decide side. Which items go to which command, and when a loop is over.
+
+A loop with `exec: local` is one command. Otherwise the server hands out chunks of items, as many at a time as may be in
+flight, and expands outer loops of a nested one as it goes. Iterations run on workers; the server writes loop.started,
+loop.done and the iterations of outer loops.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arclog.core.state import Loop
-from arclog.model.errors import InvariantBroken
+from arclog.core import routing
+from arclog.core.items import as_payload
+from arclog.core.iterations import iter_of, level_of, loop_at
+from arclog.core.scopes import inner_scope
+from arclog.core.state import Loop, StepRun, path_key, path_of
+from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
 
@@ -15,7 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from arclog.core.decide import Decision
+    from arclog.expr import Tree
+    from arclog.plan.net import LoopPlan
     from arclog.plan.program import StepProgram
+
+#: A chunk should keep a worker busy for about this long, and has at most that many items.
+CHUNK_US = 100_000
+MAX_CHUNK = 200
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,10 +42,10 @@ def encoded_size(payload: Mapping[str, Any]) -> int:
     return len(_encode(payload))
 
 
-def items(decision: Decision, step: StepProgram, scope: Any) -> tuple[list[Any], TaskError | None]:
-    """The evaluated `loop.in`, and what is wrong with it."""
-    found = step.items.evaluate(scope)
-    if not isinstance(found, list):
+def items(decision: Decision, step: StepProgram, level: Tree, scope: Any) -> tuple[list[Any] | range, TaskError | None]:
+    """The evaluated `loop.in` of one level, and what is wrong with it."""
+    found = level.evaluate_items(scope)
+    if not isinstance(found, list | range):
         kind = {dict: "a map", str: "text", type(None): "null"}.get(type(found), type(found).__name__)
         return [], error("config", f"loop.in of step {step.name} gave {kind}, not a list", code="NOT_A_LIST")
     cap = decision.program.plan.limits.max_iterations
@@ -40,71 +55,196 @@ def items(decision: Decision, step: StepProgram, scope: Any) -> tuple[list[Any],
     return found, None
 
 
+def on_one_lease(step: StepProgram) -> bool:
+    """Whether a single command runs the whole loop."""
+    plan = step.loop
+    return plan.inner is None and plan.exec == "local"
+
+
 def begin(decision: Decision, event: Event) -> None:
     """A worker began a step run: if it is a loop, say so."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
-        _say_started(decision, event.step, event.run, step_run.loop, len(decision.txn.events) - 1)
-        _say_scheduled(decision, event, step_run.loop)
+        _say_started(decision, step_run, len(decision.txn.events) - 1)
 
 
-def go_on(decision: Decision, event: Event) -> bool:
-    """An iteration ended. Ends the loop after the last one, or after a failure that breaks it; True when it is over."""
-    loop = _loop(decision, event.step, event.run)
-    cause = len(decision.txn.events) - 1
+def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Start a loop whose parts go to several commands; one without items is done at once."""
+    step, run = step_run.step, step_run.run
+    decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+    _say_started(decision, step_run, cause)
+    _go_on(decision, step_run, ())
+
+
+def go_on_with_all(decision: Decision) -> None:
+    """Hand out what an earlier decision had no room for."""
+    for step_run in list(decision.state.open.values()):
+        for key in list(step_run.loops):
+            if key in step_run.loops and step_run.state == "open" and step_run.started:
+                _go_on(decision, step_run, path_of(key) if key else ())
+
+
+def iteration_ended(decision: Decision, event: Event, command_id: int) -> None:
+    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop."""
+    step_run = decision.state.run_of(event.step, event.run)
+    if step_run is None or event.iteration is None:
+        raise InvariantBroken(f"{event.type} of step {event.step}, which is no open loop")
+    problem = _stops(decision, step_run, event.iteration)
+    if problem is not None:
+        cause = len(decision.txn.events) - 1
+        decision.txn.close.append(command_id)
+        decision.withdraw_commands("the loop failed", step=event.step, run=event.run, but=command_id)
+        decision.fail_step(event.step, event.run, problem, cause)
+        return
+    if command_id not in decision.state.commands:
+        decision.txn.close.append(command_id)
+    _go_on(decision, step_run, event.iteration[:-1])
+
+
+def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
+    """Why the loop must not go on."""
+    loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
-        problem = {**loop.broken, "message": f"iteration {loop.index - 1}: {loop.broken.get('message', '')}"}
-        decision.fail_step(event.step, event.run, problem, cause)
-        return True
+        return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
+    gathered = step_run.gathered
+    if gathered.problem is not None:
+        return gathered.problem
     cap = decision.program.plan.limits.max_loop_results_bytes
-    if loop.results_bytes > cap:
+    if loop_at(step_run, ()).results_bytes > cap or gathered.ordered_bytes > cap:
+        what = "the results" if gathered.ordered_bytes <= cap else "the ctx values"
         message = (
-            f"the results of the loop of step {event.step} take more than {cap} bytes (limits.max_loop_results_bytes)"
+            f"{what} of the loop of step {step_run.step} take more than {cap} bytes (limits.max_loop_results_bytes)"
         )
-        problem = error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
-        decision.fail_step(event.step, event.run, problem, cause)
-        return True
-    if loop.index < loop.total:
-        _say_scheduled(decision, event, loop)
-        return False
-    _end(decision, event.step, event.run, loop, cause)
-    return True
+        return error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
+    return None
 
 
-def end_empty(decision: Decision, step: str, run: int, cause: int) -> None:
-    """A loop without items is done at once, without a worker."""
-    loop = _loop(decision, step, run)
-    _say_started(decision, step, run, loop, cause)
-    _end(decision, step, run, loop, cause)
+def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None:
+    """Hand out what there is room for; when a level is over, go on one level up."""
+    while step_run.state == "open":
+        loop = loop_at(step_run, path)
+        if loop.ok + loop.failed < loop.total:
+            _hand_out(decision, step_run, loop)
+            if path_key(path) not in step_run.loops or loop.ok + loop.failed < loop.total:
+                return
+            continue
+        cause = len(decision.txn.events) - 1
+        _say_done(decision, step_run, loop, cause)
+        if not path:
+            done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
+            routing.route(decision, step_run.step, step_run.run, done)
+            return
+        _end_outer(decision, step_run, loop)
+        problem = _stops(decision, step_run, path)
+        if problem is not None:
+            decision.withdraw_commands("the loop failed", step=step_run.step, run=step_run.run)
+            decision.fail_step(step_run.step, step_run.run, problem, len(decision.txn.events) - 1)
+            return
+        path = path[:-1]
 
 
-def _end(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> None:
-    # Imported late: routing and loops call each other through the decision.
-    from arclog.core import routing
+def _hand_out(decision: Decision, step_run: StepRun, loop: Loop) -> None:
+    plan = level_of(decision.program.steps[step_run.step], loop.path)
+    if plan.inner is None:
+        _issue_chunks(decision, step_run, loop, plan)
+    else:
+        _start_outer(decision, step_run, loop, plan)
 
+
+def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
+    """Commands for items of the innermost loop: as many as may be in flight, as large as their items are quick."""
+    at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
+    busy = sum(1 for chunk in step_run.chunks.values() if chunk.path == loop.path)
+    while busy < at_a_time and loop.handed < loop.total:
+        if decision.is_full:
+            decision.txn.more = True
+            return
+        first = loop.handed
+        last = loop.total if plan.exec == "local" else first + _chunk_size(loop, at_a_time)
+        command_id = decision.next_id
+        payload = {"reason": "loop", "items": [loop.path, first, last]}
+        decision.say("command.issued", payload, step=step_run.step, run=step_run.run, command_id=command_id)
+        _say_scheduled(decision, step_run, loop, first, last)
+        decision.issue(command_id, step_run.step, step_run.run)
+        busy += 1
+
+
+def _chunk_size(loop: Loop, at_a_time: int) -> int:
+    """Enough items for CHUNK_US at the speed seen so far, but a fair share of what is left for everybody."""
+    size = int(CHUNK_US / loop.item_us) if loop.item_us else 1
+    share = -(-(loop.total - loop.handed) // at_a_time)
+    return max(1, min(size, share, MAX_CHUNK))
+
+
+def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
+    """Iterations of an outer loop: their inner items are evaluated as they start."""
+    step = decision.program.steps[step_run.step]
+    at_a_time = plan.max_in_flight if plan.mode == "parallel" else 1
+    while step_run.state == "open" and loop.handed < loop.total:
+        busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
+        if busy >= at_a_time:
+            return
+        if decision.is_full:
+            decision.txn.more = True
+            return
+        path = (*loop.path, loop.handed)
+        iteration = iter_of(plan, loop, path[-1])
+        try:
+            scope = inner_scope(decision.state, step_run, iteration)
+            found, problem = items(decision, step, step.items_at(len(path)), scope)
+        except ExpressionError as failure:
+            found, problem = [], error("template", str(failure))
+        payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}
+        problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
+        if problem is not None:
+            decision.withdraw_commands("the loop failed", step=step_run.step, run=step_run.run)
+            decision.fail_step(step_run.step, step_run.run, problem.as_dict(), len(decision.txn.events) - 1)
+            return
+        inner = plan.inner
+        mode = inner.mode if inner is not None else plan.mode
+        _say_of(decision, step_run, "loop.iteration.started", path)
+        _say_of(decision, step_run, "loop.started", path, {**payload, "mode": mode})
+        _go_on(decision, step_run, path)
+
+
+def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
+    """The inner loop of an outer iteration is over, and so is the iteration; it failed when an item in it did."""
+    if inner.failed:
+        problem = {key: value for key, value in inner.errors[0].items() if key != "index"}
+        _say_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
+    else:
+        _say_of(decision, step_run, "loop.iteration.done", inner.path)
+
+
+def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed}
     if loop.errors:
         payload["errors"] = loop.errors
-    decision.say("loop.done", payload, step=step, run=run, cause=cause)
-    done = decision.say("step.done", {"source": "server"}, step=step, run=run, cause=cause)
-    routing.route(decision, step, run, done)
+    if loop.path:
+        _say_of(decision, step_run, "loop.done", loop.path, payload)
+    else:
+        decision.say("loop.done", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
-def _say_started(decision: Decision, step: str, run: int, loop: Loop, cause: int) -> None:
-    mode = decision.program.steps[step].loop.mode
-    decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
+def _say_started(decision: Decision, step_run: StepRun, cause: int) -> None:
+    loop = loop_at(step_run, ())
+    plan = decision.program.steps[step_run.step].loop
+    payload = {"total": loop.total, "mode": plan.mode}
+    decision.say("loop.started", payload, step=step_run.step, run=step_run.run, cause=cause)
+    if on_one_lease(decision.program.steps[step_run.step]):
+        _say_scheduled(decision, step_run, loop, 0, loop.total)
 
 
-def _say_scheduled(decision: Decision, event: Event, loop: Loop) -> None:
-    """Name the next iteration, when the step asks for that."""
-    if "loop.iteration.scheduled" in decision.program.steps[event.step].emit:
-        decision.emit(
-            Event("loop.iteration.scheduled", decision.now, step=event.step, run=event.run, iteration=(loop.index,))
-        )
+def _say_scheduled(decision: Decision, step_run: StepRun, loop: Loop, first: int, last: int) -> None:
+    """Name the iterations that were handed out, when the step asks for that; as many as a decision has room for."""
+    if "loop.iteration.scheduled" in decision.program.steps[step_run.step].emit:
+        for index in range(first, min(last, first + MAX_CHUNK)):
+            _say_of(decision, step_run, "loop.iteration.scheduled", (*loop.path, index))
 
 
-def _loop(decision: Decision, step: str, run: int) -> Loop:
-    step_run = decision.state.run_of(step, run)
-    if step_run is None or step_run.loop is None:
-        raise InvariantBroken(f"step {step} run {run} is no open loop")
-    return step_run.loop
+def _say_of(
+    decision: Decision, step_run: StepRun, kind: str, path: tuple[int, ...], payload: dict[str, Any] | None = None
+) -> None:
+    """Emit a server event of one iteration."""
+    said = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
+    decision.emit(Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said))

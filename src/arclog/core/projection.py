@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.core.state import OpenCommand, State, run_key
+from arclog.core.gathering import is_parallel
+from arclog.core.items import part
+from arclog.core.iterations import level_of, loop_at
+from arclog.core.state import Chunk, OpenCommand, State, StepRun, path_of, run_key
 from arclog.model.commands import Command, LoopWork
 from arclog.plan.program import Program
 
@@ -12,7 +15,6 @@ from arclog.plan.program import Program
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
     """The command as its worker gets it, with all that was done for it before."""
     step_run = state.open[run_key(command.step, command.run)]
-    loop = step_run.loop
     pipeline = step_run.pipeline
     return Command(
         command_id=command.id,
@@ -26,9 +28,31 @@ def command_of(program: Program, state: State, command: OpenCommand, lease_until
         captured=step_run.captured,
         scope=state.scope,
         started=step_run.started,
-        loop=None if loop is None else LoopWork(loop.total, loop.index, loop.total, loop.items[loop.index :]),
-        index=0 if loop is None else loop.index,
-        iteration_started=loop is not None and pipeline is not None,
+        loop=_loop_work(program, step_run, step_run.chunks.get(command.chunk)),
         # Folding replaces its maps and never changes them in place, so a shallow copy is a copy.
         pipeline=None if pipeline is None else replace(pipeline),
+    )
+
+
+def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> LoopWork | None:
+    """The items of a chunk that are not over: those under way with their pipelines, and those not started."""
+    if chunk is None:
+        return None
+    loop = loop_at(step_run, chunk.path)
+    plan = level_of(program.steps[step_run.step], chunk.path)
+    under_way = {
+        key: replace(one.pipeline)
+        for key, one in step_run.iterations.items()
+        if path_of(key)[:-1] == chunk.path and chunk.first <= path_of(key)[-1] < chunk.last
+    }
+    return LoopWork(
+        path=chunk.path,
+        total=loop.total,
+        first=chunk.next,
+        last=chunk.last,
+        items=part(loop.items, chunk.next, chunk.last),
+        at_a_time=plan.max_in_flight if plan.mode == "parallel" and plan.exec == "local" else 1,
+        carries_ctx=not is_parallel(program, step_run.step),
+        parent=loop.parent,
+        under_way=under_way,
     )

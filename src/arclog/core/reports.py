@@ -6,7 +6,7 @@ A report is checked whole before any of it is applied, so a refused one changes 
 from __future__ import annotations
 
 from arclog.core.inputs import Refused, WorkReported
-from arclog.core.state import State, StepRun
+from arclog.core.state import Chunk, State, StepRun, path_key
 from arclog.model.events import Event
 from arclog.plan.program import Program, StepProgram
 
@@ -41,7 +41,7 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
         return Refused("closed", f"step {command.step} run {command.run} is over")
-    place = _Place(program.steps[command.step], step_run)
+    place = _Place(program.steps[command.step], step_run, step_run.chunks.get(command.chunk))
     for event in report.events:
         problem = place.take(event)
         if problem:
@@ -52,13 +52,13 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 class _Place:
     """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end."""
 
-    def __init__(self, step: StepProgram, step_run: StepRun) -> None:
+    def __init__(self, step: StepProgram, step_run: StepRun, chunk: Chunk | None) -> None:
         self.step = step
         self.run = step_run.run
         self.started = step_run.started
-        self.loop = step_run.loop
-        self.index = step_run.loop.index if step_run.loop is not None else 0
-        self.inside = step_run.pipeline is not None
+        self.chunk = chunk
+        self.next = 0 if chunk is None else chunk.next
+        self.open = set(step_run.iterations)
         self.over = False
 
     def take(self, event: Event) -> str:
@@ -68,12 +68,11 @@ class _Place:
         if event.step != self.step.name or event.run != self.run:
             return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
         if self.over:
-            return "comes after the end of the step run"
+            return "comes after the end of the work"
         if event.type == "step.started":
             if self.started:
                 return "the step run has started already"
             self.started = True
-            self.inside = self.loop is None
             return ""
         if not self.started:
             return "comes before step.started"
@@ -81,31 +80,34 @@ class _Place:
             return self._take_task(event)
         if event.type.startswith("loop."):
             return self._take_iteration(event)
-        if self.loop is not None:
+        if self.chunk is not None:
             return "the server ends a loop step"
         self.over = True
         return ""
 
     def _take_task(self, event: Event) -> str:
-        if not self.inside:
-            return "comes outside an iteration"
         if event.task not in self.step.index:
             return f"step {self.step.name} has no task {event.task!r}"
+        if self.chunk is None:
+            return "" if event.iteration is None else f"step {self.step.name} is no loop"
+        if event.iteration is None or path_key(event.iteration) not in self.open:
+            return "comes outside an iteration"
         return ""
 
     def _take_iteration(self, event: Event) -> str:
-        if self.loop is None:
+        chunk = self.chunk
+        if chunk is None:
             return f"step {self.step.name} is no loop"
-        if event.iteration != (self.index,):
-            return f"iteration {event.iteration} is not the next one, {self.index}"
-        starts = event.type == "loop.iteration.started"
-        if starts == self.inside:
-            return "the iteration is open already" if starts else "the iteration has not started"
-        self.inside = starts
-        if not starts:
-            self.index += 1
-            broken = event.type == "loop.iteration.failed" and self.step.plan.failure_mode == "fail_fast"
-            self.over = broken or self.index >= self.loop.total
-        elif self.index >= self.loop.total:
-            return "the loop has no such item"
+        if event.iteration is None or event.iteration[:-1] != chunk.path:
+            return f"iteration {event.iteration} does not belong to the command"
+        key, index = path_key(event.iteration), event.iteration[-1]
+        if event.type == "loop.iteration.started":
+            if index != self.next or index >= chunk.last:
+                return f"iteration {key} is not the next one of the command"
+            self.next += 1
+            self.open.add(key)
+            return ""
+        if key not in self.open:
+            return f"iteration {key} is not open"
+        self.open.discard(key)
         return ""

@@ -48,7 +48,6 @@ def _select(
     if not step.arcs:
         return [], []
     state = decision.state
-    record = state.results.get(step.name)
     scope: Any = None
     matched: list[dict[str, Any]] = []
     selected: list[dict[str, Any]] = []
@@ -57,7 +56,7 @@ def _select(
         if step_run.state == "failed" and not arc.plan.sees_failure:
             continue
         if scope is None and (arc.condition.template is not None or not arc.args.constant):
-            scope = arc_scope(state, step_run, record)
+            scope = arc_scope(state, step_run)
         if not arc.condition.holds(scope):
             continue
         token += 1

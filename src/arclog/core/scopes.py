@@ -86,7 +86,19 @@ def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any
     return Scope(own, Views(state.results), state.workload)
 
 
-def arc_scope(state: State, step_run: StepRun, record: Mapping[str, Any] | None) -> Scope:
+def inner_scope(state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:
+    """Names of an inner `loop.in`."""
+    own = {
+        "args": step_run.args,
+        "iter": iteration,
+        "ctx": state.ctx,
+        "workload": state.workload,
+        "execution_id": str(state.execution_id),
+    }
+    return Scope(own, Views(state.results), state.workload)
+
+
+def arc_scope(state: State, step_run: StepRun) -> Scope:
     """Names of arc conditions and arc args."""
     own: dict[str, Any] = {
         "event": step_run.boundary,
@@ -95,8 +107,8 @@ def arc_scope(state: State, step_run: StepRun, record: Mapping[str, Any] | None)
         "args": step_run.args,
         "execution_id": str(state.execution_id),
     }
-    if record is not None:
-        own["outcome"] = View(widened(record))
+    if step_run.record is not None:
+        own["outcome"] = View(widened(step_run.record))
     return Scope(own, Views(state.results), state.workload)
 
 

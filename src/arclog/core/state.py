@@ -29,22 +29,55 @@ class Token(Struct):
 
 
 class Loop(Struct):
-    """The loop of an open step run."""
+    """One level of a loop: the step run's own, or the inner loop of one outer iteration."""
 
+    #: indexes of the outer iterations; () for the step run's own loop
+    path: tuple[int, ...]
     total: int
-    items: list[Any]
-    #: index of the iteration that runs or comes next
-    index: int = 0
-    started: bool = False
+    #: the items, or {"range": [start, stop, step]}
+    items: Any
+    #: `iter` of the outer iteration
+    parent: dict[str, Any] | None = None
+    #: items from here on were not handed out yet
+    handed: int = 0
     ok: int = 0
     failed: int = 0
     #: the first errors, with their index
     errors: list[dict[str, Any]] = field(default_factory=list)
-    #: data of each iteration in item order; None: nobody reads it
-    results: list[Any] | None = None
+    #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
+    results: dict[str, Any] | None = None
     results_bytes: int = 0
-    #: an iteration failed and the loop stops there
+    #: a failure that stops the loop
     broken: dict[str, Any] | None = None
+    #: moving average of an item's time, microseconds; sizes the next chunk
+    item_us: float = 0.0
+
+
+class Chunk(Struct):
+    """Items [first, last) of one loop that are run by one command, one after the other or some at a time."""
+
+    id: int
+    path: tuple[int, ...]
+    first: int
+    last: int
+    #: items from here on were not started yet
+    next: int
+    #: iterations that were started and have not ended
+    open: int = 0
+
+
+class Gathered(Struct):
+    """What the iterations of a parallel loop did to ctx so far."""
+
+    #: keys without a reducer: written once, or again with an equal value
+    written: dict[str, Any] = field(default_factory=dict)
+    #: declared keys whose order does not matter, folded as they come
+    folded: dict[str, Any] = field(default_factory=dict)
+    #: declared keys that are folded in item order at the end: key → path → value
+    ordered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ordered_bytes: int = 0
+    #: why these writes cannot stand together
+    problem: dict[str, Any] | None = None
 
 
 class StepRun(Struct):
@@ -55,15 +88,36 @@ class StepRun(Struct):
     args: dict[str, Any]
     captured: Captured
     scheduled_at: int
-    command_id: int = 0
     started: bool = False
+    #: of a step without a loop
     pipeline: Pipeline | None = None
-    loop: Loop | None = None
+    #: loops by path, '' is the step run's own
+    loops: dict[str, Loop] = field(default_factory=dict)
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    chunks_made: int = 0
+    #: open iterations by path
+    iterations: dict[str, Iteration] = field(default_factory=dict)
+    #: of a parallel loop
+    gathered: Gathered = field(default_factory=Gathered)
+    #: outcome record of the task executed last
+    record: dict[str, Any] | None = None
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
     #: event_name, status, timestamp and payload of the boundary event, once there is one
     boundary: dict[str, Any] | None = None
+
+    @property
+    def loop(self) -> Loop | None:
+        """The step run's own loop."""
+        return self.loops.get("")
+
+
+class Iteration(Struct):
+    """One open iteration of the innermost loop."""
+
+    started_at: int
+    pipeline: Pipeline
 
 
 class OpenCommand(Struct):
@@ -72,6 +126,8 @@ class OpenCommand(Struct):
     id: int
     step: str
     run: int
+    #: the part of a loop that it covers; 0 = a step run without a loop
+    chunk: int = 0
     #: how often its lease was lost; its holder's fence is one more
     losses: int = 0
     #: n of the last accepted report of the current fence
@@ -121,3 +177,12 @@ class State(Struct):
 
 def run_key(step: str, run: int) -> str:
     return f"{step}#{run}"
+
+
+def path_key(path: tuple[int, ...]) -> str:
+    return ".".join(map(str, path))
+
+
+def path_of(key: str) -> tuple[int, ...]:
+    """The inverse of `path_key`."""
+    return tuple(int(part) for part in key.split("."))

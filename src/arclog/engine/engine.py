@@ -41,6 +41,8 @@ log = logging.getLogger("arclog.engine")
 MICROS = 1_000_000
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
+#: With that many events a commit takes no further input; ids of one commit come from one run of 4,096.
+EVENTS_PER_COMMIT = 1500
 #: Appends that lose the race for the head are decided again this often.
 MAX_CONFLICTS = 20
 
@@ -131,13 +133,15 @@ class Engine:
         while room.jobs:
             jobs, room.jobs = room.jobs[:INPUTS_PER_COMMIT], room.jobs[INPUTS_PER_COMMIT:]
             try:
-                await self._commit(execution_id, jobs)
+                taken = await self._commit(execution_id, jobs)
+                room.jobs[:0] = jobs[taken:]
             except Exception as problem:  # noqa: BLE001 - it belongs to those who wait
                 for job in jobs:
                     job.fail(problem)
         self._rooms.pop(execution_id, None)
 
-    async def _commit(self, execution_id: int, jobs: list[_Job]) -> None:
+    async def _commit(self, execution_id: int, jobs: list[_Job]) -> int:
+        """Decide and commit inputs; how many of them were taken."""
         for _ in range(MAX_CONFLICTS):
             live = await self.live.get(execution_id)
             head = live.state.head
@@ -146,10 +150,10 @@ class Engine:
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
                 await self._quarantine(execution_id, jobs, problem)
-                return
+                return len(jobs)
             if batch.events:
                 extend = [
-                    job.extend for job, txn in zip(jobs, batch.txns, strict=True) if job.extend and txn.refused is None
+                    job.extend for job, txn in zip(jobs, batch.txns, strict=False) if job.extend and txn.refused is None
                 ]
                 append = self._append(batch, live.state, expected=head, extend=extend)
                 try:
@@ -161,9 +165,9 @@ class Engine:
                     self.live.drop(execution_id)
                     raise
             self._committed(live.state, batch)
-            for job, answer in zip(jobs, batch.answers, strict=True):
+            for job, answer in zip(jobs, batch.answers, strict=False):
                 job.answer(answer)
-            return
+            return len(batch.answers)
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
 
     async def _quarantine(self, execution_id: int, jobs: list[_Job], problem: Exception) -> None:
@@ -183,10 +187,12 @@ class Engine:
             job.answer(Answer(Refused("closed", message)))
 
     def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> _Batch:
-        """Decide inputs one after the other; ids of their events are one run."""
+        """Decide inputs one after the other, as many as fit; ids of their events are one run."""
         base = self.minter.peek()
         batch = _Batch(base)
         for one, claimant in given:
+            if len(batch.events) > EVENTS_PER_COMMIT:
+                break
             now = self.clock.now()
             txn = decide(program, state, one, now, base + len(batch.events))
             batch.take(txn, claimant)

@@ -19,7 +19,9 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
             where = f" in step {state.error['step']}" if "step" in state.error else ""
             text += f"{where}: {state.error.get('kind')}: {state.error.get('message')}"
         return Why(execution_id, state.status, text, [])
-    by_id = {command.command_id: command for command in commands}
+    by_run: dict[tuple[str, int], list[CommandRecord]] = {}
+    for command in commands:
+        by_run.setdefault((command.step, command.run), []).append(command)
     waits = [
         Wait(
             "token",
@@ -28,7 +30,9 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
         )
         for token in state.tokens.values()
     ]
-    waits += [_wait(step_run, by_id.get(step_run.command_id), execution_id, now) for step_run in state.open.values()]
+    for step_run in state.open.values():
+        held: list[CommandRecord | None] = [*by_run.get((step_run.step, step_run.run), [])]
+        waits += [_wait(step_run, command, execution_id, now) for command in held or [None]]
     if not waits:
         waits = [Wait("none", f"nothing is open, yet the run has not ended (`arclog resume {execution_id}`)")]
     return Why(execution_id, state.status, waits[0].text, waits)

@@ -56,6 +56,19 @@ class Template:
             placed = _placed(error, self.source, self.at)
             raise placed from placed.__cause__
 
+    def evaluate_items(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+        """As `evaluate`, but a range is given as it is, not written out."""
+        run = self._run
+        if run is None:
+            return self._finish(None, None)
+        try:
+            frame = Frame(scope, limits, self._slots)
+            value = run(frame)
+            return value if type(value) is range else self._finish(frame, value)
+        except Exception as error:  # noqa: BLE001  # as in evaluate
+            placed = _placed(error, self.source, self.at)
+            raise placed from placed.__cause__
+
     def __repr__(self) -> str:
         return f"Template({self.source!r})"
 

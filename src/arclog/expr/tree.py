@@ -22,10 +22,11 @@ def nowhere(_: tuple[str | int, ...]) -> Position:
 class Tree:
     """A compiled nested value. Each evaluation builds new lists and dicts, so nobody can change the plan."""
 
-    __slots__ = ("_build", "constant", "free", "paths")
+    __slots__ = ("_build", "_whole", "constant", "free", "paths")
 
-    def __init__(self, build: _Build, templates: list[Template]) -> None:
+    def __init__(self, build: _Build, templates: list[Template], whole: Template | None = None) -> None:
         self._build = build
+        self._whole = whole
         self.constant = all(template.constant for template in templates)
         self.free = frozenset[str]().union(*(template.free for template in templates))
         self.paths = frozenset[tuple[str, ...]]().union(*(template.paths for template in templates))
@@ -34,11 +35,16 @@ class Tree:
         """Give the value with every template evaluated; the limits hold for each template."""
         return self._build(scope, limits)
 
+    def evaluate_items(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+        """As `evaluate`, but a range is given as it is, not written out."""
+        return self._build(scope, limits) if self._whole is None else self._whole.evaluate_items(scope, limits)
+
 
 def compile_tree(value: Any, locate: Locate = nowhere) -> Tree:
     """Compile every string inside `value`; `locate` gives the position of the value at a path of keys."""
     templates: list[Template] = []
-    return Tree(_compiled(value, (), locate, templates), templates)
+    build = _compiled(value, (), locate, templates)
+    return Tree(build, templates, templates[0] if isinstance(value, str) and templates else None)
 
 
 def _compiled(value: Any, path: tuple[str | int, ...], locate: Locate, templates: list[Template]) -> _Build:

@@ -51,12 +51,22 @@ class Pipeline(Struct, omit_defaults=True):
 class LoopWork(Struct, omit_defaults=True):
     """The part of a loop that a command covers."""
 
+    #: indexes of the outer iterations
+    path: tuple[int, ...]
     total: int
-    #: items [first, last)
+    #: items [first, last) were not started yet
     first: int
     last: int
-    #: the items themselves, from `first`
-    items: list[Any]
+    #: those items: a list, or {"range": [start, stop, step]}
+    items: Any
+    #: iterations that may run side by side
+    at_a_time: int = 1
+    #: an iteration sees the ctx changes of the one before
+    carries_ctx: bool = False
+    #: `iter` of the outer iteration
+    parent: dict[str, Any] | None = None
+    #: iterations that were started, by path, to be gone on with
+    under_way: dict[str, Pipeline] = {}
 
 
 class Command(Struct, omit_defaults=True):
@@ -75,11 +85,7 @@ class Command(Struct, omit_defaults=True):
     #: step.started is in the log already
     started: bool = False
     loop: LoopWork | None = None
-    #: index of the iteration to go on with
-    index: int = 0
-    #: iteration.started of that iteration is in the log already
-    iteration_started: bool = False
-    #: the pipeline to go on with; None starts a new one
+    #: the pipeline to go on with, of a step without a loop; None starts a new one
     pipeline: Pipeline | None = None
 
 

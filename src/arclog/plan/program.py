@@ -148,8 +148,18 @@ class StepProgram:
         return self.plan.loop
 
     @cached_property
-    def items(self) -> Tree:
-        return compile_tree(self.loop.items, lambda _: self._locate("loop.items"))
+    def items(self) -> tuple[Tree, ...]:
+        """The items of each loop level, outermost first."""
+        found: list[Tree] = []
+        plan: LoopPlan | None = self.loop
+        while plan is not None:
+            where = self._locate("loop." + "inner." * len(found) + "items")
+            found.append(compile_tree(plan.items, lambda _, at=where: at))  # type: ignore[misc]  # a default binds it now
+            plan = plan.inner
+        return tuple(found)
+
+    def items_at(self, depth: int) -> Tree:
+        return self.items[depth]
 
     @cached_property
     def arcs(self) -> tuple[ArcProgram, ...]:
@@ -198,7 +208,8 @@ class Program:
         for step in self.steps.values():
             yield from step.args.paths
             if step.plan.loop is not None:
-                yield from step.items.paths
+                for level in step.items:
+                    yield from level.paths
             for condition, _ in step.admit or ():
                 yield from condition.paths
             for arc in step.arcs:

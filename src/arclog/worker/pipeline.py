@@ -6,15 +6,22 @@ pipeline. An effectful task's end is acknowledged before the next effectful task
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import random
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from arclog.core import pipeline as core
-from arclog.core.apply import with_ctx
+from arclog.core.gathering import after
+from arclog.core.items import item_at
+from arclog.core.iterations import iterator_of
 from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.scopes import task_key, task_scope
+from arclog.core.state import path_of
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -31,6 +38,13 @@ from arclog.worker.toolbox import Toolbox
 MICROS = 1_000_000
 #: Room that an event's envelope takes beside its outcome.
 _ENVELOPE_BYTES = 2048
+
+
+class _IterationOver(NamedTuple):
+    """How an iteration ended, and what it did to ctx."""
+
+    error: dict[str, Any] | None
+    ctx: dict[str, Any]
 
 
 class CommandRun:
@@ -53,6 +67,8 @@ class CommandRun:
         self.stream = stream
         self.logs = logs
         self.clock = clock
+        self.fail_fast = self.step.plan.failure_mode == "fail_fast"
+        self.iterator = iterator_of(self.step)
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         self.frame = Frame(
@@ -68,56 +84,91 @@ class CommandRun:
         """Run to the end; the last events are left in the stream for the final flush."""
         command = self.command
         if not command.started:
-            self._add(self._event("step.started"))
-        if command.loop is not None:
-            await self._loop(command.loop)
-            return
-        over = await self._pipeline(command.pipeline or Pipeline())
-        self._add(self._ended("step", over))
+            self._add(self._event("step.started", self.frame))
+        if command.loop is None:
+            over = await self._pipeline(command.pipeline or Pipeline(), self.frame)
+            self._add(self._ended("step", self.frame, over))
+        elif command.loop.at_a_time > 1:
+            await self._side_by_side(command.loop)
+        else:
+            await self._in_order(command.loop)
 
-    async def _loop(self, loop: LoopWork) -> None:
-        iterator = self.step.loop.iterator
-        fail_fast = self.step.plan.failure_mode == "fail_fast"
-        pipeline = self.command.pipeline
-        for offset, item in enumerate(loop.items):
-            index = loop.first + offset
-            self.frame.iteration = (index,)
-            if pipeline is None:
-                self._add(self._event("loop.iteration.started"))
-                pipeline = Pipeline(iter={iterator: item, "index": index, "total": loop.total})
-            over = await self._pipeline(pipeline)
-            self._add(self._ended("loop.iteration", over))
-            if pipeline.ctx:
-                self.frame.captured = with_ctx(self.frame.captured, pipeline.ctx)
-            pipeline = None
-            if over.error is not None and (fail_fast or over.error.get("kind") == "conflict"):
+    async def _in_order(self, loop: LoopWork) -> None:
+        for index, pipeline in self._iterations(loop):
+            frame = self._frame_of(loop, index)
+            over = await self._iteration(loop, index, pipeline, frame)
+            if over.error is not None and self.fail_fast:
                 return
-            if index + 1 < loop.total and self.stream.should_flush:
+            if loop.carries_ctx and over.ctx:
+                self.frame.captured = after(self.program, self.frame.captured, over.ctx)
+            if index + 1 < loop.last and self.stream.should_flush:
                 await self.stream.flush()
 
-    async def _pipeline(self, pipeline: Pipeline) -> Over:
+    async def _side_by_side(self, loop: LoopWork) -> None:
+        """Run some iterations at a time; the first failure stops the rest when the step fails fast."""
+        todo = self._iterations(loop)
+        running: set[asyncio.Task[_IterationOver]] = set()
+        try:
+            while True:
+                for index, pipeline in itertools.islice(todo, loop.at_a_time - len(running)):
+                    frame = self._frame_of(loop, index)
+                    running.add(asyncio.create_task(self._iteration(loop, index, pipeline, frame)))
+                if not running:
+                    return
+                ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if self.fail_fast and any(task.result().error is not None for task in ended):
+                    return
+                if self.stream.should_flush:
+                    await self.stream.flush()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _iterations(self, loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
+        """What is to be gone on with, then what was not started."""
+        for key, pipeline in loop.under_way.items():
+            yield path_of(key)[-1], pipeline
+        for index in range(loop.first, loop.last):
+            yield index, None
+
+    async def _iteration(self, loop: LoopWork, index: int, pipeline: Pipeline | None, frame: Frame) -> _IterationOver:
+        if pipeline is None:
+            self._add(self._event("loop.iteration.started", frame))
+            names = {self.iterator: item_at(loop.items, index - loop.first), "index": index, "total": loop.total}
+            if loop.parent is not None:
+                names["parent"] = loop.parent
+            pipeline = Pipeline(iter=names)
+        over = await self._pipeline(pipeline, frame)
+        self._add(self._ended("loop.iteration", frame, over))
+        return _IterationOver(over.error, pipeline.ctx)
+
+    def _frame_of(self, loop: LoopWork, index: int) -> Frame:
+        return replace(self.frame, iteration=(*loop.path, index))
+
+    async def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over:
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)
             if isinstance(move, Over):
                 return move
-            record = await self._attempt(pipeline, move)
+            record = await self._attempt(pipeline, move, frame)
             now = self.clock.now()
-            for event in core.conclude(pipeline, move, self.frame, record, now, random.random(), self.max_set_bytes):
+            for event in core.conclude(pipeline, move, frame, record, now, random.random(), self.max_set_bytes):
                 self._emit(pipeline, event)
             if move.task.plan.effectful:
                 self.stream.unacknowledged_effect = True
             if self.stream.should_flush:
                 await self.stream.flush()
 
-    async def _attempt(self, pipeline: Pipeline, move: Run) -> dict[str, Any]:
+    async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any]:
         """Run one attempt and give its outcome record."""
         await self._wait_until(move.due)
         plan = move.task.plan
         problem: Outcome | None = None
         config: dict[str, Any] = {}
         try:
-            config = move.task.config.evaluate(task_scope(pipeline, self.frame, move))
+            config = move.task.config.evaluate(task_scope(pipeline, frame, move))
         except ExpressionError as failure:
             problem = failed(error("template", str(failure)))
         if move.repeated:
@@ -126,17 +177,17 @@ class CommandRun:
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = snapshot(config, self.max_inputs_bytes)
-            for event in core.started(move, self.frame, self.clock.now(), inputs):
+            for event in core.started(move, frame, self.clock.now(), inputs):
                 self._emit(pipeline, event)
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
-        outcome = problem or await self._run_tool(move, {**config, **move.task.verbatim}, pipeline)
+        outcome = problem or await self._run_tool(move, frame, {**config, **move.task.verbatim}, pipeline)
         duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
         return self._record(move, outcome, duration_ms)
 
-    async def _run_tool(self, move: Run, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
-        plan, frame = move.task.plan, self.frame
+    async def _run_tool(self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
+        plan = move.task.plan
         captured = frame.captured
         context = TaskContext(
             execution_id=frame.execution_id,
@@ -182,15 +233,14 @@ class CommandRun:
             await self.stream.flush()
             await self.clock.sleep(left / MICROS)
 
-    def _ended(self, what: str, over: Over) -> Event:
+    def _ended(self, what: str, frame: Frame, over: Over) -> Event:
         if over.error is None:
-            return self._event(f"{what}.done")
-        event = self._event(f"{what}.failed")
+            return self._event(f"{what}.done", frame)
+        event = self._event(f"{what}.failed", frame)
         event.payload = {"error": over.error}
         return event
 
-    def _event(self, kind: str) -> Event:
-        frame = self.frame
+    def _event(self, kind: str, frame: Frame) -> Event:
         return Event(type=kind, at=self.clock.now(), step=frame.step, run=frame.run, iteration=frame.iteration)
 
     def _emit(self, pipeline: Pipeline, event: Event) -> None:

@@ -1,0 +1,169 @@
+"""What loop events do to a state: the apply side of loops.
+
+Law: state holds what is in flight and a few totals, never what is over, so a loop of a million items stays small.
+Iterations of a chunk start in order; one that was started and is not open any more is over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.json import encode
+
+from arclog.core import gathering
+from arclog.core.items import item_at
+from arclog.core.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
+from arclog.model.commands import Pipeline
+from arclog.model.errors import InvariantBroken
+from arclog.model.events import Event
+from arclog.model.outcome import data_of
+from arclog.plan.net import LoopPlan
+from arclog.plan.program import Program, StepProgram
+
+#: How many errors loop.done names.
+MAX_ERRORS = 100
+#: Weight of the newest item in the moving average of item times.
+_NEWEST = 0.2
+
+
+def open_loop(event: Event, *, keeps_results: bool) -> Loop | None:
+    """The step run's own loop, from its step.scheduled."""
+    total = event.payload.get("total")
+    if total is None:
+        return None
+    return Loop((), total, event.payload.get("items", []), results={} if keeps_results else None)
+
+
+def open_chunk(step_run: StepRun, path: tuple[int, ...], first: int, last: int) -> Chunk:
+    """A new part of a loop."""
+    step_run.chunks_made += 1
+    chunk = step_run.chunks[step_run.chunks_made] = Chunk(step_run.chunks_made, path, first, last, first)
+    loop = loop_at(step_run, path)
+    loop.handed = max(loop.handed, last)
+    return chunk
+
+
+def loop_at(step_run: StepRun, path: tuple[int, ...]) -> Loop:
+    loop = step_run.loops.get(path_key(path))
+    if loop is None:
+        raise InvariantBroken(f"step {step_run.step} run {step_run.run} has no loop at {path}")
+    return loop
+
+
+def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
+    """The chunk that holds an iteration."""
+    outer, index = path[:-1], path[-1]
+    for chunk in step_run.chunks.values():
+        if chunk.path == outer and chunk.first <= index < chunk.last:
+            return chunk
+    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
+
+
+def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
+    """What templates see as `iter` at the start of an iteration."""
+    names = {plan.iterator: item_at(loop.items, index), "index": index, "total": loop.total}
+    if loop.parent is not None:
+        names["parent"] = loop.parent
+    return names
+
+
+def level_of(step: StepProgram, path: tuple[int, ...]) -> LoopPlan:
+    """The plan of the loop below these outer indexes."""
+    plan = step.loop
+    for _ in path:
+        if plan.inner is None:
+            raise InvariantBroken(f"step {step.name} has no loop at depth {len(path)}")
+        plan = plan.inner
+    return plan
+
+
+def iterator_of(step: StepProgram) -> str:
+    """Name of the innermost loop's items; '' without a loop."""
+    plan = step.plan.loop
+    while plan is not None and plan.inner is not None:
+        plan = plan.inner
+    return "" if plan is None else plan.iterator
+
+
+def started(program: Program, step_run: StepRun, event: Event) -> None:
+    """loop.iteration.started: of the innermost loop a pipeline opens, of an outer one its inner loop follows."""
+    path = _path(event)
+    step = program.steps[event.step]
+    plan = level_of(step, path[:-1])
+    loop = loop_at(step_run, path[:-1])
+    if plan.inner is not None:
+        loop.handed = max(loop.handed, path[-1] + 1)
+        return
+    chunk = chunk_with(step_run, path)
+    chunk.next = path[-1] + 1
+    chunk.open += 1
+    pipeline = Pipeline(iter=iter_of(plan, loop, path[-1]))
+    step_run.iterations[path_key(path)] = Iteration(event.at, pipeline)
+
+
+def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
+    """loop.started of an inner loop."""
+    path = _path(event)
+    outer = loop_at(step_run, path[:-1])
+    parent = iter_of(level_of(step, path[:-1]), outer, path[-1])
+    step_run.loops[path_key(path)] = Loop(path, event.payload["total"], event.payload.get("items", []), parent=parent)
+
+
+def ended(program: Program, state: State, step_run: StepRun, event: Event) -> None:
+    """loop.iteration.done or failed."""
+    path = _path(event)
+    step = program.steps[event.step]
+    loop = loop_at(step_run, path[:-1])
+    failed = event.type == "loop.iteration.failed"
+    problem = event.payload.get("error") or {}
+    inner = level_of(step, path[:-1]).inner is not None
+    if failed:
+        loop.failed += 1
+        if len(loop.errors) < MAX_ERRORS:
+            loop.errors.append({"index": path[-1], **problem})
+        if step.plan.failure_mode == "fail_fast":
+            loop.broken = loop.broken or problem
+    else:
+        loop.ok += 1
+    if inner:
+        step_run.loops.pop(path_key(path), None)
+        return
+    iteration = step_run.iterations.pop(path_key(path))
+    pipeline = iteration.pipeline
+    taken = max(event.at - iteration.started_at, 1)
+    loop.item_us = taken if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
+    record = pipeline.results[pipeline.prev] if pipeline.prev else None
+    if record is not None:
+        step_run.record = record
+    _keep_result(step_run, path, record)
+    gathering.take(program, state, step_run, path, pipeline.ctx)
+    chunk = chunk_with(step_run, path)
+    chunk.open -= 1
+    if chunk.open == 0 and chunk.next == chunk.last:
+        del step_run.chunks[chunk.id]
+        for command in [one for one in state.commands.values() if _runs(one, step_run, chunk)]:
+            del state.commands[command.id]
+
+
+def _keep_result(step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
+    own = loop_at(step_run, ())
+    if own.results is not None:
+        data = data_of(record) if record is not None else None
+        own.results_bytes += len(encode(data))
+        own.results[path_key(path)] = data
+
+
+def results_in_order(loop: Loop) -> list[Any]:
+    """The data of all innermost iterations in item order."""
+    results = loop.results or {}
+    return [results[key] for key in sorted(results, key=path_of)]
+
+
+def _runs(command: OpenCommand, step_run: StepRun, chunk: Chunk) -> bool:
+    return command.chunk == chunk.id and command.step == step_run.step and command.run == step_run.run
+
+
+def _path(event: Event) -> tuple[int, ...]:
+    if event.iteration is None:
+        raise InvariantBroken(f"{event.type} of step {event.step} without an iteration")
+    return event.iteration
