@@ -222,8 +222,7 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             await asyncio.sleep(1)
             life.start_worker("B")
             life.start_sweeper()
-            while not await world.terminal_events():
-                await asyncio.sleep(1)
+            await life.api.ended(str(world.execution_id))
             stored = await world.stored()
             check_log(stored, "two")
             ends = [one.event for one in stored if one.event.type == "task.done" and one.event.task == "b"]

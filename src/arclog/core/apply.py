@@ -32,10 +32,10 @@ def apply(program: Program, state: State, event: Event) -> None:
     state.head += 1
     if event.informative:
         return
+    if event.report:
+        _count_report(state, event)
     handler = _HANDLERS.get(event.type)
     if handler is not None:
-        if event.report:
-            _count_report(state, event)
         handler(program, state, event)
 
 

@@ -149,7 +149,9 @@ class Engine:
                 return
             if batch.events:
                 extend = [
-                    job.extend for job, txn in zip(jobs, batch.txns, strict=True) if job.extend and txn.refused is None
+                    job.extend
+                    for job, txn in zip(jobs, batch.txns, strict=True)
+                    if job.extend and txn.refused is None and job.extend[0] not in batch.close
                 ]
                 append = self._append(batch, live.state, expected=head, extend=extend)
                 try:

@@ -39,7 +39,9 @@ def check_log(stored: Sequence[StoredEvent], name: str = "test") -> None:
 def _lifecycle(events: Sequence[Event]) -> None:
     types = [event.type for event in events]
     assert types[: len(_OPENING)] == _OPENING
-    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], "not exactly one terminal event, before the last"
+    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], (
+        "not exactly one terminal event, before the last"
+    )
     assert types[-1] == "playbook.processed"
     assert types[-3] == "workflow.finished"
     for kind in (*_OPENING, "workflow.finished", "playbook.processed"):
@@ -74,7 +76,9 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
     if counts["step.started"]:
         assert types[1] == "step.started"
     if counts["next.evaluated"]:
-        assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), f"{what} ends {types[-2:]}"
+        assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), (
+            f"{what} ends {types[-2:]}"
+        )
     loops = [kind for kind in types if kind.startswith("loop.")]
     if loops:
         assert types[2] == "loop.started"
@@ -94,7 +98,9 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
             inside = starts
             index += not starts
         elif event.task:
-            assert (event.iteration == (index,)) if loops else (event.iteration is None), f"{what}: {event.type} at {event.iteration}"
+            assert (event.iteration == (index,)) if loops else (event.iteration is None), (
+                f"{what}: {event.type} at {event.iteration}"
+            )
             assert inside or not loops, f"{what}: {event.type} outside an iteration"
 
 
@@ -154,7 +160,9 @@ def _causes(stored: Sequence[StoredEvent]) -> None:
         if one.event.cause:
             seq = one.seq - one.event.cause
             assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
-            assert stored[seq - 1].event_id == one.event_id - one.event.cause, f"cause_id of event {one.seq} names no event"
+            assert stored[seq - 1].event_id == one.event_id - one.event.cause, (
+                f"cause_id of event {one.seq} names no event"
+            )
 
 
 def _reports(events: Iterable[Event]) -> None:

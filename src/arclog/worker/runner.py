@@ -56,7 +56,12 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled. Raises when commands can no longer be claimed or reported."""
-        duties = (self._claim(), self._keep_leases(), self._watch_revocations(), self._failed.wait())
+        duties = (
+            self._claim(),
+            self._keep_leases(),
+            self._watch_revocations(),
+            self._failed.wait(),
+        )
         tasks = [asyncio.ensure_future(duty) for duty in duties]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +117,11 @@ class Worker:
             run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
             await run.run()
             free = self._slots - len(self._runs)
-            _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+            if self._logs.has_lines:
+                # Both are queued before either is awaited, so that they share a commit.
+                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+            else:
+                following = await stream.flush(wants=1 + max(free, 0))
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
             return []
