@@ -324,6 +324,22 @@ def test_why(arclog, api):
     assert list(answer["waits"][0]) == ["what", "text", "step", "until"]
 
 
+def test_state(arclog, api, home):
+    api.runs = {ID: completed("start")}
+    head = len(api.runs[ID].events)
+    answer = json.loads(arclog("state", ID, "--at", "1", "--json").out)
+    assert list(answer) == ["execution_id", "at", "head", "event_type", "timestamp", "state", "tokens", "step_runs",
+                            "commands", "steps", "ctx", "result", "error"]  # fmt: skip
+    assert (answer["at"], answer["head"]) == (1, head)
+    assert "nothing has happened yet" in arclog("state", ID, "--at", "0").out
+    assert f"event {head} of {head}" in arclog("state", ID).out
+    beyond = arclog("state", ID, "--at", "999")
+    assert (beyond.code, beyond.out) == (0, arclog("state", ID).out)
+    assert f"the run has {head} events so far" in beyond.err
+    assert arclog("state", ID, "--at", "999", "--quiet").err == ""
+    assert all(home.opened)
+
+
 @pytest.mark.parametrize("raw", ["-1", "x", "1.5", "", "1e3", "²", "9" * 19])
 def test_state_at_nonsense_is_exit_code_2(arclog, home, raw):
     done = arclog("state", ID, f"--at={raw}")
