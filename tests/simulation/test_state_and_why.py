@@ -61,7 +61,9 @@ def _why(text: str, seconds: float) -> Why:
 def test_the_task_in_flight_and_how_long_it_has_been_running() -> None:
     why = _why(LOOP, 2)
     assert why.waits[0].what == "task"
-    assert "step start (run 1), item 1 of 3, task look has been running for 2 s on worker w1, lease until" in why.summary
+    assert (
+        "step start (run 1), item 1 of 3, task look has been running for 2 s on worker w1, lease until" in why.summary
+    )
     assert why.next[0] == f"arclog events {why.execution_id} --follow"
 
 

@@ -69,11 +69,13 @@ def page(view: StateView, out: Out) -> str:
         rows = [(str(one.id), one.step, one.place, _short(one.args)) for one in view.tokens]
         section("tokens", table(("TOKEN", "TO STEP", "PLACE", "ARGS"), rows, width, out))
     if view.commands:
-        rows = [(one.command_id, f"{one.step} (run {one.run})", str(one.fence), str(one.losses)) for one in view.commands]
+        rows = [
+            (one.command_id, f"{one.step} (run {one.run})", str(one.fence), str(one.losses)) for one in view.commands
+        ]
         section("open commands", table(("COMMAND", "STEP", "FENCE", "LOSSES"), rows, width, out))
     if view.steps:
-        rows = [(f"{out.mark(one.status)} {name}", one.status, f"{one.runs:,}") for name, one in view.steps.items()]
-        section("steps so far", table(("STEP", "LATEST", "RUNS"), rows, width, out))
+        steps = [(f"{out.mark(one.status)} {name}", one.status, f"{one.runs:,}") for name, one in view.steps.items()]
+        section("steps so far", table(("STEP", "LATEST", "RUNS"), steps, width, out))
     for label, value in (("ctx", view.ctx), ("result", view.result), ("error", view.error)):
         if value not in ({}, None):
             section(label, pretty(value, rest=whole))

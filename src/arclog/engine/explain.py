@@ -47,7 +47,9 @@ def explain(
     work = {one.command_id: OpenWork(one, _liveness(one, is_alive)) for one in commands}
     waits = [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
-        waits = [Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")]
+        waits = [
+            Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")
+        ]
     return Why(execution_id, state.status, waits[0].text, waits, None, _while_it_runs(execution_id, waits))
 
 
@@ -85,7 +87,9 @@ def _step_run(step_run: StepRun, program: Program, work: OpenWork | None, now: i
         return Wait("worker", f"{what} waits for a worker that knows {', '.join(record.kinds)}{again}", step)
     until = timestamp(record.lease_until)
     if record.lease_until < now:
-        text = f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; it will be handed out again"
+        text = (
+            f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; it will be handed out again"
+        )
         return Wait("lease", text, step, until)
     if work.alive is False:
         text = f"{what} is held by worker {record.worker_id}, whose process is gone; its lease ends at {until}"
