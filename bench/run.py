@@ -27,6 +27,7 @@ WORKLOADS = {
     "W4": "w4_runs",
     "W6": "w6_growth",
     "W7": "w7_python",
+    "W8": "w8_scale",
 }
 
 

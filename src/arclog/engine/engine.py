@@ -19,6 +19,7 @@ from arclog.core.state import State
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.snapshots import Snapshots
 from arclog.model.commands import Command
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import Event
@@ -92,7 +93,8 @@ class Engine:
         self.clock = clock
         self.settings = settings
         self.minter = minter
-        self.live = LiveStates(store, settings.integer("engine.cache_executions"))
+        self.snapshots = Snapshots(store, settings)
+        self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
         self.hints = Hints()
         self._rooms: dict[int, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,8 +106,10 @@ class Engine:
         batch = self._decided(program, state, [(request, None)])
         append = self._append(batch, state, expected=0, new=new)
         await self.store.append(append)
-        self.live.put(Live(program, state, ExecutionRecord(execution_id, state.head, new, append.now)))
-        self._committed(state, batch)
+        record = ExecutionRecord(execution_id, state.head, new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self._committed(live, batch)
         return execution_id
 
     async def put(
@@ -162,7 +166,7 @@ class Engine:
                 except BaseException:
                     self.live.drop(execution_id)
                     raise
-            self._committed(live.state, batch)
+            self._committed(live, batch)
             for job, answer in zip(jobs, batch.answers, strict=True):
                 job.answer(answer)
             return
@@ -180,7 +184,7 @@ class Engine:
                 await self.store.append(self._append(batch, live.state, expected=head))
             finally:
                 self.live.drop(execution_id)
-            self._committed(live.state, batch)
+            self._committed(live, batch)
         for job in jobs:
             job.answer(Answer(Refused("closed", message)))
 
@@ -220,8 +224,9 @@ class Engine:
             extend=extend,
         )
 
-    def _committed(self, state: State, batch: _Batch) -> None:
+    def _committed(self, live: Live, batch: _Batch) -> None:
         """Effects of a committed transaction."""
+        state = live.state
         execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id)
@@ -235,6 +240,14 @@ class Engine:
         if state.terminal is not None:
             self.hints.ended(execution_id)
             self.live.drop(execution_id)
+        if self.snapshots.is_due(live.pace, state):
+            self.keep_snapshot(live)
+
+    def keep_snapshot(self, live: Live) -> None:
+        """Keep a state that is exactly what was committed, without anybody waiting for it."""
+        body = self.snapshots.taken(live.pace, live.state)
+        if body is not None:
+            self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 
     async def _go_on(self, execution_id: int) -> None:
         await self.put(execution_id, Continue())

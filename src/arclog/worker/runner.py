@@ -32,6 +32,8 @@ class _Held:
     stream: ReportStream
     #: what to cancel to stop it
     task: asyncio.Task[Any] | None
+    #: its last report is on the way; the answer may bring the next command along
+    concluding: bool = False
 
 
 class Worker:
@@ -116,6 +118,8 @@ class Worker:
         try:
             run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
             await run.run()
+            if (held := self._held.get(command.command_id)) is not None:
+                held.concluding = True
             free = self._slots - len(self._runs)
             if self._logs.has_lines:
                 # Both are queued before either is awaited, so that they share a commit.
@@ -157,7 +161,10 @@ class Worker:
                 now = self._clock.monotonic()
                 for command_id, _ in held:
                     if command_id in lost:
-                        self._drop(command_id, "its lease was lost")
+                        # A last report that was committed while the heartbeat was on its way closes the command, too:
+                        # its own answer says what is true, and to stop it would lose the commands that it brings.
+                        if command_id in self._held and not self._held[command_id].concluding:
+                            self._drop(command_id, "its lease was lost")
                     elif command_id in self._held:
                         self._held[command_id].stream.proved_at = now
             stale = self._clock.monotonic() - self._lease_s * 2 / 3

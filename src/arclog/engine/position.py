@@ -1,0 +1,23 @@
+"""Where a pipeline stands, told by its plan: the one place that knows which task is the current one."""
+
+from __future__ import annotations
+
+from arclog.core.state import StepRun
+from arclog.plan.program import StepProgram, TaskProgram
+
+
+def current_task(step: StepProgram, step_run: StepRun) -> TaskProgram | None:
+    """The task that runs or comes next; None outside a pipeline and behind its last task."""
+    pipeline = step_run.pipeline
+    if pipeline is None or pipeline.state != "open" or pipeline.at >= len(step.tasks):
+        return None
+    return step.tasks[pipeline.at]
+
+
+def task_run_of(step_run: StepRun, task: TaskProgram) -> int:
+    """Which entry into the task it is: a run that has not started yet is counted."""
+    pipeline = step_run.pipeline
+    if pipeline is None:
+        return 1
+    before = pipeline.runs.get(task.plan.name, 0)
+    return before if pipeline.attempt else before + 1
