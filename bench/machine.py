@@ -31,7 +31,8 @@ def machine(folder: str) -> dict[str, str]:
         "python": platform.python_version(),
         "sqlite": f"{apsw.stdout.strip()} (apsw)",
         "dbos": _version("dbos"),
-        "disk": f"{_file_system(folder)}, {_fdatasync_us(folder):.0f} µs a 4 kB write and fdatasync",
+        "disk": _file_system(folder),
+        "fdatasync": f"{fdatasync_us(folder):.0f} µs with 4 kB, before",
         "commit": _commit(),
     }
 
@@ -66,7 +67,7 @@ def _file_system(folder: str) -> str:
     return kind
 
 
-def _fdatasync_us(folder: str, times: int = 100) -> float:
+def fdatasync_us(folder: str, times: int = 100) -> float:
     taken: list[float] = []
     sync = getattr(os, "fdatasync", os.fsync)
     with tempfile.TemporaryFile(dir=folder or None, buffering=0) as file:

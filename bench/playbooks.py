@@ -33,3 +33,21 @@ def check_run(sample: Sample, *, steps: int, tasks: int, result: str = "null") -
     expect("task.done events", counts.get("task.done", 0), tasks)
     expect("the tasks' results", sample["results"], {result: tasks})
     expect("seq runs from 1 without a gap", sample["gapless"], True)
+
+
+#: Two steps that take turns, `workload.laps` times.
+CYCLE = """
+metadata: {name: cycle}
+workload: {laps: 1}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next:
+      arcs:
+        - step: back
+          when: "{{ (args.lap | default(0)) < workload.laps }}"
+          args: {lap: "{{ (args.lap | default(0)) + 1 }}"}
+  - step: back
+    tool: {kind: noop}
+    next: {arcs: [{step: start, args: {lap: "{{ args.lap }}"}}]}
+"""

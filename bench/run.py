@@ -18,7 +18,7 @@ if ROOT not in sys.path:
 
 from bench import report  # noqa: E402  the path is set just above
 from bench.harness import Findings, Options, Wrong  # noqa: E402
-from bench.machine import machine  # noqa: E402
+from bench.machine import fdatasync_us, machine  # noqa: E402
 
 WORKLOADS = {
     "W1": "w1_start",
@@ -27,6 +27,7 @@ WORKLOADS = {
     "W4": "w4_runs",
     "W6": "w6_growth",
     "W7": "w7_python",
+    "W8": "w8_scale",
 }
 
 
@@ -46,6 +47,7 @@ def main(argv: list[str]) -> int:
         except Wrong as wrong:
             problems.append(f"{name}: {wrong}")
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    about["fdatasync"] += f"; {fdatasync_us(options.dir):.0f} µs after"
     shown = report.markdown if options.markdown else report.text
     print(shown(findings, about, problems))
     if options.json:

@@ -32,7 +32,7 @@ def measure(options: Options) -> Findings:
     for name, bytes_ in sorted(grown.items(), key=lambda item: -item[1]):
         if bytes_ > 0:
             _add(found, found.figures, f"arclog, table {name} with its indexes", bytes_, steps)
-    if dbos_is_there():
+    if dbos_is_there() and not options.quick:  # each of the two takes a second to shut down
         theirs = dbos_bytes(options, steps) - dbos_bytes(options, 0)
         _add(found, found.figures, f"DBOS, {steps} steps", theirs, steps)
         found.notes.append("DBOS keeps a step's result; arclog keeps every event of the step")

@@ -105,6 +105,7 @@ def test_a_goal_that_only_some_rounds_meet_is_unclear():
 
 def test_a_busy_machine_is_said_first():
     assert report.text([], {"load before": "3.00", "cores": "2"}, []).startswith("NOISY")
+    assert report.text([], {"fdatasync": "200 µs with 4 kB, before; 3000 µs after"}, []).startswith("NOISY")
     assert report.text([], {"load before": "0.10", "cores": "2"}, []).startswith("RATIOS")
 
 

@@ -103,7 +103,9 @@ def test_kill_and_resume(tmp_path: Path) -> None:
     assert undisturbed.start(*undisturbed.run()).wait(60) == 0, undisturbed.output.read_text()
     (only,) = undisturbed.ids()
     plain, _ = undisturbed.story(only)
-    assert _checked(undisturbed, only, plain) == 2, "two failed attempts share a key with the third, nothing else repeats"
+    assert _checked(undisturbed, only, plain) == 2, (
+        "two failed attempts share a key with the third, nothing else repeats"
+    )
 
     random = Random(SEED)
     print(f"CHAOS_SEED={SEED} CHAOS_KILLS={KILLS}")

@@ -59,7 +59,12 @@ async def told(name: str) -> str:
         stored = await world.stored()
         check_log(stored, state.scope)
         lines = [line(one.seq, one.event) for one in stored]
-        lines += ["", f"state {state.status}", f"ctx {json.dumps(state.ctx)}", f"result {json.dumps(tidied(state.result, 0))}"]
+        lines += [
+            "",
+            f"state {state.status}",
+            f"ctx {json.dumps(state.ctx)}",
+            f"result {json.dumps(tidied(state.result, 0))}",
+        ]
         lines += [f"error {json.dumps(state.error)}"] if state.error else []
         return "\n".join(lines) + "\n"
 
@@ -74,7 +79,8 @@ def test_the_log_is_as_it_was(name: str) -> None:
 
 
 def test_every_golden_log_has_its_playbook() -> None:
-    assert CASES == sorted(path.stem for path in (HERE / "logs").glob("*.txt"))
+    logs = sorted(path.stem for path in (HERE / "logs").glob("*.txt"))
+    assert logs == CASES
 
 
 def test_a_run_is_the_same_every_time() -> None:

@@ -50,10 +50,27 @@ class Ending:
 async def ending(world: World, state: State) -> Ending:
     ends: Counter[Any] = Counter()
     for event in await world.events():
-        if event.type in {"step.done", "step.failed", "task.done", "task.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed", "next.evaluated"}:
+        if event.type in {
+            "step.done",
+            "step.failed",
+            "task.done",
+            "task.failed",
+            "loop.done",
+            "loop.iteration.done",
+            "loop.iteration.failed",
+            "next.evaluated",
+        }:
             outcome = event.payload.get("outcome") or {}
             error = event.payload.get("error") or outcome.get("error") or {}
-            ends[event.type, event.step, event.iteration, event.task, event.task_run, repr(outcome.get("result")), error.get("kind")] += 1
+            ends[
+                event.type,
+                event.step,
+                event.iteration,
+                event.task,
+                event.task_run,
+                repr(outcome.get("result")),
+                error.get("kind"),
+            ] += 1
     results = {name: without_times(record) for name, record in state.results.items()}
     return Ending(state.status, state.ctx, state.result, state.error, results, state.runs, ends)
 

@@ -16,10 +16,10 @@ from arclog.ports.store import Append
 from arclog.ports.tool import TaskContext
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
-from arclog.testing.playbooks import by_seed
+from arclog.testing.playbooks import Drawn, by_seed
 from arclog.testing.scripted import Call
 from arclog.testing.virtual import run_virtually
-from tests.simulation.support import EAGER, LEAN, assert_same, ending, run, seeds
+from tests.simulation.support import EAGER, LEAN, Ending, assert_same, ending, run, seeds
 
 
 def fan(width: int, **step: object) -> str:
@@ -30,25 +30,26 @@ def fan(width: int, **step: object) -> str:
     return json.dumps({"metadata": {"name": "fan"}, "workflow": [start, *branches]})
 
 
+async def _ended(drawn: Drawn, *, slow: bool) -> Ending:
+    random = Random(drawn.seed)
+
+    async def before(_: int, append: Append) -> None:
+        if slow:
+            await asyncio.sleep(random.choice([0, 0.01, 0.2, 3]))
+
+    async with World(drawn.text, settings=random.choice([EAGER, LEAN]), before=before, workers=2) as world:
+        state = await world.run()
+        check_log(await world.stored(), "random")
+        assert world.lives == 1
+        assert all(times == 1 for times in world.ledger.times().values())
+        return await ending(world, state)
+
+
 @pytest.mark.parametrize("group", seeds(60, 3, first=60_000), ids=str)
 def test_slow_commits_change_nothing(group: range) -> None:
     for seed in group:
         drawn = by_seed(seed)
-        random = Random(seed)
-
-        async def main(slow: bool) -> object:
-            async def before(_: int, append: Append) -> None:
-                if slow:
-                    await asyncio.sleep(random.choice([0, 0.01, 0.2, 3]))
-
-            async with World(drawn.text, settings=EAGER if seed % 2 else LEAN, before=before, workers=2) as world:
-                state = await world.run()
-                check_log(await world.stored(), "random")
-                assert world.lives == 1
-                assert all(times == 1 for times in world.ledger.times().values())
-                return await ending(world, state)
-
-        assert_same(drawn, run(drawn, main(False)), run(drawn, main(True)))
+        assert_same(drawn, run(drawn, _ended(drawn, slow=False)), run(drawn, _ended(drawn, slow=True)))
 
 
 def test_ended_answers_only_after_the_commit() -> None:
@@ -98,7 +99,9 @@ workflow:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="reports that share a commit may pass minter.LONGEST_RUN; the run is then failed as internal", strict=True)
+@pytest.mark.xfail(
+    reason="reports that share a commit may pass minter.LONGEST_RUN; the run is then failed as internal", strict=True
+)
 def test_many_large_reports_in_one_commit() -> None:
     """Branches of one run that report hundreds of events each while a commit is under way."""
     tool = [{"name": f"t{i}", "kind": "noop"} for i in range(4)]
@@ -191,7 +194,10 @@ def test_going_on_after_a_store_error_is_not_forgotten() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="withdrawing more than minter.LONGEST_RUN commands breaks the transaction, and the quarantine too", strict=True)
+@pytest.mark.xfail(
+    reason="withdrawing more than minter.LONGEST_RUN commands breaks the transaction, and the quarantine too",
+    strict=True,
+)
 def test_a_wide_run_can_be_cancelled() -> None:
     async def main() -> None:
         async with World(fan(4000)) as world:

@@ -222,8 +222,7 @@ def test_two_workers_after_a_lost_lease_one_result_is_accepted() -> None:
             await asyncio.sleep(1)
             life.start_worker("B")
             life.start_sweeper()
-            while not await world.terminal_events():
-                await asyncio.sleep(1)
+            await life.api.ended(str(world.execution_id))
             stored = await world.stored()
             check_log(stored, "two")
             ends = [one.event for one in stored if one.event.type == "task.done" and one.event.task == "b"]
@@ -246,6 +245,37 @@ def test_heartbeats_keep_a_long_task() -> None:
             state = await world.run()
             assert state.status == "COMPLETED"
             assert all(times == 1 for times in world.ledger.times().values())
+            assert "command.issued" not in [event.type for event in await world.events()]
+
+    run_virtually(main())
+
+
+class SlowAnswer(Around):
+    """The answer to a last report is on its way while a heartbeat asks for the same command."""
+
+    def __init__(self, below: Control) -> None:
+        super().__init__(below)
+        self.lost: list[int] = []
+
+    async def report(self, report: Report) -> ReportAnswer:
+        answer = await self.below.report(report)
+        if report.wants and not self.lost:
+            await asyncio.sleep(10)
+        return answer
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        lost = await self.below.heartbeat(worker_id, held)
+        self.lost += lost
+        return lost
+
+
+def test_a_heartbeat_that_meets_the_last_report_loses_no_work() -> None:
+    """The command is closed by then, so it is not held any more; the answer brings the next one and must be heard."""
+
+    async def main() -> None:
+        async with World(TWO_STEPS, around=lambda control: cast("Control", SlowAnswer(control))) as world:
+            state = await world.run()
+            assert state.status == "COMPLETED"
             assert "command.issued" not in [event.type for event in await world.events()]
 
     run_virtually(main())

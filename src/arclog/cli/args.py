@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("runs", "say the state of a run in seven fields"),
     "events": ("streams", "print the event log of a run"),
     "logs": ("streams", "print what a run's tasks printed"),
+    "state": ("state", "show a run as it was after any of its events"),
     "why": ("runs", "say what a run waits for, or why it ended as it did"),
     "resume": ("run", "go on with a run whose process died"),
     "cancel": ("runs", "end a run"),

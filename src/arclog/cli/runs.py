@@ -244,6 +244,11 @@ def why_command(options: Namespace) -> int:
             from arclog.cli.failure import explained
 
             out.say(await explained(api, await api.summary(execution_id), out))
+            if answer.cause is not None and answer.cause.rule:
+                out.say(f"  {clean(answer.cause.rule)}")
+        if not out.quiet:
+            for command in answer.next:
+                out.say(out.paint(f"  {command}", "dim"))
         return OK
 
     return with_run(options, work)

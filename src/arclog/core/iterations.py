@@ -131,7 +131,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     iteration = step_run.iterations.pop(path_key(path))
     pipeline = iteration.pipeline
     taken = max(event.at - iteration.started_at, 1)
-    loop.item_us = taken if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
+    loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
     record = pipeline.results[pipeline.prev] if pipeline.prev else None
     if record is not None:
         step_run.record = record

@@ -150,12 +150,14 @@ def _on_started(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     pipeline.attempt = 1
     pipeline.in_flight = True
     pipeline.due = 0
+    pipeline.since = event.at
 
 
 def _on_attempt_started(pipeline: Pipeline, _: StepProgram, event: Event) -> None:
     pipeline.attempt = event.attempt
     pipeline.in_flight = True
     pipeline.due = 0
+    pipeline.since = event.at
 
 
 def _on_attempt_ended(pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:

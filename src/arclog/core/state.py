@@ -112,6 +112,17 @@ class StepRun(Struct):
         """The step run's own loop."""
         return self.loops.get("")
 
+    def pipelines(self, chunk: int = 0) -> list[Pipeline]:
+        """The open pipelines: the step's own, or those of its iterations (of one chunk)."""
+        if self.pipeline is not None:
+            return [self.pipeline]
+        part = self.chunks.get(chunk)
+        return [
+            one.pipeline
+            for key, one in self.iterations.items()
+            if part is None or (path_of(key)[:-1] == part.path and part.first <= path_of(key)[-1] < part.last)
+        ]
+
 
 class Iteration(Struct):
     """One open iteration of the innermost loop."""

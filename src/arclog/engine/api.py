@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import builtins
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arclog.core.inputs import Cancel, Request
 from arclog.core.loops import encoded_size
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
+from arclog.engine.root_cause import root_cause
+from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotFound, RequestRejected
@@ -18,7 +20,7 @@ from arclog.model.kinds import KindSpec
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program
-from arclog.ports.api import ExecuteRequest, Listed, Started, Status, StepSummary, Summary, Why
+from arclog.ports.api import ExecuteRequest, Listed, Started, StateView, Status, StepSummary, Summary, Why
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 
 #: What another process appends is found by looking again after this long.
@@ -34,9 +36,16 @@ _LIFECYCLE_TERMINAL = {
 class EngineApi:
     """Implements `ports.api.Api`."""
 
-    def __init__(self, engine: Engine, kinds: Mapping[str, KindSpec]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        kinds: Mapping[str, KindSpec],
+        is_alive: Callable[[str], bool | None] | None = None,
+    ) -> None:
         self._engine = engine
         self._kinds = kinds
+        #: whether a worker's process is there, where that can be told
+        self._is_alive = is_alive
 
     async def execute(self, request: ExecuteRequest) -> Started:
         if not request.playbook:
@@ -159,8 +168,19 @@ class EngineApi:
     async def why(self, execution_id: str) -> Why:
         number = ids.parse_id(execution_id, "execution id")
         live = await self._engine.live.folded(number)
-        commands = await self._engine.store.commands(number)
-        return explain(live.state, commands, self._engine.clock.now())
+        store = self._engine.store
+        commands = await store.commands(number)
+        cause = await root_cause(store, live.program, live.state)
+        now = self._engine.clock.now()
+        return explain(live.state, live.program, commands, now, is_alive=self._is_alive, cause=cause)
+
+    async def state(self, execution_id: str, at: int | None = None) -> StateView:
+        number = ids.parse_id(execution_id, "execution id")
+        if at is not None and at < 0:
+            raise RequestRejected(f"there is no event {at}; events count from 1, and 0 is before anything")
+        live = await self._engine.live.folded(number, at)
+        last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
+        return state_view(live.program, live.state, live.record.head, last[0] if last else None)
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         number = ids.parse_id(execution_id, "execution id")

@@ -79,7 +79,9 @@ class EngineControl:
         if worker_id not in self._revoked:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                # Not wait_for: on Python 3.11 that swallows a cancellation which meets the news, and the worker never stops.
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
             except TimeoutError:
                 return []
         return self._revoked.pop(worker_id, [])

@@ -19,6 +19,7 @@ from arclog.core.state import State
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.snapshots import Snapshots
 from arclog.model.commands import Command
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import Event
@@ -94,7 +95,8 @@ class Engine:
         self.clock = clock
         self.settings = settings
         self.minter = minter
-        self.live = LiveStates(store, settings.integer("engine.cache_executions"))
+        self.snapshots = Snapshots(store, settings)
+        self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
         self.hints = Hints()
         self._rooms: dict[int, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,8 +108,10 @@ class Engine:
         batch = self._decided(program, state, [(request, None)])
         append = self._append(batch, state, expected=0, new=new)
         await self.store.append(append)
-        self.live.put(Live(program, state, ExecutionRecord(execution_id, state.head, new, append.now)))
-        self._committed(state, batch)
+        record = ExecutionRecord(execution_id, state.head, new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self._committed(live, batch)
         return execution_id
 
     async def put(
@@ -153,7 +157,9 @@ class Engine:
                 return len(jobs)
             if batch.events:
                 extend = [
-                    job.extend for job, txn in zip(jobs, batch.txns, strict=False) if job.extend and txn.refused is None
+                    job.extend
+                    for job, txn in zip(jobs, batch.txns, strict=False)
+                    if job.extend and txn.refused is None and job.extend[0] not in batch.close
                 ]
                 append = self._append(batch, live.state, expected=head, extend=extend)
                 try:
@@ -164,7 +170,7 @@ class Engine:
                 except BaseException:
                     self.live.drop(execution_id)
                     raise
-            self._committed(live.state, batch)
+            self._committed(live, batch)
             for job, answer in zip(jobs, batch.answers, strict=False):
                 job.answer(answer)
             return len(batch.answers)
@@ -182,7 +188,7 @@ class Engine:
                 await self.store.append(self._append(batch, live.state, expected=head))
             finally:
                 self.live.drop(execution_id)
-            self._committed(live.state, batch)
+            self._committed(live, batch)
         for job in jobs:
             job.answer(Answer(Refused("closed", message)))
 
@@ -224,8 +230,9 @@ class Engine:
             extend=extend,
         )
 
-    def _committed(self, state: State, batch: _Batch) -> None:
+    def _committed(self, live: Live, batch: _Batch) -> None:
         """Effects of a committed transaction."""
+        state = live.state
         execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id)
@@ -239,6 +246,14 @@ class Engine:
         if state.terminal is not None:
             self.hints.ended(execution_id)
             self.live.drop(execution_id)
+        if self.snapshots.is_due(live.pace, state):
+            self.keep_snapshot(live)
+
+    def keep_snapshot(self, live: Live) -> None:
+        """Keep a state that is exactly what was committed, without anybody waiting for it."""
+        body = self.snapshots.taken(live.pace, live.state)
+        if body is not None:
+            self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 
     async def _go_on(self, execution_id: int) -> None:
         await self.put(execution_id, Continue())

@@ -1,65 +1,182 @@
-"""Why a run stands where it stands: what each thing that is still open waits for."""
+"""Why a run stands where it stands: what each thing that is still open waits for.
+
+Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. What is
+new in the language adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
 
 from arclog.core.state import State, StepRun
+from arclog.engine.position import current_task
+from arclog.model.commands import Pipeline
 from arclog.model.ids import timestamp
-from arclog.ports.api import Wait, Why
+from arclog.plan.program import Program
+from arclog.ports.api import Cause, Wait, Why
 from arclog.ports.store import CommandRecord
 
+MICROS = 1_000_000
 
-def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
-    """The waits of a run; one that has ended waits for nothing."""
+
+class OpenWork(Struct, frozen=True):
+    """An open command as the store knows it."""
+
+    record: CommandRecord
+    #: whether its worker's process is there; None when nobody can tell
+    alive: bool | None = None
+
+
+Contributor = Callable[[State, Program, Mapping[int, OpenWork], int], list[Wait]]
+
+
+def explain(
+    state: State,
+    program: Program,
+    commands: Iterable[CommandRecord],
+    now: int,
+    *,
+    is_alive: Callable[[str], bool | None] | None = None,
+    cause: Cause | None = None,
+) -> Why:
+    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed."""
     execution_id = str(state.execution_id)
     if state.terminal is not None:
-        text = f"the run has ended: {state.status}"
-        if state.error is not None:
-            where = f" in step {state.error['step']}" if "step" in state.error else ""
-            text += f"{where}: {state.error.get('kind')}: {state.error.get('message')}"
-        return Why(execution_id, state.status, text, [])
-    by_run: dict[tuple[str, int], list[CommandRecord]] = {}
-    for command in commands:
-        by_run.setdefault((command.step, command.run), []).append(command)
-    waits = [
-        Wait(
-            "token",
-            f"step {token.step} is ready to start; the engine has not gone on (`arclog resume {execution_id}`)",
-            token.step,
-        )
-        for token in state.tokens.values()
-    ]
-    for step_run in state.open.values():
-        held: list[CommandRecord | None] = [*by_run.get((step_run.step, step_run.run), [])]
-        waits += [_wait(step_run, command, execution_id, now) for command in held or [None]]
+        return Why(execution_id, state.status, _ending(state, cause), [], cause, _after_the_end(state))
+    work = {one.command_id: OpenWork(one, _liveness(one, is_alive)) for one in commands}
+    waits = [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
-        waits = [Wait("none", f"nothing is open, yet the run has not ended (`arclog resume {execution_id}`)")]
-    return Why(execution_id, state.status, waits[0].text, waits)
+        waits = [
+            Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")
+        ]
+    return Why(execution_id, state.status, waits[0].text, waits, None, _while_it_runs(execution_id, waits))
 
 
-def _wait(step_run: StepRun, command: CommandRecord | None, execution_id: str, now: int) -> Wait:
-    what = f"step {step_run.step} (run {step_run.run})"
-    if command is None:
-        return Wait("none", f"{what} has no open command (`arclog resume {execution_id}`)", step_run.step)
-    if command.state == "issued":
-        kinds = ", ".join(command.kinds)
-        return Wait(
-            "worker",
-            f"{what} waits for a worker that knows {kinds} (`arclog resume {execution_id}` brings one)",
-            step_run.step,
+def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+    """Tokens that could move on at once: the engine stopped before it went on."""
+    text = "step {} is ready to start; the engine has not gone on"
+    return [Wait("token", text.format(token.step), token.step) for token in state.tokens.values()]
+
+
+def step_runs(state: State, program: Program, work: Mapping[int, OpenWork], now: int) -> list[Wait]:
+    """Open step runs: with a worker, or waiting for one."""
+    waits = [_ended(step_run) for step_run in state.open.values() if step_run.state != "open"]
+    for command in state.commands.values():
+        step_run = state.run_of(command.step, command.run)
+        if step_run is not None and step_run.state == "open":
+            pipeline = next(iter(step_run.pipelines(command.chunk)), None)
+            waits.append(_held(step_run, pipeline, program, work.get(command.id), now))
+    return waits
+
+
+#: In order of what to tell first.
+CONTRIBUTORS: list[Contributor] = [
+    tokens,
+    step_runs,
+]
+
+
+def _ended(step_run: StepRun) -> Wait:
+    return Wait("routing", f"{_place(step_run)} has ended; its arcs are evaluated next", step_run.step)
+
+
+def _held(step_run: StepRun, pipeline: Pipeline | None, program: Program, work: OpenWork | None, now: int) -> Wait:
+    step, what = step_run.step, _place(step_run)
+    if work is None:
+        return Wait("none", f"{what} has no open command, though it should", step)
+    record = work.record
+    if record.state == "issued":
+        again = f", for the {_nth(record.fence + 1)} time" if record.fence else ""
+        return Wait("worker", f"{what} waits for a worker that knows {', '.join(record.kinds)}{again}", step)
+    until = timestamp(record.lease_until)
+    if record.lease_until < now:
+        text = (
+            f"{what} was held by worker {record.worker_id}, whose lease ended at {until}; it will be handed out again"
         )
-    until = timestamp(command.lease_until)
-    pipeline = step_run.pipeline
-    if command.lease_until < now:
-        text = f"{what} was held by worker {command.worker_id}, whose lease ended at {until}; it will be handed out again (`arclog resume {execution_id}`)"
-        return Wait("lease", text, step_run.step, until)
-    if pipeline is not None and pipeline.due > now:
-        text = f"{what} waits for attempt {pipeline.attempt}, due at {timestamp(pipeline.due)}"
-        return Wait("retry", text, step_run.step, timestamp(pipeline.due))
-    task = ""
-    if pipeline is not None and pipeline.in_flight:
-        label = max(pipeline.runs, key=lambda name: pipeline.runs[name]) if len(pipeline.runs) == 1 else ""
-        task = f", task {label}" if label else ""
-    text = f"{what}{task} runs on worker {command.worker_id}, lease until {until}"
-    return Wait("lease", text, step_run.step, until)
+        return Wait("lease", text, step, until)
+    if work.alive is False:
+        text = f"{what} is held by worker {record.worker_id}, whose process is gone; its lease ends at {until}"
+        return Wait("lease", text, step, until)
+    task = current_task(program.steps[step], pipeline)
+    if pipeline is not None and task is not None:
+        name = task.plan.name
+        if pipeline.due > now:
+            due = timestamp(pipeline.due)
+            text = f"{what}, task {name}: attempt {pipeline.attempt} is due in {_span(pipeline.due - now)}, at {due}"
+            return Wait("retry", text, step, due)
+        if pipeline.in_flight:
+            attempt = f" (attempt {pipeline.attempt})" if pipeline.attempt > 1 else ""
+            took = _span(now - pipeline.since)
+            text = f"{what}, task {name}{attempt} has been running for {took} on worker {record.worker_id}"
+            return Wait("task", f"{text}, lease until {until}", step, until)
+        return Wait("lease", f"{what}, task {name} is about to start on worker {record.worker_id}", step, until)
+    return Wait("lease", f"{what} is with worker {record.worker_id}, lease until {until}", step, until)
+
+
+def _place(step_run: StepRun) -> str:
+    text = f"step {step_run.step} (run {step_run.run})"
+    loop = step_run.loop
+    if loop is None or not step_run.started:
+        return text
+    failed = f", {loop.failed} failed" if loop.failed else ""
+    return f"{text}, item {min(loop.ok + loop.failed + 1, loop.total)} of {loop.total}{failed}"
+
+
+def _liveness(record: CommandRecord, is_alive: Callable[[str], bool | None] | None) -> bool | None:
+    return is_alive(record.worker_id) if is_alive is not None and record.state == "claimed" else None
+
+
+def _ending(state: State, cause: Cause | None) -> str:
+    text = f"the run has ended: {state.status}"
+    if cause is not None:
+        return f"{text}: {cause_text(cause)}"
+    if state.error is not None:
+        where = f" in step {state.error['step']}" if "step" in state.error else ""
+        text += f"{where}: {state.error.get('kind')}: {state.error.get('message')}"
+    return text
+
+
+def cause_text(cause: Cause) -> str:
+    """The root cause as one sentence."""
+    parts = []
+    if cause.step:
+        parts.append(f"step {cause.step} (run {cause.step_run})" if cause.step_run > 1 else f"step {cause.step}")
+    if cause.iteration:
+        parts.append(f"item {cause.iteration}")
+    if cause.task:
+        parts.append(f"task {cause.task}")
+    if cause.attempt > 1:
+        parts.append(f"attempt {cause.attempt}")
+    where = f" (playbook {cause.at})" if cause.at else ""
+    rule = f"; {cause.rule}" if cause.rule else ""
+    return f"{', '.join(parts)}{where}{': ' if parts else ''}{cause.kind}: {cause.message}{rule}"
+
+
+def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
+    if any(wait.what in {"task", "retry"} for wait in waits):
+        return [f"arclog events {execution_id} --follow", f"arclog cancel {execution_id}"]
+    return [f"arclog resume {execution_id}", f"arclog events {execution_id}"]
+
+
+def _after_the_end(state: State) -> list[str]:
+    execution_id = str(state.execution_id)
+    if state.error is None:
+        return [f"arclog show {execution_id}"]
+    return [f"arclog events {execution_id}", f"arclog logs {execution_id}", f"arclog state {execution_id} --at SEQ"]
+
+
+def _nth(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+def _span(micros: int) -> str:
+    """A length of time in the unit that suits it."""
+    seconds = max(micros, 0) / MICROS
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

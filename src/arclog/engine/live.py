@@ -1,9 +1,13 @@
-"""Live states: folded from the log once, then kept. A cache only: any of them can be thrown away at any time."""
+"""Live states: folded once, from the newest snapshot and the log behind it, then kept.
+
+A cache only: any of them can be thrown away at any time.
+"""
 
 from __future__ import annotations
 
 from arclog.core.apply import apply
 from arclog.core.state import State
+from arclog.engine.snapshots import Pace, Snapshots
 from arclog.model.errors import NotFound
 from arclog.plan import net
 from arclog.plan.program import Program
@@ -15,19 +19,21 @@ _PAGE = 5000
 class Live:
     """One execution in memory."""
 
-    __slots__ = ("program", "record", "state")
+    __slots__ = ("pace", "program", "record", "state")
 
-    def __init__(self, program: Program, state: State, record: ExecutionRecord) -> None:
+    def __init__(self, program: Program, state: State, record: ExecutionRecord, pace: Pace) -> None:
         self.program = program
         self.state = state
         self.record = record
+        self.pace = pace
 
 
 class LiveStates:
     """Live executions by id, the least recently used given up first."""
 
-    def __init__(self, store: Store, capacity: int) -> None:
+    def __init__(self, store: Store, capacity: int, snapshots: Snapshots) -> None:
         self._store = store
+        self._snapshots = snapshots
         self._capacity = capacity
         self._live: dict[int, Live] = {}
         self._programs: dict[str, Program] = {}
@@ -50,18 +56,21 @@ class LiveStates:
         self._live.pop(execution_id, None)
 
     async def folded(self, execution_id: int, at: int | None = None) -> Live:
-        """A fresh fold of the log, up to event `at`."""
+        """The state after event `at` (the newest, when none is named), read from the store."""
         record = await self._store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
         program = await self.program(record.new.plan)
-        state = State(execution_id=execution_id)
         last = record.head if at is None else min(at, record.head)
+        state = await self._snapshots.newest(execution_id, record.new.plan, last)
+        known = 0 if state is None else state.head
+        if state is None:
+            state = State(execution_id=execution_id)
         while state.head < last:
             page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
             for stored in page:
                 apply(program, state, stored.event)
-        return Live(program, state, record)
+        return Live(program, state, record, self._snapshots.pace(known))
 
     async def program(self, digest: str) -> Program:
         """The program of a plan."""

@@ -36,6 +36,8 @@ class Pipeline(Struct, omit_defaults=True):
     in_flight: bool = False
     #: when the next attempt may start, microseconds since 1970; 0 = at once
     due: int = 0
+    #: when the current attempt began, microseconds since 1970
+    since: int = 0
     #: outcome records by label
     results: dict[str, Any] = {}
     #: label of the task executed before

@@ -54,7 +54,7 @@ _SHORT_NAMES = {
 }  # fmt: skip
 
 
-class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES):
+class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     """A past fact, as stored: what can be derived (alias, source, ids, tenancy, seq, event_id) is left out."""
 
     type: str

@@ -14,6 +14,8 @@ MAX_NODE = (1 << NODE_BITS) - 1
 MAX_SEQUENCE = (1 << SEQUENCE_BITS) - 1
 MAX_ID = (1 << 63) - 1
 
+#: without a zone, whose name isoformat would write
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,7 +44,7 @@ def parse_id(raw: object, what: str = "id") -> int:
 
 def timestamp(micros: int) -> str:
     """RFC 3339 UTC with microseconds."""
-    return (_UNIX_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
 
 
 def micros(text: str) -> int:

@@ -73,6 +73,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.max_row_events", 256, "events", "Most events in one log row.", 1),
     Setting("store.max_row_bytes", 256 * KIB, "bytes", "Most bytes in one log row; a larger single event has a row of its own.", 1),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
+    Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),
+    Setting("engine.snapshot_max_bytes", 8 * MIB, "bytes", "A larger state is not kept; to resume it takes as long as to read its log.", 0),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
 )
 # fmt: on

@@ -151,7 +151,7 @@ class Appended(Struct, frozen=True):
     persisted_at: int
 
 
-class StoredEvent(Struct, frozen=True):
+class StoredEvent(Struct, frozen=True, gc=False):
     """An event with what the store knows of it."""
 
     event: Event

@@ -148,7 +148,9 @@ class World:
         await self.store.open()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, it: BaseException | None, at: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, it: BaseException | None, at: TracebackType | None
+    ) -> None:
         if self.life is not None:
             await self.life.end()
         await self.store.close()
@@ -186,7 +188,9 @@ class World:
         life = self.life or self.begin_life()
         now = self.clock.now()
         plan = self.program.plan
-        record = await life.store.register_plan(self.program.digest, plan.path or plan.name, self._body, self.playbook, now)
+        record = await life.store.register_plan(
+            self.program.digest, plan.path or plan.name, self._body, self.playbook, now
+        )
         scope = Scope("tenant", "project", "test")
         run_id = str(uuid.UUID(int=1, version=4))
         new = NewExecution(run_id, plan.name, record.path, record.version, record.digest, scope, now)

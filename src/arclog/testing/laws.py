@@ -39,7 +39,9 @@ def check_log(stored: Sequence[StoredEvent], name: str = "test") -> None:
 def _lifecycle(events: Sequence[Event]) -> None:
     types = [event.type for event in events]
     assert types[: len(_OPENING)] == _OPENING
-    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], "not exactly one terminal event, before the last"
+    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], (
+        "not exactly one terminal event, before the last"
+    )
     assert types[-1] == "playbook.processed"
     assert types[-3] == "workflow.finished"
     for kind in (*_OPENING, "workflow.finished", "playbook.processed"):
@@ -65,8 +67,9 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
     types = [event.type for event in own]
     counts = Counter(types)
     assert types[0] == "step.scheduled", f"{what} begins with {types[0]}"
+    outer = Counter(event.type for event in own if event.iteration is None)
     for kind in ("step.scheduled", "step.started", "loop.started", "loop.done", "next.evaluated"):
-        assert counts[kind] <= 1, f"{what} has {counts[kind]} {kind}"
+        assert outer[kind] <= 1, f"{what} has {counts[kind]} {kind}"
     ends = counts["step.done"] + counts["step.failed"]
     assert ends <= 1, f"{what} ends {ends} times"
     if complete:
@@ -74,28 +77,46 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
     if counts["step.started"]:
         assert types[1] == "step.started"
     if counts["next.evaluated"]:
-        assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), f"{what} ends {types[-2:]}"
+        assert types[-2:] in (["step.done", "next.evaluated"], ["step.failed", "next.evaluated"]), (
+            f"{what} ends {types[-2:]}"
+        )
     loops = [kind for kind in types if kind.startswith("loop.")]
     if loops:
         assert types[2] == "loop.started"
         if counts["step.done"]:
             assert types[-3] == "loop.done", f"{what}: step.done without loop.done before it"
         if counts["step.failed"]:
-            assert not counts["loop.done"], f"{what}: loop.done of a loop that failed"
-    index, inside = 0, False
+            assert not outer["loop.done"], f"{what}: loop.done of a loop that failed"
+    _iterations(what, own, in_loop=bool(loops))
+
+
+def _iterations(what: str, own: list[Event], *, in_loop: bool) -> None:
+    """Each iteration starts once, holds its tasks and ends once; a sequential loop runs them one by one, in order."""
+    scheduled: set[tuple[int, ...]] = set()
+    started: set[tuple[int, ...]] = set()
+    inside: set[tuple[int, ...]] = set()
+    nested = any(len(event.iteration or ()) > 1 for event in own)
+    sequential = in_loop and not nested and own[2].payload["mode"] == "sequential"
     for event in own:
+        path = event.iteration
         if event.type == "loop.iteration.scheduled":
-            assert event.iteration == (index,), f"{what}: iteration {event.iteration} scheduled, expected {index}"
-            assert not inside, f"{what}: iteration {index} scheduled inside another"
+            assert path is not None
+            assert path not in scheduled | started, f"{what}: iteration {path} scheduled twice or late"
+            scheduled.add(path)
+        elif event.type == "loop.iteration.started":
+            assert path is not None
+            assert path not in started, f"{what}: iteration {path} started twice"
+            if sequential:
+                assert not inside, f"{what}: iteration {path} started inside another"
+                assert path == (len(started),), f"{what}: iteration {path}, expected {len(started)}"
+            started.add(path)
+            inside.add(path)
         elif event.type.startswith("loop.iteration."):
-            starts = event.type.endswith("started")
-            assert event.iteration == (index,), f"{what}: iteration {event.iteration}, expected {index}"
-            assert starts != inside, f"{what}: {event.type} of {index} out of place"
-            inside = starts
-            index += not starts
+            assert path in inside, f"{what}: {event.type} of {path} out of place"
+            inside.discard(path)
         elif event.task:
-            assert (event.iteration == (index,)) if loops else (event.iteration is None), f"{what}: {event.type} at {event.iteration}"
-            assert inside or not loops, f"{what}: {event.type} outside an iteration"
+            assert (path is not None) == in_loop, f"{what}: {event.type} at {path}"
+            assert path is None or path in inside, f"{what}: {event.type} outside an iteration"
 
 
 def _tasks(events: Iterable[Event], *, complete: bool) -> None:
@@ -154,7 +175,9 @@ def _causes(stored: Sequence[StoredEvent]) -> None:
         if one.event.cause:
             seq = one.seq - one.event.cause
             assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
-            assert stored[seq - 1].event_id == one.event_id - one.event.cause, f"cause_id of event {one.seq} names no event"
+            assert stored[seq - 1].event_id == one.event_id - one.event.cause, (
+                f"cause_id of event {one.seq} names no event"
+            )
 
 
 def _reports(events: Iterable[Event]) -> None:

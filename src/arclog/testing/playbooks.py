@@ -61,13 +61,24 @@ class _Draw:
             choices += [f"{{{{ {name}.n | default(3) }}}}" for name in self.names[:2]]
             choices += [f"{{{{ {self.names[0]}.data.n if {self.names[0]} else -1 }}}}"]
         if in_task:
-            choices += ["{{ iter.index | default(0) }}", "{{ _attempt }}", "{{ _task.run }}", "{{ iter.kept | default(0) }}"]
+            choices += [
+                "{{ iter.index | default(0) }}",
+                "{{ _attempt }}",
+                "{{ _task.run }}",
+                "{{ iter.kept | default(0) }}",
+            ]
             choices += ["{{ _prev.n if _prev else 0 }}"]
             choices += [f"{{{{ {label}.data.n }}}}" for label in labels]
         return self.one_of(*choices)
 
     def condition(self, *, in_task: bool = False) -> Any:
-        choices: list[Any] = [True, False, "{{ workload.w > 3 }}", "args.n is defined", "{{ workload.list | length == 2 }}"]
+        choices: list[Any] = [
+            True,
+            False,
+            "{{ workload.w > 3 }}",
+            "args.n is defined",
+            "{{ workload.list | length == 2 }}",
+        ]
         if in_task:
             choices += ["{{ outcome.status == 'ok' }}", "{{ outcome.data.n is defined and outcome.data.n > 2 }}"]
         elif not self.branching:
@@ -132,7 +143,10 @@ class _Draw:
             if self.branching:
                 then["set_ctx"] = {f"seen_{step}": True}
             else:
-                then["set_ctx"] = {"total": "{{ (ctx.total | default(0)) + 1 }}", "last": self.one_of("{{ outcome.data }}", step)}
+                then["set_ctx"] = {
+                    "total": "{{ (ctx.total | default(0)) + 1 }}",
+                    "last": self.one_of("{{ outcome.data }}", step),
+                }
         if self.chance(30):
             then["set_iter"] = {"kept": "{{ (iter.kept | default(0)) + 1 }}"}
         return then
@@ -148,7 +162,12 @@ class _Draw:
         if self.chance(30):
             policy["failure"] = {"mode": self.one_of("best_effort", "fail_fast")}
         if self.chance(12):
-            more = ["task.attempt.started"], ["task.attempt.done", "task.attempt.failed"], ["loop.iteration.scheduled"], ["full"]
+            more = (
+                ["task.attempt.started"],
+                ["task.attempt.done", "task.attempt.failed"],
+                ["loop.iteration.scheduled"],
+                ["full"],
+            )
             policy["emit"] = {"events": self.one_of(*more)}
         if policy:
             step["spec"] = {"policy": policy}
@@ -208,7 +227,9 @@ class _Draw:
         if self.branching:
             spec["result"] = "{{ ctx }}"
         elif self.chance(40):
-            spec["result"] = self.one_of("{{ ctx }}", "{{ s0.data }}", {"first": "{{ s0.n | default(0) }}"}, "{{ s0.results | default([]) }}")
+            spec["result"] = self.one_of(
+                "{{ ctx }}", "{{ s0.data }}", {"first": "{{ s0.n | default(0) }}"}, "{{ s0.results | default([]) }}"
+            )
         return {
             "metadata": {"name": "random"},
             "workload": {"w": self.integer(0, 5), "list": self.one_of([], [1, 2], ["a", {"b": None}, 2.5])},

@@ -38,10 +38,10 @@ class Embedded:
     def __init__(self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str) -> None:
         self.engine = engine
         self.control = EngineControl(engine)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()))
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self._is_alive)
         self._worker_id = worker_id
         self._scratch: Path | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,6 +71,12 @@ class Embedded:
             await self.control.end_lease(record)
         await self.engine.put(number, Continue())
         return ""
+
+    def _is_alive(self, worker_id: str) -> bool | None:
+        """Of a worker on another machine nothing is known here."""
+        if not worker_id.startswith(f"{socket.gethostname()}-"):
+            return None
+        return self._presence.is_alive(worker_id)
 
     async def _sweep(self) -> None:
         """End expired leases and keep this process's node number."""

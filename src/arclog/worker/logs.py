@@ -30,6 +30,10 @@ class LogSink:
         self._lines: list[LogLine] = []
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def has_lines(self) -> bool:
+        return bool(self._lines)
+
     def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
         """What one attempt writes its log with. Past the cap, one line says so and the rest is dropped."""
         used = 0

@@ -32,6 +32,8 @@ class _Held:
     stream: ReportStream
     #: what to cancel to stop it
     task: asyncio.Task[Any] | None
+    #: its last report is on the way; the answer may bring the next command along
+    concluding: bool = False
 
 
 class Worker:
@@ -56,7 +58,12 @@ class Worker:
 
     async def run(self) -> None:
         """Work until cancelled. Raises when commands can no longer be claimed or reported."""
-        duties = (self._claim(), self._keep_leases(), self._watch_revocations(), self._failed.wait())
+        duties = (
+            self._claim(),
+            self._keep_leases(),
+            self._watch_revocations(),
+            self._failed.wait(),
+        )
         tasks = [asyncio.ensure_future(duty) for duty in duties]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -111,8 +118,14 @@ class Worker:
         try:
             run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
             await run.run()
+            if (held := self._held.get(command.command_id)) is not None:
+                held.concluding = True
             free = self._slots - len(self._runs)
-            _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+            if self._logs.has_lines:
+                # Both are queued before either is awaited, so that they share a commit.
+                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+            else:
+                following = await stream.flush(wants=1 + max(free, 0))
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
             return []
@@ -148,7 +161,10 @@ class Worker:
                 now = self._clock.monotonic()
                 for command_id, _ in held:
                     if command_id in lost:
-                        self._drop(command_id, "its lease was lost")
+                        # A last report that was committed while the heartbeat was on its way closes the command, too:
+                        # its own answer says what is true, and to stop it would lose the commands that it brings.
+                        if command_id in self._held and not self._held[command_id].concluding:
+                            self._drop(command_id, "its lease was lost")
                     elif command_id in self._held:
                         self._held[command_id].stream.proved_at = now
             stale = self._clock.monotonic() - self._lease_s * 2 / 3

@@ -49,7 +49,7 @@ class ReportStream:
 
     def flush_soon(self) -> None:
         """Before something that may take long: hand in what waits, a little later, unless `flush` comes first."""
-        if self._waiting and self._timer is None:
+        if self._waiting and self._timer is None and (self._background is None or self._background.done()):
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._start_background)
 
     async def flush(self, wants: int = 0) -> list[Command]:
@@ -99,7 +99,7 @@ class ReportStream:
                 self._n += 1
                 del self._waiting[: len(piece)]
                 self.proved_at = self._clock.monotonic()
-                if answer.closed:
+                if answer.closed and not answer.commands:
                     raise LeaseLost(f"command {self._command.command_id} is over; what was done for it is not needed")
                 granted += answer.commands
             return granted

@@ -11,7 +11,7 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
-from arclog.ports.api import ExecuteRequest, Listed, Started, Status, StepSummary, Summary, Wait, Why
+from arclog.ports.api import ExecuteRequest, Listed, Started, StateView, Status, StepSummary, Summary, Wait, Why
 
 ID = "380452616754167808"
 RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"
@@ -132,6 +132,13 @@ class FakeApi:
         self.run(execution_id)
         waits = [Wait("retry", "waits for attempt 2", "start", timestamp(T0)), Wait("worker", "waits for a worker")]
         return Why(execution_id, "RUNNING", "two steps wait", waits)
+
+    async def state(self, execution_id: str, at: int | None = None) -> StateView:
+        run, now = self.run(execution_id), await self.status(execution_id)
+        seq = len(run.events) if at is None else min(at, len(run.events))
+        last = run.events[seq - 1] if seq else {}
+        shown = (last.get("event_type"), last.get("timestamp"), now.state)
+        return StateView(execution_id, seq, len(run.events), *shown, [], [], [], {}, run.summary["ctx"], None, None)
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         if self.refusal is not None:

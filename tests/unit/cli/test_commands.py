@@ -195,14 +195,14 @@ def test_a_bug_shows_its_traceback_when_asked(arclog, api, playbook, monkeypatch
 
 
 @pytest.mark.parametrize("raw", ["x", "-5", "0", "1.5", "9" * 19, "9" * 30, "²", "LAST", ""])
-@pytest.mark.parametrize("command", ["show", "status", "events", "logs", "why", "cancel", "resume"])
+@pytest.mark.parametrize("command", ["show", "status", "state", "events", "logs", "why", "cancel", "resume"])
 def test_a_malformed_id_is_exit_code_2(arclog, home, command, raw):
     done = arclog(command, raw)
     assert (done.code, done.out) == (2, "")
     assert home.opened == []
 
 
-@pytest.mark.parametrize("command", ["show", "status", "events", "logs", "why", "cancel", "resume"])
+@pytest.mark.parametrize("command", ["show", "status", "state", "events", "logs", "why", "cancel", "resume"])
 def test_an_unknown_id_and_no_runs_are_exit_code_2(arclog, home, command):
     assert "there is no execution 123" in arclog(command, "123").err
     assert arclog(command, "123").code == 2
@@ -320,8 +320,32 @@ def test_why(arclog, api):
     assert "two steps wait" in out
     assert "start: waits for attempt 2" in out
     answer = json.loads(arclog("why", ID, "--json").out)
-    assert list(answer) == ["execution_id", "state", "summary", "waits"]
+    assert list(answer) == ["execution_id", "state", "summary", "waits", "cause", "next"]
     assert list(answer["waits"][0]) == ["what", "text", "step", "until"]
+
+
+def test_state(arclog, api, home):
+    api.runs = {ID: completed("start")}
+    head = len(api.runs[ID].events)
+    answer = json.loads(arclog("state", ID, "--at", "1", "--json").out)
+    assert list(answer) == ["execution_id", "at", "head", "event_type", "timestamp", "state", "tokens", "step_runs",
+                            "commands", "steps", "ctx", "result", "error"]  # fmt: skip
+    assert (answer["at"], answer["head"]) == (1, head)
+    assert "nothing has happened yet" in arclog("state", ID, "--at", "0").out
+    assert f"event {head} of {head}" in arclog("state", ID).out
+    beyond = arclog("state", ID, "--at", "999")
+    assert (beyond.code, beyond.out) == (0, arclog("state", ID).out)
+    assert f"the run has {head} events so far" in beyond.err
+    assert arclog("state", ID, "--at", "999", "--quiet").err == ""
+    assert all(home.opened)
+
+
+@pytest.mark.parametrize("raw", ["-1", "x", "1.5", "", "1e3", "²", "9" * 19])
+def test_state_at_nonsense_is_exit_code_2(arclog, home, raw):
+    done = arclog("state", ID, f"--at={raw}")
+    assert (done.code, done.out) == (2, "")
+    assert "is not the seq of an event" in done.err
+    assert home.opened == []
 
 
 # ── cancel, resume ───────────────────────────────────────────────────────────────────────────────────────────────

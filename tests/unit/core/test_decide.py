@@ -112,7 +112,7 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
     assert cancelled.close == branches
     assert [one.command_id for one in cancelled.events[:3]] == branches
     assert (core.state.status, core.state.terminal) == ("CANCELLED", "execution.cancelled")
-    assert not (core.state.commands or core.state.open or core.state.tokens)
+    assert (core.state.commands, core.state.open, core.state.tokens) == ({}, {}, {})
     for late in (
         Cancel("again"),
         Continue(),
@@ -238,7 +238,9 @@ workflow:
         same(core)
 
 
-@pytest.mark.xfail(reason="an arc's `outcome` is the step's latest record, also when this run of the step ran no task", strict=True)
+@pytest.mark.xfail(
+    reason="an arc's `outcome` is the step's latest record, also when this run of the step ran no task", strict=True
+)
 def test_outcome_on_an_arc_is_this_runs() -> None:
     """The second run of the step fails before its first task: its arcs must not see the first run's ok."""
     core = Core("""

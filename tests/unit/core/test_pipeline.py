@@ -14,7 +14,10 @@ from tests.unit.core.support import NOW, Core
 
 FRAME = Frame("1", {}, Captured(), "start", 1)
 OK: dict[str, Any] = {"status": "ok", "result": {"n": 1}, "meta": {"attempt": 1}}
-BAD: dict[str, Any] = {"status": "error", "error": {"kind": "connection", "message": "gone", "code": None, "retryable": True}}
+BAD: dict[str, Any] = {
+    "status": "error",
+    "error": {"kind": "connection", "message": "gone", "code": None, "retryable": True},
+}
 
 
 def step(policy: str) -> Any:
@@ -46,9 +49,7 @@ def go(pipeline: Pipeline, program: Any, record: dict[str, Any], now: int = NOW,
     return [*events, *concluded]
 
 
-@pytest.mark.parametrize(
-    "backoff, delays", [("none", [2, 2, 2]), ("linear", [2, 4, 5]), ("exponential", [2, 4, 5])]
-)
+@pytest.mark.parametrize("backoff, delays", [("none", [2, 2, 2]), ("linear", [2, 4, 5]), ("exponential", [2, 4, 5])])
 def test_delays_grow_up_to_their_bound(backoff: str, delays: list[float]) -> None:
     program = step(f"[{{else: {{then: {{do: retry, attempts: 4, delay: 2, backoff: {backoff}, max_delay: 5}}}}}}]")
     pipeline = Pipeline()
@@ -57,7 +58,12 @@ def test_delays_grow_up_to_their_bound(backoff: str, delays: list[float]) -> Non
         assert events[-1].payload["due"] == NOW + delay * 1_000_000
         assert (pipeline.attempt, pipeline.in_flight, pipeline.due) == (attempt + 1, False, events[-1].payload["due"])
     events = go(pipeline, program, BAD)
-    assert [one.type for one in events] == ["task.attempt.started", "task.attempt.failed", "task.failed", "policy.task.evaluated"]
+    assert [one.type for one in events] == [
+        "task.attempt.started",
+        "task.attempt.failed",
+        "task.failed",
+        "policy.task.evaluated",
+    ]
     assert core.next_move(pipeline, program, 100) == Over(pipeline.error)
     assert pipeline.error is not None
     assert "used all 4 attempts" in pipeline.error["message"]
@@ -74,7 +80,11 @@ def test_retry_after_is_a_floor_and_jitter_only_adds() -> None:
 def test_an_ok_that_is_retried_to_the_end_fails_the_task() -> None:
     program = step("[{else: {then: {do: retry, attempts: 2, delay: 0}}}]")
     pipeline = Pipeline()
-    assert [one.type for one in go(pipeline, program, OK)] == ["task.started", "task.attempt.done", "policy.task.evaluated"]
+    assert [one.type for one in go(pipeline, program, OK)] == [
+        "task.started",
+        "task.attempt.done",
+        "policy.task.evaluated",
+    ]
     go(pipeline, program, OK)
     assert pipeline.state == "failed"
     assert pipeline.error is not None
@@ -93,15 +103,15 @@ def test_jump_counts_runs_and_is_bounded() -> None:
 
 
 def test_set_values_are_evaluated_before_the_rule_takes_effect() -> None:
-    program = step('[{else: {then: {do: continue, set_iter: {x: 1, y: "{{ iter.x | default(0) }}"}, set_ctx: {z: "{{ iter.x | default(5) }}"}}}}]')
+    program = step(
+        '[{else: {then: {do: continue, set_iter: {x: 1, y: "{{ iter.x | default(0) }}"}, set_ctx: {z: "{{ iter.x | default(5) }}"}}}}]'
+    )
     pipeline = Pipeline()
     go(pipeline, program, OK)
     assert (pipeline.iter, pipeline.ctx, pipeline.at) == ({"x": 1, "y": 0}, {"z": 5}, 1)
 
 
-@pytest.mark.parametrize(
-    "do, state, at", [("continue", "open", 1), ("break", "done", 0), ("fail", "failed", 0)]
-)
+@pytest.mark.parametrize("do, state, at", [("continue", "open", 1), ("break", "done", 0), ("fail", "failed", 0)])
 def test_actions(do: str, state: str, at: int) -> None:
     program = step(f"[{{else: {{then: {{do: {do}, set_ctx: {{k: 1}}}}}}}}]")
     pipeline = Pipeline()
@@ -113,7 +123,9 @@ def test_actions(do: str, state: str, at: int) -> None:
 def test_without_a_policy_an_error_fails(record: dict[str, Any], state: str) -> None:
     program = step("[{else: {then: {do: continue}}}]")
     pipeline = Pipeline(at=1)
-    assert [one.type for one in go(pipeline, program, record)][-1] == ("task.done" if state == "open" else "task.failed")
+    assert [one.type for one in go(pipeline, program, record)][-1] == (
+        "task.done" if state == "open" else "task.failed"
+    )
     assert pipeline.state == state
 
 

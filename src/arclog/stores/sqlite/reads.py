@@ -41,9 +41,9 @@ def events(
     bits = bits_of(types) if types else _ALL_TYPES
     wanted = frozenset(types)
     rows = execute(SQL["rows_of"], (execution_id, after + 1, MAX_ID, bits))
-    return _page(
-        rows, codec, execution_id, limit, lambda it: it.seq > after and (not wanted or it.event.type in wanted)
-    )
+    if not wanted:
+        return _page(rows, codec, execution_id, limit, after)
+    return _page(rows, codec, execution_id, limit, after, lambda it: it.event.type in wanted)
 
 
 def step_events(
@@ -55,20 +55,26 @@ def step_events(
     first = max(bounds[0], after + 1)
     last = MAX_ID if bounds[1] is None else bounds[1]
     rows = execute(SQL["rows_of"], (execution_id, first, last, _ALL_TYPES))
-    return _page(
-        rows, codec, execution_id, limit, lambda it: it.seq >= first and it.event.run == run and it.event.step == step
-    )
+    return _page(rows, codec, execution_id, limit, first - 1, lambda it: it.event.run == run and it.event.step == step)
 
 
 def _page(
-    rows: apsw.Cursor, codec: Codec, execution_id: int, limit: int, wanted: Callable[[StoredEvent], bool]
+    rows: apsw.Cursor,
+    codec: Codec,
+    execution_id: int,
+    limit: int,
+    after: int,
+    wanted: Callable[[StoredEvent], bool] | None = None,
 ) -> list[StoredEvent]:
     page: list[StoredEvent] = []
     try:
         for seq0, base, ts, body in rows:
             if len(page) >= limit:
                 break
-            page += filter(wanted, codec.stored(execution_id, seq0, base, ts, body))
+            found = codec.stored(execution_id, seq0, base, ts, body)
+            if seq0 <= after:  # only the first row can begin before the page
+                found = found[after + 1 - seq0 :]
+            page += found if wanted is None else filter(wanted, found)
     finally:
         rows.close()  # an unfinished cursor would keep this snapshot of the file alive
     return page[: max(limit, 0)]

@@ -1,0 +1,19 @@
+"""Where a pipeline stands, told by its plan: the one place that knows which task is the current one."""
+
+from __future__ import annotations
+
+from arclog.model.commands import Pipeline
+from arclog.plan.program import StepProgram, TaskProgram
+
+
+def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | None:
+    """The task that runs or comes next; None outside a pipeline and behind its last task."""
+    if pipeline is None or pipeline.state != "open" or pipeline.at >= len(step.tasks):
+        return None
+    return step.tasks[pipeline.at]
+
+
+def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:
+    """Which entry into the task it is: a run that has not started yet is counted."""
+    before = pipeline.runs.get(task.plan.name, 0)
+    return before if pipeline.attempt else before + 1
