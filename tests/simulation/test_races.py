@@ -118,7 +118,6 @@ def test_many_large_reports_in_one_commit() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="a claim that waits and `wants` of a report both count the same free slots", strict=True)
 def test_a_worker_never_holds_more_commands_than_slots() -> None:
     most = 0
 
@@ -161,6 +160,22 @@ def test_a_caller_that_goes_away_takes_nobody_with_it() -> None:
             assert waits.done()
             assert not waits.cancelled(), "cancelling one caller cancelled another"
             waits.result()
+
+    run_virtually(main())
+
+
+def test_a_worker_stops_also_right_after_a_cancel() -> None:
+    """The news of withdrawn commands and the end of the worker come together; neither may swallow the other."""
+
+    async def main() -> None:
+        async with World(fan(3)) as world:
+            life = world.begin_life()
+            await world.start()
+            life.start_worker()
+            await asyncio.sleep(0.5)
+            assert (await life.api.cancel(str(world.execution_id), "enough")).state == "CANCELLED"
+            async with asyncio.timeout(60):
+                await world.crash()
 
     run_virtually(main())
 

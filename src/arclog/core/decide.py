@@ -219,7 +219,8 @@ class Decision:
             try:
                 allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
             except ExpressionError as problem:
-                self.fail_execution(error("template", f"admission of step {step.name}: {problem}").as_dict())
+                failure = error("template", f"admission of step {step.name}: {problem}")
+                self.fail_execution(failure.as_dict(), len(self.txn.events) - 1)
                 return
             payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
             if not allowed:
@@ -239,7 +240,7 @@ class Decision:
                 f"the execution reached {cap} (limits.{which}) before step {step.name}; "
                 "does a cycle of steps lack its way out?"
             )
-            self.fail_execution(error("limit", message, code=which.upper()).as_dict())
+            self.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(self.txn.events) - 1)
             return
         payload: dict[str, Any] = {"tokens": [token.id]}
         problem: TaskError | None = None

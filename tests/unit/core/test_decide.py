@@ -262,7 +262,6 @@ workflow:
     assert [one.step for one in txn.issue] == ["right"]
 
 
-@pytest.mark.xfail(reason="Decision._arrive fails the execution without a cause", strict=True)
 def test_a_failed_admission_names_what_triggered_it() -> None:
     core = Core("""
 metadata: {name: gate}

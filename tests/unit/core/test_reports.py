@@ -130,7 +130,6 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
 
 
-@pytest.mark.xfail(reason="core.apply counts a report only when its first event has a handler", strict=True)
 def test_a_report_that_begins_with_a_stored_result_counts() -> None:
     core = Core(STEP)
     work = core.start()
