@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.model.ids import timestamp
 from arclog.ports.api import Wait, Why
@@ -28,10 +29,37 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
         )
         for token in state.tokens.values()
     ]
-    waits += [_wait(step_run, by_id.get(step_run.command_id), execution_id, now) for step_run in state.open.values()]
+    waits += [_without_worker(wait) for wait in state.waits.values()]
+    waiting = {(wait.step, wait.run) for wait in state.waits.values()}
+    waits += [
+        _wait(step_run, by_id.get(step_run.command_id), execution_id, now)
+        for step_run in state.open.values()
+        if step_run.command_id or (step_run.step, step_run.run) not in waiting
+    ]
     if not waits:
         waits = [Wait("none", f"nothing is open, yet the run has not ended (`arclog resume {execution_id}`)")]
     return Why(execution_id, state.status, waits[0].text, waits)
+
+
+def _without_worker(wait: states.Wait) -> Wait:
+    """What a task waits for that holds no worker."""
+    where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
+    what = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
+    until = timestamp(wait.until) if wait.until else None
+    late = f", until {until} at the latest" if until else ""
+    signal = wait.config.get("signal")
+    match wait.kind:
+        case "approval":
+            asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
+            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until)
+        case "playbook":
+            return Wait("child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until)
+        case "retry":
+            return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
+        case _ if signal:
+            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until)
+        case _:
+            return Wait("timer", f"{what} waits until {until}", wait.step, until)
 
 
 def _wait(step_run: StepRun, command: CommandRecord | None, execution_id: str, now: int) -> Wait:

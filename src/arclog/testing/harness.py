@@ -28,6 +28,7 @@ from arclog.engine.api import EngineApi
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
 from arclog.model.kinds import KindSpec
@@ -88,6 +89,7 @@ class Life:
 
     def start_sweeper(self) -> None:
         self.tasks.append(asyncio.ensure_future(self._sweep()))
+        self.tasks.append(asyncio.ensure_future(Timers(self.engine).run()))
 
     async def _sweep(self) -> None:
         pause = self._world.settings.number("engine.sweep_s")
