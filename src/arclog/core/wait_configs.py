@@ -62,9 +62,9 @@ def _of_playbook(config: dict[str, Any], _: int) -> int:
     if version is not None and not (str(version).isascii() and str(version).isdigit() and int(version) > 0):
         raise ValueError(f"version is a whole number from 1, not {_shown(version)}")
     if not isinstance(config.get("args") or {}, dict):
-        raise ValueError(f"args is a map, not {_shown(config['args'])}")
+        raise ValueError(f"args is a map, not {_shown(config['args'])}")  # noqa: TRY004 - the author's value
     if not isinstance(config.get("wait", True), bool):
-        raise ValueError(f"wait is true or false, not {_shown(config['wait'])}")
+        raise ValueError(f"wait is true or false, not {_shown(config['wait'])}")  # noqa: TRY004 - the author's value
     return 0
 
 

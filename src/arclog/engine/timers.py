@@ -55,8 +55,11 @@ class Timers:
         return min(left, self._longest_s)
 
     async def _fire_one(self, timer: Timer) -> None:
-        answer = await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))
-        refused = answer.refused
+        refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
+        if refused is not None and refused.reason == "closed":
+            # Another process may have written to the execution since it was folded here.
+            self._engine.live.drop(timer.execution_id)
+            refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
         if refused is None or refused.reason == "early":
             return
         still = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))

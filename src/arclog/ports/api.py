@@ -19,6 +19,8 @@ class ExecuteRequest(Struct, frozen=True):
     path: str = ""
     version: int = 0
     workload: Mapping[str, Any] = {}
+    #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
+    files: Mapping[str, str] = {}
     idempotency_key: str = ""
 
 
