@@ -147,7 +147,9 @@ def test_a_long_retry_is_a_timer_and_a_short_one_is_slept() -> None:
 
 
 def test_an_engine_task_is_tried_again() -> None:
-    policy = "{policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 5}}]}}"
+    policy = (
+        "{policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 5}}]}}"
+    )
     text = playbook(f"      - {{name: ask, kind: wait, signal: go, timeout_s: 10, spec: {policy}}}")
     state, events, _ = run_virtually(ran(text))
     assert state.status == "FAILED"

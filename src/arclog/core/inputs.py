@@ -91,16 +91,7 @@ class Continue(Struct, frozen=True):
 
 
 Input = (
-    Request
-    | WorkReported
-    | LeaseEnded
-    | Reclaimed
-    | Cancel
-    | Abort
-    | TimerFired
-    | ChildEnded
-    | ParentTold
-    | Continue
+    Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | TimerFired | ChildEnded | ParentTold | Continue
 )
 
 

@@ -74,9 +74,7 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
     return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
 
 
-def started(
-    move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None
-) -> list[Event]:
+def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None) -> list[Event]:
     """The events that say an attempt begins: task.started, and task.attempt.started from the second on.
 
     With a `config` the attempt is the engine's to make: one event says so and hands the pipeline over.
@@ -84,7 +82,9 @@ def started(
     if config is not None:
         handed: dict[str, Any] = {"inputs": inputs, "config": config} if inputs else {"config": config}
         first = move.attempt == 1
-        return [_event("task.started" if first else "task.attempt.started", move, frame, now, handed, attempt=not first)]
+        return [
+            _event("task.started" if first else "task.attempt.started", move, frame, now, handed, attempt=not first)
+        ]
     events = []
     if move.attempt == 1:
         events.append(_event("task.started", move, frame, now, {"inputs": inputs} if inputs else {}))

@@ -80,7 +80,9 @@ def _seconds(value: Any, what: str, least: float | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{what} is a number of seconds, not {_shown(value)}")  # noqa: TRY004 - the author's value
     if not (value >= least if least is not None else value > 0) or value > MAX_WAIT_S:
-        raise ValueError(f"{what} is {value}; it must be {'0 or more' if least == 0 else 'more than 0'} and at most {MAX_WAIT_S}")
+        raise ValueError(
+            f"{what} is {value}; it must be {'0 or more' if least == 0 else 'more than 0'} and at most {MAX_WAIT_S}"
+        )
     return float(value)
 
 

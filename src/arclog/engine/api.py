@@ -201,4 +201,5 @@ def _listed(record: ExecutionRecord) -> Listed:
         started_at=_time(now.started_at),
         ended_at=_time(now.ended_at),
         error=now.error,
+        parent=str(new.parent_execution_id) if new.parent_execution_id else None,
     )

@@ -292,6 +292,8 @@ def _record_of(child: State) -> dict[str, Any]:
     ended = "was cancelled" if child.status == status.CANCELLED else "failed"
     where = f" in step {cause['step']}" if "step" in cause else ""
     message = f"run {child.execution_id} {ended}{where}: {cause.get('kind', '')}: {cause.get('message', '')}"
+    if cause.get("kind") == "child":
+        message = cause["message"]  # names the run in which it really went wrong
     problem = error("child", message, code=cause.get("code"), retryable=bool(cause.get("retryable")))
     return {**failed(problem, **_helper(child)).as_record(), "result": {"error": cause}}
 

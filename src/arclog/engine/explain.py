@@ -53,7 +53,9 @@ def _without_worker(wait: states.Wait) -> Wait:
             asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
             return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until)
         case "playbook":
-            return Wait("child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until)
+            return Wait(
+                "child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until
+            )
         case "retry":
             return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
         case _ if signal:

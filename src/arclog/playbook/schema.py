@@ -390,7 +390,9 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field("for_s", "number", "How long, seconds.", template=True, minimum=0),
                 Field("until", "string", "An instant, RFC 3339.", template=True),
                 Field("signal", "string", "Name of a signal.", template=True),
-                Field("timeout_s", "number", "With `signal`: how long at most, seconds.", template=True, exclusive_min=0),
+                Field(
+                    "timeout_s", "number", "With `signal`: how long at most, seconds.", template=True, exclusive_min=0
+                ),
             ),
             runs_on="engine",
             one_of=(("for_s", "until", "signal"),),

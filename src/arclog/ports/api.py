@@ -77,6 +77,8 @@ class Listed(Struct, frozen=True):
     started_at: str | None
     ended_at: str | None
     error: str | None
+    #: the run that called it
+    parent: str | None = None
 
 
 class Wait(Struct, frozen=True):
