@@ -98,6 +98,9 @@ EXAMPLES: dict[str, Any] = {
     "loop": "3 orders, 169.50 in all",
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
+    "wait": {"slow": "stopped"},
+    "quantum": [0.0, 0.5],
+    "subplaybook": ["north: 7", "south: 5"],
 }
 
 

@@ -5,13 +5,14 @@ An event that is only a fact for readers (policy.admit allowed, command.claimed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core import pipeline as pipelines
+from arclog.core import timers, waits
 from arclog.core.scopes import capture
 from arclog.core.state import Loop, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
@@ -27,16 +28,18 @@ from arclog.plan.program import Program
 MAX_ERRORS = 100
 
 
-def apply(program: Program, state: State, event: Event) -> None:
-    """Take one event into the state."""
+def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
+    """Take one event into the state; tells which timers that opened and closed."""
     state.head += 1
     if event.informative:
-        return
+        return ()
     if event.report:
         _count_report(state, event)
+    moves = timers.moved(program, state, event)
     handler = _HANDLERS.get(event.type)
     if handler is not None:
         handler(program, state, event)
+    return moves
 
 
 def _count_report(state: State, event: Event) -> None:
@@ -48,6 +51,12 @@ def _count_report(state: State, event: Event) -> None:
 def _requested(program: Program, state: State, event: Event) -> None:
     state.workload = deep_merge(program.plan.workload, event.payload.get("workload") or {})
     state.scope = event.payload.get("scope", "")
+    state.parent = event.payload.get("parent")
+    state.depth = event.payload.get("depth", 0)
+    state.files = {
+        plan: {file: (path, version) for file, (path, version) in known.items()}
+        for plan, known in event.payload.get("files", {}).items()
+    }
     state.ctx = {name: spec["initial"] for name, spec in program.plan.ctx.items() if "initial" in spec}
 
 
@@ -101,6 +110,7 @@ def _task_event(program: Program, state: State, event: Event) -> None:
     if step_run.pipeline is None:
         raise InvariantBroken(f"{event.type} of step {event.step} without an open pipeline")
     pipelines.fold(step_run.pipeline, program.steps[event.step], event)
+    waits.fold_task(program, state, event)
 
 
 def _iteration_started(program: Program, state: State, event: Event) -> None:
@@ -174,6 +184,8 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     state.current_step = event.step
     state.commands.pop(step_run.command_id, None)
     step_run.command_id = 0
+    if state.waits:
+        waits.drop_run(state, event.step, event.run)
 
 
 def _next_evaluated(program: Program, state: State, event: Event) -> None:
@@ -200,9 +212,18 @@ def _admitted(_: Program, state: State, event: Event) -> None:
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
+    if event.payload.get("reason") == "resumed":
+        state.waits.pop(event.payload["wait"], None)
+        state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run)
+        _run(state, event).command_id = event.command_id
+        return
     command = state.commands[event.command_id]
     command.losses += 1
     command.report = 0
+
+
+def _command_completed(_: Program, state: State, event: Event) -> None:
+    waits.fold_suspended(state, event)
 
 
 def _command_over(_: Program, state: State, event: Event) -> None:
@@ -213,6 +234,7 @@ def _workflow_finished(_: Program, state: State, event: Event) -> None:
     state.workflow = status.FAILED if status_of(event) == "error" else status.COMPLETED
     state.tokens.clear()
     state.open.clear()
+    state.waits.clear()
 
 
 def _playbook_finished(_: Program, state: State, event: Event) -> None:
@@ -244,6 +266,8 @@ def _end(state: State, event: Event, after: str) -> None:
     state.tokens.clear()
     state.open.clear()
     state.commands.clear()
+    state.waits.clear()
+    state.timers.clear()
 
 
 def _move(state: State, layer: str, before: str, after: str) -> None:
@@ -317,6 +341,7 @@ _HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
     "task.failed": _task_event,
     "policy.task.evaluated": _task_event,
     "command.issued": _command_issued,
+    "command.completed": _command_completed,
     "command.failed": _command_over,
     "command.cancelled": _command_over,
 }

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import loops, routing
+from arclog.core import firing, loops, routing, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
     Cancel,
+    ChildEnded,
     Continue,
     Input,
     LeaseEnded,
     NewWork,
+    ParentTold,
     Reclaimed,
     Refused,
     Request,
+    TimerFired,
     Txn,
     WorkReported,
 )
@@ -56,6 +59,8 @@ class Decision:
         self.txn = Txn()
 
     def run(self, given: Input) -> Txn:
+        if isinstance(given, ParentTold):
+            return self._parent_told()
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
@@ -73,6 +78,10 @@ class Decision:
                 self._reclaim(given)
             case Cancel():
                 self._cancel(given)
+            case TimerFired():
+                firing.fire(self, given)
+            case ChildEnded():
+                self._take_child(given)
             case Abort():
                 self.fail_execution(given.problem.as_dict())
             case Continue():
@@ -89,7 +98,7 @@ class Decision:
     def emit(self, event: Event) -> None:
         """Write an event and let it take effect."""
         self.txn.events.append(event)
-        apply(self.program, self.state, event)
+        self.txn.timers.update(apply(self.program, self.state, event))
 
     def say(
         self,
@@ -126,12 +135,16 @@ class Decision:
             payload["workload"] = request.workload
         if request.scope:
             payload["scope"] = request.scope
+        if request.parent is not None:
+            payload.update(parent=request.parent, depth=request.depth)
+        if request.files:
+            payload["files"] = request.files
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()
             self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
-            self.say("playbook.processed", cause=asked)
+            self._processed(asked)
             return
         self.say("playbook.request.evaluated", cause=asked)
         self.say("playbook.started", cause=asked)
@@ -155,6 +168,9 @@ class Decision:
                 case "loop.iteration.done" | "loop.iteration.failed":
                     if loops.go_on(self, event):
                         self.txn.close.append(report.command_id)
+                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
+                    if waits.suspends(self.program, event):
+                        waits.suspend(self, event, report.command_id)
 
     def _lose_lease(self, lost: LeaseEnded) -> None:
         command = self.state.commands.get(lost.command_id)
@@ -196,7 +212,25 @@ class Decision:
         if self.state.workflow == status.RUNNING:
             self.say("workflow.finished", {"error": problem}, event_status="error")
         self.say("execution.cancelled", {"reason": cancel.reason})
+        self._processed()
+
+    def _take_child(self, ended: ChildEnded) -> None:
+        wait = self.state.waits.get(ended.key)
+        if wait is None or wait.child != ended.child:
+            self._refuse("closed", "nothing waits for that child")
+            return
+        waits.resolve(self, ended.key, ended.record, -1)
+
+    def _parent_told(self) -> Txn:
+        if self.state.terminal is None or self.state.processed:
+            return self._refuse("closed", "the run is not one whose parent has just been told")
         self.say("playbook.processed")
+        return self.txn
+
+    def _processed(self, cause: int = -1) -> None:
+        """All is taken care of; a child's parent must be told first."""
+        if self.state.parent is None:
+            self.say("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------
 
@@ -298,7 +332,7 @@ class Decision:
             return
         self.say("workflow.finished")
         self.say("playbook.finished", payload)
-        self.say("playbook.processed")
+        self._processed()
 
     # -- failing ------------------------------------------------------------------------------------------------------
 
@@ -313,10 +347,13 @@ class Decision:
         if self.state.workflow == status.RUNNING:
             self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
-        self.say("playbook.processed", cause=cause)
+        self._processed(cause)
 
-    def withdraw_commands(self, reason: str) -> None:
+    def withdraw_commands(self, reason: str, of: tuple[str, int] | None = None) -> None:
+        """Take back open work: all of it, or that of one step run."""
         for command in list(self.state.commands.values()):
+            if of is not None and of != (command.step, command.run):
+                continue
             self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
             self.txn.close.append(command.id)
 

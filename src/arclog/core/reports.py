@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from arclog.core.inputs import Refused, WorkReported
 from arclog.core.state import State, StepRun
+from arclog.core.waits import runs_here, suspends
 from arclog.model.events import Event
 from arclog.plan.program import Program, StepProgram
 
@@ -18,6 +19,9 @@ WORKER_TYPES = frozenset({
     "policy.task.evaluated", "result.stored", "result.manifest.updated",
 })  # fmt: skip
 TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
+
+#: What no worker may say of a task that waits: only its end is a success.
+_SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
 #: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
 MAX_REPORT_EVENTS = 1000
@@ -41,7 +45,7 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
         return Refused("closed", f"step {command.step} run {command.run} is over")
-    place = _Place(program.steps[command.step], step_run)
+    place = _Place(program, program.steps[command.step], step_run)
     for event in report.events:
         problem = place.take(event)
         if problem:
@@ -50,9 +54,13 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 
 
 class _Place:
-    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end."""
+    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end.
 
-    def __init__(self, step: StepProgram, step_run: StepRun) -> None:
+    A command also ends where a task is handed over to the engine.
+    """
+
+    def __init__(self, program: Program, step: StepProgram, step_run: StepRun) -> None:
+        self.program = program
         self.step = step
         self.run = step_run.run
         self.started = step_run.started
@@ -68,7 +76,7 @@ class _Place:
         if event.step != self.step.name or event.run != self.run:
             return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
         if self.over:
-            return "comes after the end of the step run"
+            return "comes after the end of the command"
         if event.type == "step.started":
             if self.started:
                 return "the step run has started already"
@@ -91,6 +99,12 @@ class _Place:
             return "comes outside an iteration"
         if event.task not in self.step.index:
             return f"step {self.step.name} has no task {event.task!r}"
+        if event.type in _SUCCESSES and runs_here(self.program, event):
+            return f"task {event.task} is the engine's to do"
+        if suspends(self.program, event):
+            if event.type == "policy.task.evaluated" and not isinstance(event.payload.get("due"), int):
+                return "a suspended retry needs its due time"
+            self.over = True
         return ""
 
     def _take_iteration(self, event: Event) -> str:

@@ -66,6 +66,26 @@ class StepRun(Struct):
     boundary: dict[str, Any] | None = None
 
 
+class Wait(Struct):
+    """A task that no worker runs: its pipeline goes on when `core.waits.resolve` gives it an outcome."""
+
+    key: str
+    #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
+    kind: str
+    step: str
+    run: int
+    iteration: tuple[int, ...] | None
+    task: str
+    task_run: int
+    #: the task's rendered config
+    config: dict[str, Any]
+    since: int
+    #: when it ends by itself, microseconds since 1970; 0 = it does not
+    until: int = 0
+    #: playbook: execution id of the child, given out before it is started
+    child: int = 0
+
+
 class OpenCommand(Struct):
     """A command that is not over."""
 
@@ -106,6 +126,16 @@ class State(Struct):
     #: outcome record of the latest ended run per step
     results: dict[str, Any] = field(default_factory=dict)
     commands: dict[int, OpenCommand] = field(default_factory=dict)
+    #: tasks that wait without a worker, by key
+    waits: dict[str, Wait] = field(default_factory=dict)
+    #: when each open timer is due, by its id
+    timers: dict[str, int] = field(default_factory=dict)
+    #: the task that called this run: execution_id, step_run_id, task_run_id, wait
+    parent: dict[str, Any] | None = None
+    #: how many runs stand above this one
+    depth: int = 0
+    #: playbooks called by file, as they were registered: plan → file → (path, version)
+    files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     #: data of the last step run that ended without a successor
     last_data: Any = None
     #: first failure that nothing handled

@@ -35,6 +35,7 @@ from arclog.ports.store import (
     NewCommand,
     NewExecution,
     Store,
+    Timer,
 )
 
 log = logging.getLogger("arclog.engine")
@@ -99,9 +100,9 @@ class Engine:
         self._rooms: dict[int, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, program: Program, new: NewExecution, request: Request) -> int:
-        """Create an execution; its id once it is durable."""
-        execution_id = self.minter.one()
+    async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
+        """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
+        execution_id = execution_id or self.minter.one()
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
         append = self._append(batch, state, expected=0, new=new)
@@ -222,6 +223,8 @@ class Engine:
             close=batch.close,
             release=batch.release,
             extend=extend,
+            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in batch.timers.items() if due],
+            clear_timers=[timer_id for timer_id, due in batch.timers.items() if not due],
         )
 
     def _committed(self, live: Live, batch: _Batch) -> None:
@@ -237,9 +240,15 @@ class Engine:
             self.hints.closed(batch.close, withdrawn)
         if batch.more:
             self._later(self._go_on(execution_id))
+        for due in batch.timers.values():
+            if due:
+                self.hints.timer_set(due)
+        self.hints.on_committed(state, batch.events)
         if state.terminal is not None:
             self.hints.ended(execution_id)
-            self.live.drop(execution_id)
+            # A child is kept until its parent has been told.
+            if state.processed or state.parent is None:
+                self.live.drop(execution_id)
         if self.snapshots.is_due(live.pace, state):
             self.keep_snapshot(live)
 
@@ -278,6 +287,8 @@ class _Batch:
         self.issue: list[NewCommand] = []
         self.close: list[int] = []
         self.release: list[int] = []
+        #: by id; 0 = cleared
+        self.timers: dict[str, int] = {}
         self.answers: list[Answer] = []
         self.more = False
         self.offers = False
@@ -291,6 +302,7 @@ class _Batch:
         self.events.extend(txn.events)
         self.close.extend(txn.close)
         self.release.extend(txn.release)
+        self.timers.update(txn.timers)
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:

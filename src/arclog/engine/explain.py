@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.engine.position import current_task
 from arclog.model.ids import timestamp
@@ -68,11 +69,40 @@ def step_runs(state: State, program: Program, work: Mapping[int, OpenWork], now:
     ]
 
 
+def waits_without_worker(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+    """Tasks that wait for a time, a signal, an approval or a child."""
+    return [_without_worker(wait) for wait in state.waits.values()]
+
+
 #: In order of what to tell first.
 CONTRIBUTORS: list[Contributor] = [
     tokens,
+    waits_without_worker,
     step_runs,
 ]
+
+
+def _without_worker(wait: states.Wait) -> Wait:
+    """What a task waits for that holds no worker."""
+    where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
+    what = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
+    until = timestamp(wait.until) if wait.until else None
+    late = f", until {until} at the latest" if until else ""
+    signal = wait.config.get("signal")
+    match wait.kind:
+        case "approval":
+            asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
+            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until)
+        case "playbook":
+            return Wait(
+                "child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until
+            )
+        case "retry":
+            return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
+        case _ if signal:
+            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until)
+        case _:
+            return Wait("timer", f"{what} waits until {until}", wait.step, until)
 
 
 def _step_run(step_run: StepRun, program: Program, work: OpenWork | None, now: int) -> Wait:

@@ -86,6 +86,7 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
 
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
+_CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)
@@ -113,7 +114,8 @@ def _rows() -> tuple[EventType, ...]:
     return (
         row(0, "playbook.execution.requested", "playbook", _SERVER, (IN_PROGRESS,), "A run was asked for.",
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
-            Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run."), marked=True),
+            Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
+            Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
         row(3, "playbook.paused", "playbook", _SERVER, (PAUSED,), "A pause took effect.", marked=True),
@@ -130,10 +132,10 @@ def _rows() -> tuple[EventType, ...]:
         row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded."),
         row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, marked=True),
         row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
-            Field("inputs", "any", "Rendered config, redacted and size-capped.")),
-        row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began."),
-        row(14, "task.attempt.done", "task", _WORKER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
-        row(15, "task.attempt.failed", "task", _WORKER, (ERROR,), "An attempt ended in an error.", _OUTCOME),
+            Field("inputs", "any", "Rendered config, redacted and size-capped."), _CONFIG),
+        row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began.", _CONFIG),
+        row(14, "task.attempt.done", "task", _EITHER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
+        row(15, "task.attempt.failed", "task", _EITHER, (ERROR,), "An attempt ended in an error.", _OUTCOME),
         row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
         row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
@@ -146,25 +148,28 @@ def _rows() -> tuple[EventType, ...]:
             Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("errors", "list", "The first 100 errors, with their index.")),
         row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
             Field("allow", "boolean"), Field("matched_rule_index", "integer|null"), Field("tokens", "list", "Tokens taken by a denial.")),
-        row(25, "policy.task.evaluated", "policy", _WORKER, (SUCCESS, ERROR), "A task's policy chose an action.",
+        row(25, "policy.task.evaluated", "policy", _EITHER, (SUCCESS, ERROR), "A task's policy chose an action.",
             Field("matched_rule_index", "integer|null"), Field("action", "object", "do and its parameters."),
-            Field("set_iter", "object"), Field("set_ctx", "object"), Field("due", "integer", "When a retry is due, microseconds since 1970."), _ERROR),
+            Field("set_iter", "object"), Field("set_ctx", "object"), Field("due", "integer", "When a retry is due, microseconds since 1970."),
+            Field("suspended", "boolean", "The retry is too far away to sleep under a lease: the command ends here."), _ERROR),
         row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
             Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
             Field("selected", "list", "Arcs that fired: step, arc, token, args."), _ERROR),
         row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF, Field("extracted", "object")),
         row(28, "result.manifest.updated", "result", _EITHER, (SUCCESS,), "A manifest of results grew.", _REF),
-        row(29, "command.issued", "command", _SERVER, (IN_PROGRESS,), "Work was offered again after its lease was lost.",
-            Field("reason", "string"), Field("losses", "integer")),
+        row(29, "command.issued", "command", _SERVER, (IN_PROGRESS,), "Work was offered again after its lease was lost, or the rest of a pipeline after a wait.",
+            Field("reason", "string", "lease_lost or resumed."), Field("losses", "integer"), Field("wait", "string", "Key of the wait that ended.")),
         row(30, "command.claimed", "command", _SERVER, (IN_PROGRESS,), "Work was taken again after its lease was lost."),
         row(31, "command.started", "command", _WORKER, (IN_PROGRESS,), "A worker began a command; derived for readers on the happy path."),
-        row(32, "command.completed", "command", _EITHER, (SUCCESS,), "A command ended; derived for readers on the happy path."),
+        row(32, "command.completed", "command", _EITHER, (SUCCESS,), "A command ended; stored when it did so before its step run, else derived for readers.",
+            Field("reason", "string", "suspended: its task waits."), Field("wait", "string", "Key of the wait."),
+            Field("until", "integer", "When the wait ends by itself, microseconds since 1970."), Field("child", "string", "Execution id of the child that is waited for.")),
         row(33, "command.failed", "command", _EITHER, (ERROR,), "A command cannot be carried out (poison, hard failure).", _ERROR, marked=True),
         row(34, "command.cancelled", "command", _SERVER, (ERROR,), "Open work was withdrawn.", Field("reason", "string")),
         row(35, "execution.cancelled", "playbook", _SERVER, (ERROR,), "The run was cancelled.", Field("reason", "string"), terminal=True, marked=True),
         row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", marked=True),
         row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded.", Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), marked=True),
-        row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string")),
+        row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string"), Field("due", "integer", "When it was due, microseconds since 1970.")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
     )
 

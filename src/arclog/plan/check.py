@@ -20,17 +20,10 @@ NOT_YET: dict[str, str] = {
     "loop.parallel": "loop.spec.mode: parallel",
     "loop.nested": "a nested loop",
     "join": "join: all and join: {count: n}",
-    "kind.wait": "kind: wait",
-    "kind.approval": "kind: approval",
-    "kind.playbook": "kind: playbook",
     "executor.spec.concurrency": "executor.spec.concurrency",
-    "executor.spec.timeout_s": "executor.spec.timeout_s",
     "executor.spec.ctx": "executor.spec.ctx (reducers)",
     "approval": "approval: required",
     "results.reference_first": "results.reference_first: false",
-    "defaults.timeouts.step_s": "defaults.timeouts.step_s",
-    "lifecycle.timeout_s": "lifecycle.timeout_s",
-    "lifecycle.deadline_s": "lifecycle.deadline_s",
 }
 
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})

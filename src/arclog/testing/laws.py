@@ -171,7 +171,8 @@ def _reports(events: Iterable[Event]) -> None:
     reported: dict[tuple[int, int], int] = {}
     open_report: tuple[str, int] | None = None
     for event in events:
-        if event.type == "step.scheduled" and event.command_id:
+        resumed = event.type == "command.issued" and event.payload["reason"] == "resumed"
+        if resumed or (event.type == "step.scheduled" and event.command_id):
             issued[event.command_id] = (event.step, event.run)
             fences[event.command_id] = 1
         elif event.type == "command.issued":

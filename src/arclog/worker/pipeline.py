@@ -54,6 +54,7 @@ class CommandRun:
         self.logs = logs
         self.clock = clock
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
+        self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         self.frame = Frame(
             execution_id=str(command.execution_id),
@@ -65,7 +66,7 @@ class CommandRun:
         )
 
     async def run(self) -> None:
-        """Run to the end; the last events are left in the stream for the final flush."""
+        """Run to the end, or to a task that waits; the last events are left in the stream for the final flush."""
         command = self.command
         if not command.started:
             self._add(self._event("step.started"))
@@ -73,7 +74,8 @@ class CommandRun:
             await self._loop(command.loop)
             return
         over = await self._pipeline(command.pipeline or Pipeline())
-        self._add(self._ended("step", over))
+        if over is not None:
+            self._add(self._ended("step", over))
 
     async def _loop(self, loop: LoopWork) -> None:
         iterator = self.step.loop.iterator
@@ -86,6 +88,8 @@ class CommandRun:
                 self._add(self._event("loop.iteration.started"))
                 pipeline = Pipeline(iter={iterator: item, "index": index, "total": loop.total})
             over = await self._pipeline(pipeline)
+            if over is None:
+                return
             self._add(self._ended("loop.iteration", over))
             if pipeline.ctx:
                 self.frame.captured = with_ctx(self.frame.captured, pipeline.ctx)
@@ -95,23 +99,31 @@ class CommandRun:
             if index + 1 < loop.total and self.stream.should_flush:
                 await self.stream.flush()
 
-    async def _pipeline(self, pipeline: Pipeline) -> Over:
+    async def _pipeline(self, pipeline: Pipeline) -> Over | None:
+        """Run the tasks. None: the engine goes on, this command is over."""
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)
             if isinstance(move, Over):
                 return move
             record = await self._attempt(pipeline, move)
-            now = self.clock.now()
-            for event in core.conclude(pipeline, move, self.frame, record, now, random.random(), self.max_set_bytes):
+            if record is None:
+                return None
+            now, roll = self.clock.now(), random.random()
+            events = core.conclude(
+                pipeline, move, self.frame, record, now, roll, self.max_set_bytes, self.longest_sleep_s
+            )
+            for event in events:
                 self._emit(pipeline, event)
+            if events[-1].payload.get("suspended"):
+                return None
             if move.task.plan.effectful:
                 self.stream.unacknowledged_effect = True
             if self.stream.should_flush:
                 await self.stream.flush()
 
-    async def _attempt(self, pipeline: Pipeline, move: Run) -> dict[str, Any]:
-        """Run one attempt and give its outcome record."""
+    async def _attempt(self, pipeline: Pipeline, move: Run) -> dict[str, Any] | None:
+        """Run one attempt and give its outcome record; None: it was handed over to the engine."""
         await self._wait_until(move.due)
         plan = move.task.plan
         problem: Outcome | None = None
@@ -126,8 +138,14 @@ class CommandRun:
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = snapshot(config, self.max_inputs_bytes)
-            for event in core.started(move, self.frame, self.clock.now(), inputs):
+            handed = None
+            if plan.runs_on == "engine":
+                problem = problem or self._too_large(plan.name, config)
+                handed = {**config, **move.task.verbatim} if problem is None else None
+            for event in core.started(move, self.frame, self.clock.now(), inputs, handed):
                 self._emit(pipeline, event)
+            if handed is not None:
+                return None
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
@@ -175,6 +193,15 @@ class CommandRun:
                 too_large = failed(error("limit", message, code="MAX_PAYLOAD_BYTES")).as_record()
                 return {**too_large, **plan.helper, "meta": record["meta"]}
         return record
+
+    def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
+        """The engine gets a config whole, or not at all."""
+        cap = self.program.plan.limits.max_payload_bytes - _ENVELOPE_BYTES - self.max_inputs_bytes
+        size = len(encode(config))
+        if size <= cap:
+            return None
+        message = f"the config of task {task} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        return failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
 
     async def _wait_until(self, due: int) -> None:
         """Sleep under the lease until a retry is due; never early, also when the clock was set back meanwhile."""

@@ -501,17 +501,10 @@ def test_refusals_around_the_workbook(body, before, code):
         ("tool: {kind: noop}\nloop: {in: [1], iterator: i, loop: {in: '{{ iter.i }}', iterator: j}}", ""),
         ("tool: {kind: noop}\nspec: {join: all}", ""),
         ("tool: {kind: noop}\nspec: {join: {count: 2}}", ""),
-        ("tool: {kind: wait, seconds: 5}", ""),
-        ("tool: {kind: approval, message: x}", ""),
-        ("tool: {kind: playbook, path: x}", ""),
         ("tool: {kind: noop}", "executor: {spec: {concurrency: {max: 1}}}\n"),
-        ("tool: {kind: noop}", "executor: {spec: {timeout_s: 5}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {ctx: {total: {reducer: sum, initial: 0}}}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {policy: {approval: required}}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {policy: {results: {reference_first: false}}}}\n"),
-        ("tool: {kind: noop}", "executor: {spec: {policy: {defaults: {timeouts: {step_s: 5}}}}}\n"),
-        ("tool: {kind: noop}\nspec: {policy: {lifecycle: {timeout_s: 5}}}", ""),
-        ("tool: {kind: noop}\nspec: {policy: {lifecycle: {deadline_s: 5}}}", ""),
     ],
 )
 def test_rows_of_not_yet(body, before, monkeypatch):
