@@ -160,7 +160,7 @@ class EngineApi:
         number = ids.parse_id(execution_id, "execution id")
         live = await self._engine.live.folded(number)
         commands = await self._engine.store.commands(number)
-        return explain(live.state, commands, self._engine.clock.now())
+        return explain(live.program, live.state, commands, self._engine.clock.now())
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         number = ids.parse_id(execution_id, "execution id")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arclog.core import joins
 from arclog.core.state import State, StepRun
 from arclog.model.ids import timestamp
+from arclog.plan.program import Program
 from arclog.ports.api import Wait, Why
 from arclog.ports.store import CommandRecord
 
 
-def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
+def explain(program: Program, state: State, commands: Iterable[CommandRecord], now: int) -> Why:
     """The waits of a run; one that has ended waits for nothing."""
     execution_id = str(state.execution_id)
     if state.terminal is not None:
@@ -29,6 +31,7 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
         for token in state.tokens.values()
     ]
     waits += [_wait(step_run, by_id.get(step_run.command_id), execution_id, now) for step_run in state.open.values()]
+    waits += [_join(join, execution_id) for join in joins.waiting(program, state)]
     if not waits:
         waits = [Wait("none", f"nothing is open, yet the run has not ended (`arclog resume {execution_id}`)")]
     return Why(execution_id, state.status, waits[0].text, waits)
@@ -59,3 +62,15 @@ def _wait(step_run: StepRun, command: CommandRecord | None, execution_id: str, n
         task = f", task {label}" if label else ""
     text = f"{what}{task} runs on worker {command.worker_id}, lease until {until}"
     return Wait("lease", text, step_run.step, until)
+
+
+def _join(join: joins.Waiting, execution_id: str) -> Wait:
+    rule = f"join {{count: {join.count}}}" if join.count else "join all"
+    held = ", ".join(source or "the entry" for source in join.held)
+    what = f"step {join.step} ({rule}) has a token from {held}"
+    if join.ready:
+        return Wait(
+            "join", f"{what} and can start; the engine has not gone on (`arclog resume {execution_id}`)", join.step
+        )
+    lacks = [f"{lack.source} (by way of {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
+    return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)

@@ -19,7 +19,6 @@ NOT_YET: dict[str, str] = {
     "auth": "auth (keychain)",
     "loop.parallel": "loop.spec.mode: parallel",
     "loop.nested": "a nested loop",
-    "join": "join: all and join: {count: n}",
     "kind.wait": "kind: wait",
     "kind.approval": "kind: approval",
     "kind.playbook": "kind: playbook",

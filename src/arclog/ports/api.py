@@ -80,7 +80,7 @@ class Listed(Struct, frozen=True):
 class Wait(Struct, frozen=True):
     """One thing that a run waits for."""
 
-    #: worker | lease | retry | timer | token | none
+    #: worker | lease | retry | timer | token | join | none
     what: str
     #: a sentence for people
     text: str
