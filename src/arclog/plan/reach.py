@@ -82,17 +82,23 @@ class Graph:
 
     def ancestors(self, entry: str) -> dict[str, int]:
         """For each step that can run, the steps from which it can be reached by at least one arc."""
-        order = self._order(entry)
+        return self._closures(self._order(entry), self.before)
+
+    def descendants(self, entry: str) -> dict[str, int]:
+        """For each step that can run, the steps that can be reached from it by at least one arc."""
+        return self._closures(self._order(entry)[::-1], self.after)
+
+    def _closures(self, order: list[str], edges: Mapping[str, list[str]]) -> dict[str, int]:
+        # Neighbours come first in the order but for arcs that lead back, so an acyclic plan takes one round and a look.
         found = dict.fromkeys(order, 0)
         changed = True
         while changed:
-            # Sources come before targets but for arcs that lead back, so an acyclic plan takes one round and a look.
             changed = False
             for name in order:
                 mask = found[name]
-                for source in self.before[name]:
-                    if source in found:
-                        mask |= found[source] | self.bit_of[source]
+                for other in edges[name]:
+                    if other in found:
+                        mask |= found[other] | self.bit_of[other]
                 if mask != found[name]:
                     found[name] = mask
                     changed = True

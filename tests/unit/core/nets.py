@@ -90,12 +90,18 @@ class Net:
     def over(self) -> bool:
         return self.state.terminal is not None
 
+    @property
+    def error(self) -> dict[str, Any]:
+        assert self.state.error is not None
+        return self.state.error
+
     def check_end(self) -> None:
         """Exactly one terminal event, one routing per step run, and no token lost."""
         assert sum(event.type in TERMINAL for event in self.log) == 1
         assert not self.state.tokens
         assert not self.state.waiting
-        made, taken = set(), []
+        made: set[int] = set()
+        taken: list[int] = []
         for event in self.log:
             taken += event.payload.get("tokens") or []
             if event.type == "workflow.started":

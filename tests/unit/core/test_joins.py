@@ -114,7 +114,7 @@ def test_a_best_effort_failure_lets_the_join_go_and_fails_the_run_at_its_end():
     net.end("b", "timeout")
     assert net.open == ["j"]
     net.end("j")
-    assert (net.state.status, net.state.error["step"]) == ("FAILED", "b")
+    assert (net.state.status, net.error["step"]) == ("FAILED", "b")
     net.check_end()
 
 
@@ -325,7 +325,7 @@ def test_too_few_for_a_count_fail_the_step_as_soon_as_that_is_certain():
 def test_too_few_for_a_count_without_a_handler_fail_the_run():
     net = Net(steps("s -> a, b if false", "a -> j", "b -> j", "j 2"))
     net.ends("s", "a")
-    assert (net.state.status, net.state.error["code"], net.state.error["step"]) == ("FAILED", "JOIN_COUNT", "j")
+    assert (net.state.status, net.error["code"], net.error["step"]) == ("FAILED", "JOIN_COUNT", "j")
     net.check_end()
 
 
@@ -341,14 +341,14 @@ def test_a_count_that_fails_over_and_over_meets_the_limit():
     text = text.replace('"workflow"', '"executor":{"spec":{"policy":{"limits":{"max_step_runs":40}}}},"workflow"')
     net = Net(text)
     net.ends("s", "a")
-    assert (net.state.status, net.state.error["code"]) == ("FAILED", "MAX_STEP_RUNS")
+    assert (net.state.status, net.error["code"]) == ("FAILED", "MAX_STEP_RUNS")
 
 
 def test_an_error_in_the_args_of_an_absorbed_token_is_an_error_all_the_same():
     text = steps(*FORK[:2], "b -> j@2", "c -> j", "j 1").replace('"2"', '"{{ ctx.nowhere }}"')
     net = Net(text)
     net.ends("s", "a", "b")
-    assert (net.state.status, net.state.error["kind"]) == ("FAILED", "template")
+    assert (net.state.status, net.error["kind"]) == ("FAILED", "template")
 
 
 # -- what waits is seen -----------------------------------------------------------------------------------------------
