@@ -8,7 +8,7 @@ back each other, and that nothing live can reach, are let go one at a time, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from arclog.model.errors import InvariantBroken
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import TaskError, error
 from arclog.plan.program import Program
-from arclog.plan.reach import Incoming, Join
+from arclog.plan.reach import Join
 
 
 class Firing(Struct, frozen=True):
@@ -188,38 +188,41 @@ def _ripe(program: Program, state: State) -> Join | None:
     """The first join in plan order that may fire, by the rules in the order of this module's law."""
     joins = _waiting_joins(program, state)
     for join in joins:
-        held = len(state.waiting[join.step])
-        if held == len(join.incoming) or held >= (join.count or held + 1):
+        came = len(state.waiting[join.step])
+        if came == len(join.incoming) or came >= (join.count or came + 1):
             return join
     live = _Live(program, state)
     #: joins that wait for nothing live themselves, with the joins that hold them back
     behind: dict[int, int] = {}
     for join in joins:
+        held = state.waiting[join.step]
         others = _waiting_mask(program, state, join)
-        lacking = [place for place in join.incoming if place.place not in state.waiting[join.step]]
-        if join.count and not _enough(join, lacking, others, live):
+        if join.count and not _enough(join, held, others, live):
             return join
-        if not any(live.meets(place.reach) for place in lacking):
-            behind[join.bit] = others & _union(lacking)
+        # The first place that something live can reach settles it: a wide join is not looked through each time.
+        if not any(place.place not in held and live.meets(place.reach) for place in join.incoming):
+            behind[join.bit] = others & _reaching(join, held)
     free = _held_back_by_each_other(behind)
     return next((join for join in joins if join.bit == free), None)
 
 
-def _enough(join: Join, lacking: list[Incoming], others: int, live: _Live) -> bool:
+def _enough(join: Join, held: Container[str], others: int, live: _Live) -> bool:
     """Whether a counted join can still come to its count."""
-    missing = join.count - (len(join.incoming) - len(lacking))
-    for place in lacking:
-        if place.reach & others or live.meets(place.reach):
+    missing = join.count
+    for place in join.incoming:
+        if place.place in held or place.reach & others or live.meets(place.reach):
             missing -= 1
-            if missing <= 0:
+            if not missing:
                 return True
     return False
 
 
-def _union(places: list[Incoming]) -> int:
+def _reaching(join: Join, held: Container[str]) -> int:
+    """Steps that could bring what the join lacks."""
     mask = 0
-    for place in places:
-        mask |= place.reach
+    for place in join.incoming:
+        if place.place not in held:
+            mask |= place.reach
     return mask
 
 

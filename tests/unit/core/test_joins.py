@@ -198,6 +198,17 @@ def test_joins_that_wait_for_each_other_are_let_go_in_plan_order():
     assert net.order() == ["s", "k", "j"]
 
 
+def test_joins_that_wait_for_each_other_stay_while_live_work_leads_to_one_of_them():
+    net = Net(steps("s -> x, y, k", "x -> j", "y -> x", "j all -> k", "k all => j if ctx.x is defined"))
+    net.ends("s", "x")
+    # y reaches k only through j, which waits for k; when it has come, j goes first.
+    assert net.open == ["y"]
+    net.ends("y", "x")
+    assert net.open == ["j"]
+    net.ends("j", "k", "j", "k")
+    assert net.state.status == "COMPLETED"
+
+
 def test_a_cycle_of_waiting_joins_goes_before_the_joins_behind_it():
     net = Net(steps("s -> h, j, k", "h all", "j all -> k if ctx.x is defined, h", "k all -> j"))
     net.end("s")

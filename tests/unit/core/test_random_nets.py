@@ -64,7 +64,8 @@ def drawn_net(draw: Random, *, cycles: bool) -> str:
     for step in made:
         wanted = step["spec"].get("join")
         if isinstance(wanted, dict):
-            wanted["count"] = min(wanted["count"], max(1, places[step["step"]] + (step is made[0])))
+            most = places[step["step"]] + (step is made[0])
+            step["spec"]["join"] = {"count": min(wanted["count"], most)} if most else "all"
     executor = {"spec": {"policy": {"limits": {"max_step_runs": CAP}}}}
     return json.dumps({"metadata": {"name": "p"}, "executor": executor, "workflow": made})
 
