@@ -11,8 +11,8 @@ from typing import Any
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from arclog.core import joins, timers, waits
 from arclog.core import pipeline as pipelines
-from arclog.core import timers, waits
 from arclog.core.scopes import capture
 from arclog.core.state import Loop, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
@@ -23,6 +23,7 @@ from arclog.model.ids import timestamp
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import data_of
 from arclog.plan.program import Program
+from arclog.plan.reach import ENTRY
 
 #: How many errors loop.done names.
 MAX_ERRORS = 100
@@ -69,12 +70,11 @@ def _playbook_started(_: Program, state: State, event: Event) -> None:
 def _workflow_started(program: Program, state: State, event: Event) -> None:
     state.workflow = status.RUNNING
     arrival = {**boundary("playbook.started", event), "payload": {}}
-    _put(state, event.payload["token"], "entry", program.plan.entry, {}, arrival)
+    _put(program, state, Token(event.payload["token"], ENTRY, program.plan.entry, {}, arrival))
 
 
 def _scheduled(program: Program, state: State, event: Event) -> None:
-    for token in event.payload["tokens"]:
-        del state.tokens[token]
+    _take(program, state, event)
     step = program.steps[event.step]
     total = event.payload.get("total")
     loop = None
@@ -194,21 +194,27 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
     selected = event.payload.get("selected") or ()
     for choice in selected:
         arc = arcs[choice["arc"]]
-        _put(state, choice["token"], arc.place, arc.target, choice.get("args") or {}, step_run.boundary or {})
+        if choice.get("absorbed"):
+            joins.absorb(state, arc.target, arc.place)
+            continue
+        args, arrival = choice.get("args") or {}, step_run.boundary or {}
+        _put(program, state, Token(choice["token"], arc.place, arc.target, args, arrival))
     if not selected:
         record = state.results.get(event.step)
         if step_run.state == "done":
             state.last_data = data_of(record) if record is not None else None
         elif state.error is None:
             state.error = {**(step_run.error or {}), "step": event.step}
+    joins.settle(program, state)
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
         state.current_step = newest.step
 
 
-def _admitted(_: Program, state: State, event: Event) -> None:
-    for token in event.payload.get("tokens") or ():
-        del state.tokens[token]
+def _admitted(program: Program, state: State, event: Event) -> None:
+    if event.payload.get("tokens"):
+        _take(program, state, event)
+        joins.settle(program, state)
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
@@ -232,9 +238,7 @@ def _command_over(_: Program, state: State, event: Event) -> None:
 
 def _workflow_finished(_: Program, state: State, event: Event) -> None:
     state.workflow = status.FAILED if status_of(event) == "error" else status.COMPLETED
-    state.tokens.clear()
-    state.open.clear()
-    state.waits.clear()
+    _clear(state)
 
 
 def _playbook_finished(_: Program, state: State, event: Event) -> None:
@@ -263,11 +267,18 @@ def _end(state: State, event: Event, after: str) -> None:
     state.status = after
     state.terminal = event.type
     state.ended_at = event.at
-    state.tokens.clear()
-    state.open.clear()
+    _clear(state)
     state.commands.clear()
     state.waits.clear()
     state.timers.clear()
+
+
+def _clear(state: State) -> None:
+    state.tokens.clear()
+    state.waiting.clear()
+    state.absorbs.clear()
+    state.open.clear()
+    state.waits.clear()
 
 
 def _move(state: State, layer: str, before: str, after: str) -> None:
@@ -275,9 +286,22 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
         raise InvariantBroken(f"execution {state.execution_id}: {layer} may not go from {before} to {after}")
 
 
-def _put(state: State, token: int, place: str, step: str, args: dict[str, Any], event: dict[str, Any]) -> None:
-    state.tokens[token] = Token(token, place, step, args, event)
-    state.tokens_made = token
+def _put(program: Program, state: State, token: Token) -> None:
+    state.tokens_made = token.id
+    if program.steps[token.step].plan.join == "any":
+        state.tokens[token.id] = token
+    else:
+        joins.put(state, token)
+
+
+def _take(program: Program, state: State, event: Event) -> None:
+    """The tokens that an event names are gone."""
+    tokens = event.payload["tokens"]
+    if program.steps[event.step].plan.join == "any":
+        for token in tokens:
+            del state.tokens[token]
+    else:
+        joins.take(state, event.step, tokens, event.payload.get("absorbs") or ())
 
 
 def _run(state: State, event: Event) -> StepRun:

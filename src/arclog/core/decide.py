@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, loops, routing, waits
+from arclog.core import firing, joins, loops, routing, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -237,16 +237,33 @@ class Decision:
     def _advance(self) -> None:
         """Start what can be started, oldest token first; end the run when nothing is left."""
         state = self.state
-        while state.terminal is None and state.tokens:
+        while state.terminal is None and (state.tokens or state.waiting):
+            firing = None if state.tokens else joins.next_firing(self.program, state)
+            if not state.tokens and firing is None:
+                return
             if len(self.txn.events) >= EVENTS_PER_DECISION:
                 self.txn.more = True
                 return
-            self._arrive(next(iter(state.tokens.values())))
+            if firing is None:
+                token = next(iter(state.tokens.values()))
+                self._arrive(token, {"tokens": [token.id]})
+            else:
+                self._fire(firing)
         if state.terminal is None and state.workflow == status.RUNNING and not state.open:
             self._complete()
 
-    def _arrive(self, token: Token) -> None:
-        """A token has reached its step: admission, then the step run."""
+    def _fire(self, firing: joins.Firing) -> None:
+        """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
+        step = firing.token.step
+        if firing.problem is None:
+            self._arrive(firing.token, firing.taken)
+        elif not self._over_limit(step):
+            run = self.state.runs.get(step, 0) + 1
+            scheduled = self.say("step.scheduled", firing.taken, step=step, run=run)
+            self.fail_step(step, run, firing.problem.as_dict(), scheduled)
+
+    def _arrive(self, token: Token, taken: dict[str, Any]) -> None:
+        """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
         step = self.program.steps[token.step]
         args = token.args
         if step.admit is not None:
@@ -258,25 +275,31 @@ class Decision:
                 return
             payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
             if not allowed:
-                payload["tokens"] = [token.id]
+                payload |= taken
             self.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
             if not allowed:
                 return
-        self._schedule(step, token)
+        self._schedule(step, token, taken)
 
-    def _schedule(self, step: StepProgram, token: Token) -> None:
+    def _over_limit(self, step: str) -> bool:
+        """One more step run would be too many: the execution has failed."""
         state, limits = self.state, self.program.plan.limits
+        if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
+            return False
+        which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
+        cap = getattr(limits, which)
+        message = (
+            f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
+        )
+        self.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(self.txn.events) - 1)
+        return True
+
+    def _schedule(self, step: StepProgram, token: Token, taken: dict[str, Any]) -> None:
+        state = self.state
         run = state.runs.get(step.name, 0) + 1
-        if state.step_runs >= limits.max_step_runs or state.head >= limits.max_events:
-            which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
-            cap = getattr(limits, which)
-            message = (
-                f"the execution reached {cap} (limits.{which}) before step {step.name}; "
-                "does a cycle of steps lack its way out?"
-            )
-            self.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(self.txn.events) - 1)
+        if self._over_limit(step.name):
             return
-        payload: dict[str, Any] = {"tokens": [token.id]}
+        payload: dict[str, Any] = dict(taken)
         problem: TaskError | None = None
         args = token.args
         try:
@@ -291,7 +314,7 @@ class Decision:
             payload["args"] = args
         problem = problem or self._too_large(payload, f"the args and loop items of step {step.name}")
         if problem is not None:
-            scheduled = self.say("step.scheduled", {"tokens": [token.id]}, step=step.name, run=run)
+            scheduled = self.say("step.scheduled", taken, step=step.name, run=run)
             self.fail_step(step.name, run, problem.as_dict(), scheduled)
             return
         if payload.get("total") == 0:

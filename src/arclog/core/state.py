@@ -114,8 +114,13 @@ class State(Struct):
     ctx: dict[str, Any] = field(default_factory=dict)
     #: tenant/project/environment
     scope: str = ""
+    #: tokens that are ready to start their step, the oldest first
     tokens: dict[int, Token] = field(default_factory=dict)
     tokens_made: int = 0
+    #: tokens at joins that have not fired, by step and place, the oldest first
+    waiting: dict[str, dict[str, list[Token]]] = field(default_factory=dict)
+    #: tokens still to come of waves that a counted join has fired for, by step and place: they end on arrival
+    absorbs: dict[str, dict[str, int]] = field(default_factory=dict)
     #: open step runs by (step, run)
     open: dict[str, StepRun] = field(default_factory=dict)
     #: firings per step

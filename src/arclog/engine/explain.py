@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from arclog.core import joins
 from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.engine.position import current_task
@@ -74,11 +75,17 @@ def waits_without_worker(state: State, _program: Program, _work: Mapping[int, Op
     return [_without_worker(wait) for wait in state.waits.values()]
 
 
+def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+    """Joins that hold tokens and lack others."""
+    return [_join(join) for join in joins.waiting(program, state)]
+
+
 #: In order of what to tell first.
 CONTRIBUTORS: list[Contributor] = [
     tokens,
     waits_without_worker,
     step_runs,
+    waiting_joins,
 ]
 
 
@@ -206,3 +213,13 @@ def _span(micros: int) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _join(join: joins.Waiting) -> Wait:
+    rule = f"join {{count: {join.count}}}" if join.count else "join all"
+    held = ", ".join(source or "the entry" for source in join.held)
+    what = f"step {join.step} ({rule}) has a token from {held}"
+    if join.ready:
+        return Wait("join", f"{what} and can start; the engine has not gone on", join.step)
+    lacks = [f"{lack.source} (by way of {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
+    return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)

@@ -84,7 +84,7 @@ class Listed(Struct, frozen=True):
 class Wait(Struct, frozen=True):
     """One thing that a run waits for."""
 
-    #: worker | lease | task | retry | timer | signal | approval | child | token | routing | none
+    #: worker | lease | task | retry | timer | signal | approval | child | join | token | routing | none
     what: str
     #: a sentence for people
     text: str

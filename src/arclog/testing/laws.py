@@ -147,7 +147,7 @@ def _tokens(events: Iterable[Event], *, complete: bool) -> None:
             taken.add(token)
         new = [event.payload["token"]] if event.type == "workflow.started" else []
         if event.type == "next.evaluated":
-            new = [choice["token"] for choice in event.payload["selected"]]
+            new = [choice["token"] for choice in event.payload["selected"] if not choice.get("absorbed")]
         for token in new:
             assert token == len(made) + 1, f"token {token} made after {len(made)} others"
             made.add(token)

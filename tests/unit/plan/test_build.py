@@ -499,8 +499,6 @@ def test_refusals_around_the_workbook(body, before, code):
         ("tool: {kind: noop, auth: a}", ""),
         ("tool: {kind: noop}\nloop: {in: [1], iterator: i, spec: {mode: parallel}}", ""),
         ("tool: {kind: noop}\nloop: {in: [1], iterator: i, loop: {in: '{{ iter.i }}', iterator: j}}", ""),
-        ("tool: {kind: noop}\nspec: {join: all}", ""),
-        ("tool: {kind: noop}\nspec: {join: {count: 2}}", ""),
         ("tool: {kind: noop}", "executor: {spec: {concurrency: {max: 1}}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {ctx: {total: {reducer: sum, initial: 0}}}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {policy: {approval: required}}}\n"),
@@ -525,6 +523,7 @@ def test_what_is_not_yet_available_still_reaches_the_plan(monkeypatch):
             spec: {join: {count: 2}, policy: {lifecycle: {deadline_s: 9}}}
             loop: {in: [1], iterator: i, loop: {in: "{{ iter.i }}", iterator: j}}
             tool: {kind: noop}
+            next: {arcs: [{step: one, when: ctx.more}]}
             """,
             "executor: {spec: {timeout_s: 5, concurrency: {max: 3, on_excess: reject}, policy: {approval: required, defaults: {timeouts: {step_s: 7}}}}}\n",
         )
