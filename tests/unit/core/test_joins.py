@@ -371,7 +371,7 @@ def test_why_names_what_a_join_lacks():
     (join,) = waiting(net.program, net.state)
     assert (join.step, join.held, join.ready) == ("j", ("a",), False)
     assert [(lack.source, lack.from_steps) for lack in join.lacks] == [("b2", ("b",)), ("c", ())]
-    why = explain(net.program, net.state, [], 0)
+    why = explain(net.state, net.program, [], 0)
     assert why.waits[-1].what == "join"
     assert why.waits[-1].text == "step j (join all) has a token from a and waits for one from b2 (by way of b)"
 
@@ -382,7 +382,7 @@ def test_why_says_when_only_the_engine_holds_a_join_up():
     held = net.state.open.pop("a#1")
     net.state.open.pop("b#1")
     put(net.state, Token(9, "arc:a:0", "j", held.args, {}))
-    why = explain(net.program, net.state, [], 0)
+    why = explain(net.state, net.program, [], 0)
     assert [wait.what for wait in why.waits] == ["join"]
     assert "can start; the engine has not gone on" in why.summary
 
