@@ -97,7 +97,12 @@ EXAMPLES: dict[str, Any] = {
     "retry": {"attempts": 3},
     "loop": "3 orders, 169.50 in all",
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
+    "fork_join": {"stock": "in stock", "to_pay": 17.5},
+    "saga": {"booked": ["flight F-17", "H-4"]},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
+    "wait": {"slow": "stopped"},
+    "quantum": [0.0, 0.5],
+    "subplaybook": ["north: 7", "south: 5"],
 }
 
 
@@ -129,6 +134,12 @@ def test_examples_take_other_roads_with_another_workload(where):
     assert run["result"] == {"rejected": "ValueError: 20000 is too much"}
     run = summary_of("run", str(ROOT / "examples/retry.yaml"), "--set", "fail_first=9", code=1)
     assert run["error"]["step"] == "start"
+    run = summary_of("run", str(ROOT / "examples/fork_join.yaml"), "--set", "express=true")
+    assert run["result"] == {"stock": "in stock", "to_pay": 23.5}
+    assert run["steps"]["offer"] == {"status": "done", "runs": 1}
+    run = summary_of("run", str(ROOT / "examples/saga.yaml"), "--set", "card=declined")
+    assert (run["state"], run["result"]["because"]) == ("COMPLETED", "PermissionError: the card is declined")
+    assert list(run["steps"])[-3:] == ["cancel_hotel", "cancel_flight", "undone"]
     Path("w.yaml").write_text("orders: [{id: 1, price: 2.5, count: 2}]\n")
     run = summary_of("run", str(ROOT / "examples/loop.yaml"), "--workload", "w.yaml")
     assert run["result"] == "1 orders, 5.00 in all"

@@ -47,6 +47,10 @@ def tidied(value: Any, at: int) -> Any:
         kept = {key: tidied(each, at) for key, each in value.items() if key not in {"plan", "duration_ms", "scope"}}
         if "due" in value:
             kept["due"] = f"+{(value['due'] - at) / 1_000_000:g} s"
+        if isinstance(value.get("child"), str):
+            kept["child"] = "<id>"
+        if isinstance(value.get("until"), int):
+            kept["until"] = f"+{(value['until'] - at) / 1_000_000:g} s"
         return kept
     if isinstance(value, list):
         return [tidied(each, at) for each in value]

@@ -99,9 +99,6 @@ workflow:
     run_virtually(main())
 
 
-@pytest.mark.xfail(
-    reason="reports that share a commit may pass minter.LONGEST_RUN; the run is then failed as internal", strict=True
-)
 def test_many_large_reports_in_one_commit() -> None:
     """Branches of one run that report hundreds of events each while a commit is under way."""
     tool = [{"name": f"t{i}", "kind": "noop"} for i in range(4)]
@@ -118,7 +115,6 @@ def test_many_large_reports_in_one_commit() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="a claim that waits and `wants` of a report both count the same free slots", strict=True)
 def test_a_worker_never_holds_more_commands_than_slots() -> None:
     most = 0
 
@@ -165,7 +161,22 @@ def test_a_caller_that_goes_away_takes_nobody_with_it() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="Engine._go_on logs a store error and gives the Continue up", strict=True)
+def test_a_worker_stops_also_right_after_a_cancel() -> None:
+    """The news of withdrawn commands and the end of the worker come together; neither may swallow the other."""
+
+    async def main() -> None:
+        async with World(fan(3)) as world:
+            life = world.begin_life()
+            await world.start()
+            life.start_worker()
+            await asyncio.sleep(0.5)
+            assert (await life.api.cancel(str(world.execution_id), "enough")).state == "CANCELLED"
+            async with asyncio.timeout(60):
+                await world.crash()
+
+    run_virtually(main())
+
+
 def test_going_on_after_a_store_error_is_not_forgotten() -> None:
     """A long decision goes on by a Continue of its own; when that cannot be committed, it must be tried again."""
     steps: list[dict[str, object]] = []
@@ -194,10 +205,6 @@ def test_going_on_after_a_store_error_is_not_forgotten() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(
-    reason="withdrawing more than minter.LONGEST_RUN commands breaks the transaction, and the quarantine too",
-    strict=True,
-)
 def test_a_wide_run_can_be_cancelled() -> None:
     async def main() -> None:
         async with World(fan(4000)) as world:

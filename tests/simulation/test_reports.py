@@ -154,7 +154,6 @@ def test_the_last_report_answered_twice_grants_the_same_command_once() -> None:
     run_virtually(main())
 
 
-@pytest.mark.xfail(reason="EngineControl.report answers a repeated last report with closed=True", strict=True)
 def test_the_last_report_answered_twice_says_the_same() -> None:
     """Else ReportStream takes the repeated answer for a lost lease and throws the granted commands away."""
 

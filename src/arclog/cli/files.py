@@ -24,6 +24,27 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
         raise
 
 
+def called_playbooks(text: str, file: str, settings: Settings) -> dict[str, str]:
+    """The texts of the playbooks that this one, and those that it calls, call by file."""
+    found: dict[str, str] = {}
+    if "playbook" not in text or "file" not in text:
+        return found
+    from arclog.engine.bundle import beside, called_files
+    from arclog.plan.build import build
+    from arclog.wiring.kinds import installed_kinds
+
+    pending = [(file, text)]
+    while pending:
+        name, source = pending.pop()
+        plan = build(source, name, installed_kinds(), settings).plan
+        for called in () if plan is None else called_files(plan):
+            where = beside(name, called)
+            if where not in found and len(found) < 1000:
+                found[where] = playbook_text(where, settings)[0]
+                pending.append((where, found[where]))
+    return found
+
+
 def workload_of(file: str | None, assignments: Sequence[str], settings: Settings) -> dict[str, Any]:
     """The request's workload: the file's, overlaid by what `--set` says."""
     workload = {} if file is None else _workload_file(file, settings)

@@ -14,6 +14,7 @@ from arclog.ports.api import Api
 
 #: the newest run
 LAST = "last"
+_PAGE = 50
 
 
 def settings_of(options: Any) -> Settings:
@@ -66,10 +67,13 @@ async def resolve(api: Api, raw_id: str) -> str:
     """The execution id that a user means."""
     if raw_id != LAST:
         return checked(raw_id)
-    newest = await api.list(limit=1)
-    if not newest:
-        raise NotFound("there is no run yet; start one with `arclog run FILE`")
-    return newest[0].execution_id
+    before = ""
+    while page := await api.list(before=before, limit=_PAGE):
+        for run in page:
+            if run.parent is None:  # a child is a part of the run that called it
+                return run.execution_id
+        before = page[-1].execution_id
+    raise NotFound("there is no run yet; start one with `arclog run FILE`")
 
 
 def nothing_yet(settings: Settings) -> str:

@@ -60,6 +60,7 @@ def run_command(options: Namespace) -> int:
 
 
 async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out) -> int:
+    from arclog.cli.files import called_playbooks
     from arclog.cli.home import opened
     from arclog.ports.api import ExecuteRequest
 
@@ -69,7 +70,9 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
     try:
         with signals:
             async with opened(settings) as here:
-                started = await here.api.execute(ExecuteRequest(playbook=text, file=file, workload=workload))
+                files = called_playbooks(text, file, settings)
+                request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
+                started = await here.api.execute(request)
                 signals.started(here.api, started.execution_id)
                 await here.start_worker(started.execution_id)
                 return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))

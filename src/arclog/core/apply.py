@@ -5,13 +5,13 @@ An event that is only a fact for readers (policy.admit allowed, command.claimed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from arclog.core import gathering, iterations
+from arclog.core import gathering, iterations, joins, timers, waits
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
-from arclog.core.state import OpenCommand, State, StepRun, Token, path_key, run_key
+from arclog.core.state import OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
@@ -20,18 +20,21 @@ from arclog.model.ids import timestamp
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import data_of
 from arclog.plan.program import Program
+from arclog.plan.reach import ENTRY
 
 
-def apply(program: Program, state: State, event: Event) -> None:
-    """Take one event into the state."""
+def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
+    """Take one event into the state; tells which timers that opened and closed."""
     state.head += 1
     if event.informative:
-        return
+        return ()
     if event.report:
         _count_report(state, event)
+    moves = timers.moved(program, state, event)
     handler = _HANDLERS.get(event.type)
     if handler is not None:
         handler(program, state, event)
+    return moves
 
 
 def _count_report(state: State, event: Event) -> None:
@@ -43,6 +46,12 @@ def _count_report(state: State, event: Event) -> None:
 def _requested(program: Program, state: State, event: Event) -> None:
     state.workload = deep_merge(program.plan.workload, event.payload.get("workload") or {})
     state.scope = event.payload.get("scope", "")
+    state.parent = event.payload.get("parent")
+    state.depth = event.payload.get("depth", 0)
+    state.files = {
+        plan: {file: (path, version) for file, (path, version) in known.items()}
+        for plan, known in event.payload.get("files", {}).items()
+    }
     state.ctx = {name: spec["initial"] for name, spec in program.plan.ctx.items() if "initial" in spec}
 
 
@@ -55,12 +64,11 @@ def _playbook_started(_: Program, state: State, event: Event) -> None:
 def _workflow_started(program: Program, state: State, event: Event) -> None:
     state.workflow = status.RUNNING
     arrival = {**boundary("playbook.started", event), "payload": {}}
-    _put(state, event.payload["token"], "entry", program.plan.entry, {}, arrival)
+    _put(program, state, Token(event.payload["token"], ENTRY, program.plan.entry, {}, arrival))
 
 
 def _scheduled(program: Program, state: State, event: Event) -> None:
-    for token in event.payload["tokens"]:
-        del state.tokens[token]
+    _take(program, state, event)
     step_run = StepRun(
         step=event.step,
         run=event.run,
@@ -89,19 +97,8 @@ def _step_started(_: Program, state: State, event: Event) -> None:
 
 
 def _task_event(program: Program, state: State, event: Event) -> None:
-    pipelines.fold(pipeline_of(_run(state, event), event), program.steps[event.step], event)
-
-
-def pipeline_of(step_run: StepRun, event: Event) -> Pipeline:
-    """The open pipeline that a task event belongs to."""
-    if event.iteration is None:
-        pipeline = step_run.pipeline
-    else:
-        iteration = step_run.iterations.get(path_key(event.iteration))
-        pipeline = None if iteration is None else iteration.pipeline
-    if pipeline is None:
-        raise InvariantBroken(f"{event.type} of step {event.step} without an open pipeline")
-    return pipeline
+    pipelines.fold(iterations.pipeline_of(_run(state, event), event.iteration), program.steps[event.step], event)
+    waits.fold_task(program, state, event)
 
 
 def _iteration_started(program: Program, state: State, event: Event) -> None:
@@ -147,6 +144,8 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     state.current_step = event.step
     for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
         del state.commands[command.id]
+    if state.waits:
+        waits.drop_run(state, event.step, event.run)
 
 
 def _next_evaluated(program: Program, state: State, event: Event) -> None:
@@ -155,32 +154,47 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
     selected = event.payload.get("selected") or ()
     for choice in selected:
         arc = arcs[choice["arc"]]
-        _put(state, choice["token"], arc.place, arc.target, choice.get("args") or {}, step_run.boundary or {})
+        if choice.get("absorbed"):
+            joins.absorb(state, arc.target, arc.place)
+            continue
+        args, arrival = choice.get("args") or {}, step_run.boundary or {}
+        _put(program, state, Token(choice["token"], arc.place, arc.target, args, arrival))
     if not selected:
         if step_run.state == "done":
             state.last_data = None if step_run.record is None else data_of(step_run.record)
         elif state.error is None:
             state.error = {**(step_run.error or {}), "step": event.step}
+    joins.settle(program, state)
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
         state.current_step = newest.step
 
 
-def _admitted(_: Program, state: State, event: Event) -> None:
-    for token in event.payload.get("tokens") or ():
-        del state.tokens[token]
+def _admitted(program: Program, state: State, event: Event) -> None:
+    if event.payload.get("tokens"):
+        _take(program, state, event)
+        joins.settle(program, state)
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    """Work for a part of a loop, or work whose lease was lost."""
+    """Work for a part of a loop, work that goes on after a wait, or work whose lease was lost."""
     command = state.commands.get(event.command_id)
     if command is not None:
         command.losses += 1
         command.report = 0
         return
-    path, first, last = event.payload["items"]
-    chunk = iterations.open_chunk(_run(state, event), tuple(path), first, last)
-    state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk.id)
+    step_run = _run(state, event)
+    if "items" in event.payload:
+        path, first, last = event.payload["items"]
+        chunk = iterations.open_chunk(step_run, tuple(path), first, last).id
+    else:
+        state.waits.pop(event.payload["wait"], None)
+        chunk = 0 if event.iteration is None else iterations.chunk_with(step_run, event.iteration).id
+    state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk)
+
+
+def _command_completed(_: Program, state: State, event: Event) -> None:
+    waits.fold_suspended(state, event)
 
 
 def _command_over(_: Program, state: State, event: Event) -> None:
@@ -189,8 +203,7 @@ def _command_over(_: Program, state: State, event: Event) -> None:
 
 def _workflow_finished(_: Program, state: State, event: Event) -> None:
     state.workflow = status.FAILED if status_of(event) == "error" else status.COMPLETED
-    state.tokens.clear()
-    state.open.clear()
+    _clear(state)
 
 
 def _playbook_finished(_: Program, state: State, event: Event) -> None:
@@ -219,9 +232,18 @@ def _end(state: State, event: Event, after: str) -> None:
     state.status = after
     state.terminal = event.type
     state.ended_at = event.at
-    state.tokens.clear()
-    state.open.clear()
+    _clear(state)
     state.commands.clear()
+    state.waits.clear()
+    state.timers.clear()
+
+
+def _clear(state: State) -> None:
+    state.tokens.clear()
+    state.waiting.clear()
+    state.absorbs.clear()
+    state.open.clear()
+    state.waits.clear()
 
 
 def _move(state: State, layer: str, before: str, after: str) -> None:
@@ -229,9 +251,22 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
         raise InvariantBroken(f"execution {state.execution_id}: {layer} may not go from {before} to {after}")
 
 
-def _put(state: State, token: int, place: str, step: str, args: dict[str, Any], event: dict[str, Any]) -> None:
-    state.tokens[token] = Token(token, place, step, args, event)
-    state.tokens_made = token
+def _put(program: Program, state: State, token: Token) -> None:
+    state.tokens_made = token.id
+    if program.steps[token.step].plan.join == "any":
+        state.tokens[token.id] = token
+    else:
+        joins.put(state, token)
+
+
+def _take(program: Program, state: State, event: Event) -> None:
+    """The tokens that an event names are gone."""
+    tokens = event.payload["tokens"]
+    if program.steps[event.step].plan.join == "any":
+        for token in tokens:
+            del state.tokens[token]
+    else:
+        joins.take(state, event.step, tokens, event.payload.get("absorbs") or ())
 
 
 def _run(state: State, event: Event) -> StepRun:
@@ -279,6 +314,7 @@ _HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
     "task.failed": _task_event,
     "policy.task.evaluated": _task_event,
     "command.issued": _command_issued,
+    "command.completed": _command_completed,
     "command.failed": _command_over,
     "command.cancelled": _command_over,
 }

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import loops, routing
+from arclog.core import firing, joins, loops, routing, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
     Cancel,
+    ChildEnded,
     Continue,
     Input,
     LeaseEnded,
     NewWork,
+    ParentTold,
     Reclaimed,
     Refused,
     Request,
+    TimerFired,
     Txn,
     WorkReported,
 )
@@ -39,6 +42,8 @@ Admission = tuple[tuple[Condition, bool], ...]
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
 EVENTS_PER_DECISION = 500
+#: Tokens wait while this many commands are open, so that all of them can be withdrawn in one transaction.
+MAX_OPEN_COMMANDS = 1500
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
@@ -57,6 +62,8 @@ class Decision:
         self.txn = Txn()
 
     def run(self, given: Input) -> Txn:
+        if isinstance(given, ParentTold):
+            return self._parent_told()
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
@@ -74,6 +81,10 @@ class Decision:
                 self._reclaim(given)
             case Cancel():
                 self._cancel(given)
+            case TimerFired():
+                firing.fire(self, given)
+            case ChildEnded():
+                self._take_child(given)
             case Abort():
                 self.fail_execution(given.problem.as_dict())
             case Continue():
@@ -90,7 +101,7 @@ class Decision:
     def emit(self, event: Event) -> None:
         """Write an event and let it take effect."""
         self.txn.events.append(event)
-        apply(self.program, self.state, event)
+        self.txn.timers.update(apply(self.program, self.state, event))
 
     def say(
         self,
@@ -129,6 +140,10 @@ class Decision:
         """Enough for one decision; the rest is left to a Continue."""
         return len(self.txn.events) >= EVENTS_PER_DECISION
 
+    @property
+    def has_room_for_commands(self) -> bool:
+        return len(self.state.commands) < MAX_OPEN_COMMANDS
+
     def issue(self, command_id: int, step: str, run: int) -> None:
         self.txn.issue.append(NewWork(command_id, step, run, self.program.steps[step].kinds))
 
@@ -140,12 +155,16 @@ class Decision:
             payload["workload"] = request.workload
         if request.scope:
             payload["scope"] = request.scope
+        if request.parent is not None:
+            payload.update(parent=request.parent, depth=request.depth)
+        if request.files:
+            payload["files"] = request.files
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()
             self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
-            self.say("playbook.processed", cause=asked)
+            self._processed(asked)
             return
         self.say("playbook.request.evaluated", cause=asked)
         self.say("playbook.started", cause=asked)
@@ -168,6 +187,9 @@ class Decision:
                     routing.route(self, event.step, event.run, len(self.txn.events) - 1)
                 case "loop.iteration.done" | "loop.iteration.failed":
                     loops.iteration_ended(self, event, report.command_id)
+                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
+                    if waits.suspends(self.program, event):
+                        waits.suspend(self, event, report.command_id)
 
     def _lose_lease(self, lost: LeaseEnded) -> None:
         command = self.state.commands.get(lost.command_id)
@@ -209,52 +231,96 @@ class Decision:
         if self.state.workflow == status.RUNNING:
             self.say("workflow.finished", {"error": problem}, event_status="error")
         self.say("execution.cancelled", {"reason": cancel.reason})
+        self._processed()
+
+    def _take_child(self, ended: ChildEnded) -> None:
+        wait = self.state.waits.get(ended.key)
+        if wait is None or wait.child != ended.child:
+            self._refuse("closed", "nothing waits for that child")
+            return
+        waits.resolve(self, ended.key, ended.record, -1)
+
+    def _parent_told(self) -> Txn:
+        if self.state.terminal is None or self.state.processed:
+            return self._refuse("closed", "the run is not one whose parent has just been told")
         self.say("playbook.processed")
+        return self.txn
+
+    def _processed(self, cause: int = -1) -> None:
+        """All is taken care of; a child's parent must be told first."""
+        if self.state.parent is None:
+            self.say("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Start what can be started, oldest token first; end the run when nothing is left."""
         state = self.state
-        while state.terminal is None and state.tokens:
+        while state.terminal is None and (state.tokens or state.waiting):
+            firing = None if state.tokens else joins.next_firing(self.program, state)
+            if not state.tokens and firing is None:
+                return
             if self.is_full:
                 self.txn.more = True
                 return
-            self._arrive(next(iter(state.tokens.values())))
+            if not self.has_room_for_commands:
+                return
+            if firing is None:
+                token = next(iter(state.tokens.values()))
+                self._arrive(token, {"tokens": [token.id]})
+            else:
+                self._fire(firing)
         if state.terminal is None and state.workflow == status.RUNNING and not state.open:
             self._complete()
 
-    def _arrive(self, token: Token) -> None:
-        """A token has reached its step: admission, then the step run."""
+    def _fire(self, firing: joins.Firing) -> None:
+        """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
+        step = firing.token.step
+        if firing.problem is None:
+            self._arrive(firing.token, firing.taken)
+        elif not self._over_limit(step):
+            run = self.state.runs.get(step, 0) + 1
+            scheduled = self.say("step.scheduled", firing.taken, step=step, run=run)
+            self.fail_step(step, run, firing.problem.as_dict(), scheduled)
+
+    def _arrive(self, token: Token, taken: dict[str, Any]) -> None:
+        """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
         step = self.program.steps[token.step]
         args = token.args
         if step.admit is not None:
             try:
                 allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
             except ExpressionError as problem:
-                self.fail_execution(error("template", f"admission of step {step.name}: {problem}").as_dict())
+                failure = error("template", f"admission of step {step.name}: {problem}")
+                self.fail_execution(failure.as_dict(), len(self.txn.events) - 1)
                 return
             payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
             if not allowed:
-                payload["tokens"] = [token.id]
+                payload |= taken
             self.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
             if not allowed:
                 return
-        self._schedule(step, token)
+        self._schedule(step, token, taken)
 
-    def _schedule(self, step: StepProgram, token: Token) -> None:
+    def _over_limit(self, step: str) -> bool:
+        """One more step run would be too many: the execution has failed."""
         state, limits = self.state, self.program.plan.limits
+        if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
+            return False
+        which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
+        cap = getattr(limits, which)
+        message = (
+            f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
+        )
+        self.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(self.txn.events) - 1)
+        return True
+
+    def _schedule(self, step: StepProgram, token: Token, taken: dict[str, Any]) -> None:
+        state = self.state
         run = state.runs.get(step.name, 0) + 1
-        if state.step_runs >= limits.max_step_runs or state.head >= limits.max_events:
-            which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
-            cap = getattr(limits, which)
-            message = (
-                f"the execution reached {cap} (limits.{which}) before step {step.name}; "
-                "does a cycle of steps lack its way out?"
-            )
-            self.fail_execution(error("limit", message, code=which.upper()).as_dict())
+        if self._over_limit(step.name):
             return
-        payload: dict[str, Any] = {"tokens": [token.id]}
+        payload: dict[str, Any] = dict(taken)
         problem: TaskError | None = None
         args = token.args
         try:
@@ -269,7 +335,7 @@ class Decision:
             payload["args"] = args
         problem = problem or self.too_large(payload, f"the args and loop items of step {step.name}")
         if problem is not None:
-            scheduled = self.say("step.scheduled", {"tokens": [token.id]}, step=step.name, run=run)
+            scheduled = self.say("step.scheduled", taken, step=step.name, run=run)
             self.fail_step(step.name, run, problem.as_dict(), scheduled)
             return
         if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
@@ -309,7 +375,7 @@ class Decision:
             return
         self.say("workflow.finished")
         self.say("playbook.finished", payload)
-        self.say("playbook.processed")
+        self._processed()
 
     # -- failing ------------------------------------------------------------------------------------------------------
 
@@ -324,12 +390,12 @@ class Decision:
         if self.state.workflow == status.RUNNING:
             self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
-        self.say("playbook.processed", cause=cause)
+        self._processed(cause)
 
-    def withdraw_commands(self, reason: str, *, step: str = "", run: int = 0, but: int = 0) -> None:
-        """Take back open work, all of it or that of one step run."""
+    def withdraw_commands(self, reason: str, of: tuple[str, int] | None = None, but: int = 0) -> None:
+        """Take back open work: all of it, or that of one step run."""
         for command in list(self.state.commands.values()):
-            if command.id == but or (step and (command.step, command.run) != (step, run)):
+            if command.id == but or (of is not None and of != (command.step, command.run)):
                 continue
             self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
             self.txn.close.append(command.id)

@@ -89,7 +89,7 @@ def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...
         state.ctx = {**state.ctx, **reduced(program, state.ctx, patch)}
         step_run.captured = after(program, step_run.captured, patch)
         return
-    gathered = step_run.gathered
+    gathered = step_run.gathered = step_run.gathered or Gathered()
     for key, value in patch.items():
         if gathered.problem is None:
             _gather(program, gathered, path, key, value)
@@ -98,6 +98,8 @@ def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...
 def finish(program: Program, state: State, step_run: StepRun) -> None:
     """The loop is over: what it gathered becomes visible."""
     gathered = step_run.gathered
+    if gathered is None:
+        return
     patch = dict(gathered.written)
     for key, value in gathered.folded.items():
         start = state.ctx.get(key)

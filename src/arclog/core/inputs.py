@@ -21,6 +21,11 @@ class Request(Struct, frozen=True):
     scope: str = ""
     #: why the request cannot run; None = it can
     problem: TaskError | None = None
+    #: for a child: the task that called it
+    parent: dict[str, Any] | None = None
+    depth: int = 0
+    #: playbooks called by file, as they were registered: plan → file → (path, version)
+    files: dict[str, dict[str, tuple[str, int]]] = {}
 
 
 class WorkReported(Struct, frozen=True):
@@ -62,11 +67,32 @@ class Cancel(Struct, frozen=True):
     reason: str
 
 
+class TimerFired(Struct, frozen=True):
+    """A durable timer has come due."""
+
+    timer_id: str
+
+
+class ChildEnded(Struct, frozen=True):
+    """What became of the child that a task waits for (or why there is none)."""
+
+    key: str
+    child: int
+    #: lean outcome record of the waiting task
+    record: dict[str, Any]
+
+
+class ParentTold(Struct, frozen=True):
+    """The parent of this ended run has its result."""
+
+
 class Continue(Struct, frozen=True):
     """Go on with tokens that an earlier decision left ready."""
 
 
-Input = Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | Continue
+Input = (
+    Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | TimerFired | ChildEnded | ParentTold | Continue
+)
 
 
 class NewWork(Struct, frozen=True):
@@ -81,7 +107,7 @@ class NewWork(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """Why an input changes nothing. Data, not an exception."""
 
-    #: closed | stale | duplicate | gap | ended | malformed
+    #: closed | stale | duplicate | gap | ended | malformed | early
     reason: str
     message: str
     #: with gap: the n that is expected
@@ -95,6 +121,8 @@ class Txn(Struct):
     issue: list[NewWork] = field(default_factory=list)
     close: list[int] = field(default_factory=list)
     release: list[int] = field(default_factory=list)
+    #: timers by id: when they are due; 0 = cleared
+    timers: dict[str, int] = field(default_factory=dict)
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None

@@ -59,6 +59,19 @@ def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
     raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
 
 
+def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
+    """The open pipeline of a step run, or of one of its iterations."""
+    if path is None:
+        pipeline = step_run.pipeline
+    else:
+        iteration = step_run.iterations.get(path_key(path))
+        pipeline = None if iteration is None else iteration.pipeline
+    if pipeline is None:
+        where = "" if path is None else f" iteration {path_key(path)}"
+        raise InvariantBroken(f"step {step_run.step} run {step_run.run}{where} has no open pipeline")
+    return pipeline
+
+
 def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
     """What templates see as `iter` at the start of an iteration."""
     names = {plan.iterator: item_at(loop.items, index), "index": index, "total": loop.total}

@@ -15,7 +15,7 @@ from arclog.core import routing
 from arclog.core.items import as_payload
 from arclog.core.iterations import iter_of, level_of, loop_at
 from arclog.core.scopes import inner_scope
-from arclog.core.state import Loop, StepRun, path_key, path_of
+from arclog.core.state import Gathered, Loop, StepRun, path_key, path_of
 from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
@@ -84,7 +84,7 @@ def go_on_with_all(decision: Decision) -> None:
                 _go_on(decision, step_run, path_of(key) if key else ())
 
 
-def iteration_ended(decision: Decision, event: Event, command_id: int) -> None:
+def iteration_ended(decision: Decision, event: Event, command_id: int = 0) -> None:
     """An iteration of the innermost loop ended: close its command, hand out more, or end the loop."""
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None or event.iteration is None:
@@ -92,11 +92,12 @@ def iteration_ended(decision: Decision, event: Event, command_id: int) -> None:
     problem = _stops(decision, step_run, event.iteration)
     if problem is not None:
         cause = len(decision.txn.events) - 1
-        decision.txn.close.append(command_id)
-        decision.withdraw_commands("the loop failed", step=event.step, run=event.run, but=command_id)
+        if command_id:
+            decision.txn.close.append(command_id)
+        decision.withdraw_commands("the loop failed", (event.step, event.run), command_id)
         decision.fail_step(event.step, event.run, problem, cause)
         return
-    if command_id not in decision.state.commands:
+    if command_id and command_id not in decision.state.commands:
         decision.txn.close.append(command_id)
     _go_on(decision, step_run, event.iteration[:-1])
 
@@ -106,7 +107,7 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
     loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
-    gathered = step_run.gathered
+    gathered = step_run.gathered or Gathered()
     if gathered.problem is not None:
         return gathered.problem
     cap = decision.program.plan.limits.max_loop_results_bytes
@@ -137,7 +138,7 @@ def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None
         _end_outer(decision, step_run, loop)
         problem = _stops(decision, step_run, path)
         if problem is not None:
-            decision.withdraw_commands("the loop failed", step=step_run.step, run=step_run.run)
+            decision.withdraw_commands("the loop failed", (step_run.step, step_run.run))
             decision.fail_step(step_run.step, step_run.run, problem, len(decision.txn.events) - 1)
             return
         path = path[:-1]
@@ -158,6 +159,8 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
     while busy < at_a_time and loop.handed < loop.total:
         if decision.is_full:
             decision.txn.more = True
+            return
+        if busy and not decision.has_room_for_commands:
             return
         first = loop.handed
         last = loop.total if plan.exec == "local" else first + _chunk_size(loop, at_a_time)
@@ -197,7 +200,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}
         problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
         if problem is not None:
-            decision.withdraw_commands("the loop failed", step=step_run.step, run=step_run.run)
+            decision.withdraw_commands("the loop failed", (step_run.step, step_run.run))
             decision.fail_step(step_run.step, step_run.run, problem.as_dict(), len(decision.txn.events) - 1)
             return
         inner = plan.inner

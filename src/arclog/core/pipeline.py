@@ -74,8 +74,17 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
     return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
 
 
-def started(move: Run, frame: Frame, now: int, inputs: Any) -> list[Event]:
-    """The events that say an attempt begins: task.started, and task.attempt.started from the second on."""
+def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None) -> list[Event]:
+    """The events that say an attempt begins: task.started, and task.attempt.started from the second on.
+
+    With a `config` the attempt is the engine's to make: one event says so and hands the pipeline over.
+    """
+    if config is not None:
+        handed: dict[str, Any] = {"inputs": inputs, "config": config} if inputs else {"config": config}
+        first = move.attempt == 1
+        return [
+            _event("task.started" if first else "task.attempt.started", move, frame, now, handed, attempt=not first)
+        ]
     events = []
     if move.attempt == 1:
         events.append(_event("task.started", move, frame, now, {"inputs": inputs} if inputs else {}))
@@ -92,10 +101,12 @@ def conclude(
     now: int,
     roll: float,
     max_set_bytes: int,
+    longest_sleep_s: float = 60.0,
 ) -> list[Event]:
     """The events of an ended attempt: its outcome, and what the task's policy makes of it.
 
-    `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event.
+    `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event. A delay longer
+    than `longest_sleep_s` suspends the pipeline: the engine's timer ends it, and no worker holds a slot meanwhile.
     """
     ok = record["status"] == OK
     if move.task.plan.policy is None:
@@ -123,6 +134,8 @@ def conclude(
         return events
     if move.attempt < then.attempts:
         payload["due"] = now + round(_delay(then, move.attempt, record, roll) * MICROS)
+        if payload["due"] - now > longest_sleep_s * MICROS:
+            payload["suspended"] = True
         kind = "task.attempt.done" if ok else "task.attempt.failed"
         attempt = _event(kind, move, frame, now, {"outcome": record}, attempt=True)
         return [attempt, _event("policy.task.evaluated", move, frame, now, payload, attempt=True)]

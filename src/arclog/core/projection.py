@@ -9,7 +9,8 @@ from arclog.core.items import part
 from arclog.core.iterations import level_of, loop_at
 from arclog.core.state import Chunk, OpenCommand, State, StepRun, path_of, run_key
 from arclog.model.commands import Command, LoopWork
-from arclog.plan.program import Program
+from arclog.plan.net import LoopPlan
+from arclog.plan.program import Program, StepProgram
 
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
@@ -51,8 +52,14 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
         first=chunk.next,
         last=chunk.last,
         items=part(loop.items, chunk.next, chunk.last),
-        at_a_time=plan.max_in_flight if plan.mode == "parallel" and plan.exec == "local" else 1,
+        at_a_time=_at_a_time(program.steps[step_run.step], plan),
         carries_ctx=not is_parallel(program, step_run.step),
         parent=loop.parent,
         under_way=under_way,
     )
+
+
+def _at_a_time(step: StepProgram, plan: LoopPlan) -> int:
+    """Iterations that one worker runs side by side. A task that waits ends its command, so it must be alone in it."""
+    waits = any(task.plan.runs_on == "engine" for task in step.tasks)
+    return plan.max_in_flight if plan.mode == "parallel" and plan.exec == "local" and not waits else 1

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from arclog.core.inputs import Refused, WorkReported
 from arclog.core.state import Chunk, State, StepRun, path_key
+from arclog.core.waits import runs_here, suspends
 from arclog.model.events import Event
+from arclog.model.outcome import ERROR, OK
 from arclog.plan.program import Program, StepProgram
 
 #: Event types that a worker may send for a command that it holds.
@@ -18,6 +20,9 @@ WORKER_TYPES = frozenset({
     "policy.task.evaluated", "result.stored", "result.manifest.updated",
 })  # fmt: skip
 TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
+
+#: What no worker may say of a task that waits: only its end is a success.
+_SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
 #: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
 MAX_REPORT_EVENTS = 1000
@@ -41,18 +46,30 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
         return Refused("closed", f"step {command.step} run {command.run} is over")
-    place = _Place(program.steps[command.step], step_run, step_run.chunks.get(command.chunk))
-    for event in report.events:
-        problem = place.take(event)
+    place = _Place(program, program.steps[command.step], step_run, step_run.chunks.get(command.chunk))
+    for index, event in enumerate(report.events):
+        problem = _forged(event, first=index == 0) or place.take(event)
         if problem:
             return Refused("malformed", f"{event.type}: {problem}")
     return None
 
 
-class _Place:
-    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end."""
+def _forged(event: Event, *, first: bool) -> str:
+    """The server fills these; the first event may carry them from a decision that was not committed."""
+    mine = event.informative or event.own_id or event.cause
+    if mine or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
+        return "fills a field that is the server's"
+    return ""
 
-    def __init__(self, step: StepProgram, step_run: StepRun, chunk: Chunk | None) -> None:
+
+class _Place:
+    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end.
+
+    A command also ends where a task is handed over to the engine.
+    """
+
+    def __init__(self, program: Program, step: StepProgram, step_run: StepRun, chunk: Chunk | None) -> None:
+        self.program = program
         self.step = step
         self.run = step_run.run
         self.started = step_run.started
@@ -68,7 +85,7 @@ class _Place:
         if event.step != self.step.name or event.run != self.run:
             return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
         if self.over:
-            return "comes after the end of the work"
+            return "comes after the end of the command"
         if event.type == "step.started":
             if self.started:
                 return "the step run has started already"
@@ -89,9 +106,37 @@ class _Place:
         if event.task not in self.step.index:
             return f"step {self.step.name} has no task {event.task!r}"
         if self.chunk is None:
-            return "" if event.iteration is None else f"step {self.step.name} is no loop"
-        if event.iteration is None or path_key(event.iteration) not in self.open:
+            if event.iteration is not None:
+                return f"step {self.step.name} is no loop"
+        elif event.iteration is None or path_key(event.iteration) not in self.open:
             return "comes outside an iteration"
+        if event.type in ("task.done", "task.failed"):
+            outcome = event.payload.get("outcome")
+            if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
+                return "has no outcome"
+        elif event.type == "policy.task.evaluated":
+            problem = self._take_action(event)
+            if problem:
+                return problem
+        if event.type in _SUCCESSES and runs_here(self.program, event):
+            return f"task {event.task} is the engine's to do"
+        if suspends(self.program, event):
+            self.over = True
+        return ""
+
+    def _take_action(self, event: Event) -> str:
+        action = event.payload.get("action")
+        if not isinstance(action, dict):
+            return "has no action"
+        do = action.get("do")
+        if do not in ("retry", "jump", "continue", "break", "fail"):
+            return f"has no action {do!r}"
+        if do == "jump" and action.get("to") not in self.step.index:
+            return f"step {self.step.name} has no task {action.get('to')!r} to jump to"
+        if do == "retry" and not isinstance(event.payload.get("due"), int):
+            return "a retry has no due time"
+        if not all(isinstance(event.payload.get(key, {}), dict) for key in ("set_iter", "set_ctx")):
+            return "set_iter and set_ctx are maps"
         return ""
 
     def _take_iteration(self, event: Event) -> str:

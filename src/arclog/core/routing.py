@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arclog.core import joins
 from arclog.core.scopes import arc_scope
 from arclog.core.state import StepRun
 from arclog.model.errors import ExpressionError, InvariantBroken
@@ -59,9 +60,14 @@ def _select(
             scope = arc_scope(state, step_run)
         if not arc.condition.holds(scope):
             continue
-        token += 1
         matched.append(_match(arc))
-        selected.append(_choice(arc, token, scope))
+        choice = _choice(arc, token + 1, scope)
+        if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
+            # Its wave has fired. The args were evaluated all the same: an error in them must not depend on who is first.
+            choice = {"step": arc.plan.target, "arc": arc.plan.index, "absorbed": True}
+        else:
+            token += 1
+        selected.append(choice)
         if step.plan.mode == "exclusive":
             break
     return matched, selected

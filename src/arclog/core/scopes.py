@@ -107,8 +107,9 @@ def arc_scope(state: State, step_run: StepRun) -> Scope:
         "args": step_run.args,
         "execution_id": str(state.execution_id),
     }
-    if step_run.record is not None:
-        own["outcome"] = View(widened(step_run.record))
+    # A run that ended before any task did has an outcome too; an earlier run's would mislead.
+    record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
+    own["outcome"] = View(widened(record))
     return Scope(own, Views(state.results), state.workload)
 
 

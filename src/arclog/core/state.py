@@ -16,7 +16,7 @@ from arclog.model.status import PENDING
 STATE_VERSION = "1"
 
 
-class Token(Struct):
+class Token(Struct, omit_defaults=True):
     """A token with its own identity, standing at one place."""
 
     id: int
@@ -28,7 +28,7 @@ class Token(Struct):
     event: dict[str, Any]
 
 
-class Loop(Struct):
+class Loop(Struct, omit_defaults=True):
     """One level of a loop: the step run's own, or the inner loop of one outer iteration."""
 
     #: indexes of the outer iterations; () for the step run's own loop
@@ -53,7 +53,7 @@ class Loop(Struct):
     item_us: float = 0.0
 
 
-class Chunk(Struct):
+class Chunk(Struct, omit_defaults=True):
     """Items [first, last) of one loop that are run by one command, one after the other or some at a time."""
 
     id: int
@@ -66,7 +66,7 @@ class Chunk(Struct):
     open: int = 0
 
 
-class Gathered(Struct):
+class Gathered(Struct, omit_defaults=True):
     """What the iterations of a parallel loop did to ctx so far."""
 
     #: keys without a reducer: written once, or again with an equal value
@@ -80,7 +80,7 @@ class Gathered(Struct):
     problem: dict[str, Any] | None = None
 
 
-class StepRun(Struct):
+class StepRun(Struct, omit_defaults=True):
     """One firing of a step, from step.scheduled to next.evaluated."""
 
     step: str
@@ -97,8 +97,8 @@ class StepRun(Struct):
     chunks_made: int = 0
     #: open iterations by path
     iterations: dict[str, Iteration] = field(default_factory=dict)
-    #: of a parallel loop
-    gathered: Gathered = field(default_factory=Gathered)
+    #: of a parallel loop whose iterations wrote ctx
+    gathered: Gathered | None = None
     #: outcome record of the task executed last
     record: dict[str, Any] | None = None
     #: open | done | failed
@@ -112,6 +112,12 @@ class StepRun(Struct):
         """The step run's own loop."""
         return self.loops.get("")
 
+    def open_pipelines(self) -> list[tuple[tuple[int, ...] | None, Pipeline]]:
+        """The open pipelines with the iterations that they belong to."""
+        if self.pipeline is not None:
+            return [(None, self.pipeline)]
+        return [(path_of(key), one.pipeline) for key, one in self.iterations.items()]
+
     def pipelines(self, chunk: int = 0) -> list[Pipeline]:
         """The open pipelines: the step's own, or those of its iterations (of one chunk)."""
         if self.pipeline is not None:
@@ -124,14 +130,34 @@ class StepRun(Struct):
         ]
 
 
-class Iteration(Struct):
+class Iteration(Struct, omit_defaults=True):
     """One open iteration of the innermost loop."""
 
     started_at: int
     pipeline: Pipeline
 
 
-class OpenCommand(Struct):
+class Wait(Struct, omit_defaults=True):
+    """A task that no worker runs: its pipeline goes on when `core.waits.resolve` gives it an outcome."""
+
+    key: str
+    #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
+    kind: str
+    step: str
+    run: int
+    iteration: tuple[int, ...] | None
+    task: str
+    task_run: int
+    #: the task's rendered config
+    config: dict[str, Any]
+    since: int
+    #: when it ends by itself, microseconds since 1970; 0 = it does not
+    until: int = 0
+    #: playbook: execution id of the child, given out before it is started
+    child: int = 0
+
+
+class OpenCommand(Struct, omit_defaults=True):
     """A command that is not over."""
 
     id: int
@@ -145,7 +171,7 @@ class OpenCommand(Struct):
     report: int = 0
 
 
-class State(Struct):
+class State(Struct, omit_defaults=True):
     """Everything that decisions need."""
 
     execution_id: int
@@ -161,8 +187,13 @@ class State(Struct):
     ctx: dict[str, Any] = field(default_factory=dict)
     #: tenant/project/environment
     scope: str = ""
+    #: tokens that are ready to start their step, the oldest first
     tokens: dict[int, Token] = field(default_factory=dict)
     tokens_made: int = 0
+    #: tokens at joins that have not fired, by step and place, the oldest first
+    waiting: dict[str, dict[str, list[Token]]] = field(default_factory=dict)
+    #: tokens still to come of waves that a counted join has fired for, by step and place: they end on arrival
+    absorbs: dict[str, dict[str, int]] = field(default_factory=dict)
     #: open step runs by (step, run)
     open: dict[str, StepRun] = field(default_factory=dict)
     #: firings per step
@@ -173,6 +204,16 @@ class State(Struct):
     #: outcome record of the latest ended run per step
     results: dict[str, Any] = field(default_factory=dict)
     commands: dict[int, OpenCommand] = field(default_factory=dict)
+    #: tasks that wait without a worker, by key
+    waits: dict[str, Wait] = field(default_factory=dict)
+    #: when each open timer is due, by its id
+    timers: dict[str, int] = field(default_factory=dict)
+    #: the task that called this run: execution_id, step_run_id, task_run_id, wait
+    parent: dict[str, Any] | None = None
+    #: how many runs stand above this one
+    depth: int = 0
+    #: playbooks called by file, as they were registered: plan → file → (path, version)
+    files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     #: data of the last step run that ended without a successor
     last_data: Any = None
     #: first failure that nothing handled

@@ -9,6 +9,7 @@ from typing import Any
 
 from arclog.core.inputs import Cancel, Request
 from arclog.core.loops import encoded_size
+from arclog.engine.bundle import register
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
 from arclog.engine.root_cause import root_cause
@@ -17,7 +18,6 @@ from arclog.model import ids, status
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
-from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Listed, Started, StateView, Status, StepSummary, Summary, Why
@@ -58,9 +58,8 @@ class EngineApi:
             raise RequestRejected(
                 f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
             )
-        body = net.encode(plan)
         now = engine.clock.now()
-        record = await engine.store.register_plan(net.digest(body), plan.path or plan.name, body, request.playbook, now)
+        record, files = await register(engine, self._kinds, plan, request.playbook, request.file, request.files)
         program = engine.live.keep(Program(plan, record.digest))
         scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
         new = NewExecution(
@@ -74,7 +73,7 @@ class EngineApi:
             idempotency_key=request.idempotency_key,
         )
         label = f"{scope.tenant}/{scope.project}/{scope.environment}"
-        given = Request(record.path, record.version, dict(request.workload), label)
+        given = Request(record.path, record.version, dict(request.workload), label, files=files)
         execution_id = await engine.start(program, new, given)
         return Started(str(execution_id), new.run_id)
 
@@ -222,4 +221,5 @@ def _listed(record: ExecutionRecord) -> Listed:
         started_at=_time(now.started_at),
         ended_at=_time(now.ended_at),
         error=now.error,
+        parent=str(new.parent_execution_id) if new.parent_execution_id else None,
     )

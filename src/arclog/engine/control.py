@@ -64,7 +64,9 @@ class EngineControl:
             case "duplicate":
                 return ReportAnswer(report.n, await self._granted(by))
             case "closed" | "ended":
-                return ReportAnswer(report.n, await self._granted(by), closed=True)
+                # What was granted shows that this is the last report again, and not one that comes too late.
+                granted = await self._granted(by)
+                return ReportAnswer(report.n, granted, closed=not granted)
             case "gap":
                 raise ReportGap(report.command_id, refused.expected, report.n)
             case "stale":

@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arclog.core.decide import decide
-from arclog.core.inputs import Abort, Continue, Input, NewWork, Refused, Request, Txn
+from arclog.core.decide import EVENTS_PER_DECISION, decide
+from arclog.core.inputs import Abort, Continue, Input, NewWork, Refused, Request, Txn, WorkReported
 from arclog.core.projection import command_of
 from arclog.core.state import State
 from arclog.engine.hints import Hints
@@ -21,7 +21,7 @@ from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
 from arclog.engine.snapshots import Snapshots
 from arclog.model.commands import Command
-from arclog.model.errors import Conflict, InvariantBroken
+from arclog.model.errors import Conflict, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
@@ -35,6 +35,7 @@ from arclog.ports.store import (
     NewCommand,
     NewExecution,
     Store,
+    Timer,
 )
 
 log = logging.getLogger("arclog.engine")
@@ -42,8 +43,9 @@ log = logging.getLogger("arclog.engine")
 MICROS = 1_000_000
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
-#: With that many events a commit takes no further input; ids of one commit come from one run of 4,096.
-EVENTS_PER_COMMIT = 1500
+#: Between attempts to go on with a run while the store cannot be written.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 30.0
 #: Appends that lose the race for the head are decided again this often.
 MAX_CONFLICTS = 20
 
@@ -101,9 +103,9 @@ class Engine:
         self._rooms: dict[int, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, program: Program, new: NewExecution, request: Request) -> int:
-        """Create an execution; its id once it is durable."""
-        execution_id = self.minter.one()
+    async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
+        """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
+        execution_id = execution_id or self.minter.one()
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
         append = self._append(batch, state, expected=0, new=new)
@@ -197,7 +199,7 @@ class Engine:
         base = self.minter.peek()
         batch = _Batch(base)
         for one, claimant in given:
-            if len(batch.events) > EVENTS_PER_COMMIT:
+            if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
                 break
             now = self.clock.now()
             txn = decide(program, state, one, now, base + len(batch.events))
@@ -228,6 +230,8 @@ class Engine:
             close=batch.close,
             release=batch.release,
             extend=extend,
+            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in batch.timers.items() if due],
+            clear_timers=[timer_id for timer_id, due in batch.timers.items() if not due],
         )
 
     def _committed(self, live: Live, batch: _Batch) -> None:
@@ -243,9 +247,15 @@ class Engine:
             self.hints.closed(batch.close, withdrawn)
         if batch.more:
             self._later(self._go_on(execution_id))
+        for due in batch.timers.values():
+            if due:
+                self.hints.timer_set(due)
+        self.hints.on_committed(state, batch.events)
         if state.terminal is not None:
             self.hints.ended(execution_id)
-            self.live.drop(execution_id)
+            # A child is kept until its parent has been told.
+            if state.processed or state.parent is None:
+                self.live.drop(execution_id)
         if self.snapshots.is_due(live.pace, state):
             self.keep_snapshot(live)
 
@@ -256,7 +266,17 @@ class Engine:
             self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
 
     async def _go_on(self, execution_id: int) -> None:
-        await self.put(execution_id, Continue())
+        """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self.put(execution_id, Continue())
+            except StoreError as problem:
+                log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
+                await self.clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                return
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -284,6 +304,8 @@ class _Batch:
         self.issue: list[NewCommand] = []
         self.close: list[int] = []
         self.release: list[int] = []
+        #: by id; 0 = cleared
+        self.timers: dict[str, int] = {}
         self.answers: list[Answer] = []
         self.more = False
         self.offers = False
@@ -297,6 +319,7 @@ class _Batch:
         self.events.extend(txn.events)
         self.close.extend(txn.close)
         self.release.extend(txn.release)
+        self.timers.update(txn.timers)
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:
@@ -327,6 +350,12 @@ class _Batch:
             )
             answer.commands.append(command_of(program, state, command, claimant.lease_until))
         self.offers = self.offers or bool(self.release)
+
+
+def _most_events(state: State, given: Input) -> int:
+    """How many events a decision can have: the report, what may follow from it, and all open work withdrawn."""
+    reported = len(given.events) if isinstance(given, WorkReported) else 0
+    return reported + EVENTS_PER_DECISION + len(state.commands) + 64
 
 
 def projected(state: State) -> ExecutionState:

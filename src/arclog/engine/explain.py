@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from arclog.core import joins
+from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.engine.position import current_task
 from arclog.model.commands import Pipeline
@@ -71,11 +73,46 @@ def step_runs(state: State, program: Program, work: Mapping[int, OpenWork], now:
     return waits
 
 
+def waits_without_worker(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+    """Tasks that wait for a time, a signal, an approval or a child."""
+    return [_without_worker(wait) for wait in state.waits.values()]
+
+
+def waiting_joins(state: State, program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
+    """Joins that hold tokens and lack others."""
+    return [_join(join) for join in joins.waiting(program, state)]
+
+
 #: In order of what to tell first.
 CONTRIBUTORS: list[Contributor] = [
     tokens,
+    waits_without_worker,
     step_runs,
+    waiting_joins,
 ]
+
+
+def _without_worker(wait: states.Wait) -> Wait:
+    """What a task waits for that holds no worker."""
+    where = "" if wait.iteration is None else f", iteration {'.'.join(map(str, wait.iteration))}"
+    what = f"step {wait.step} (run {wait.run}{where}), task {wait.task}"
+    until = timestamp(wait.until) if wait.until else None
+    late = f", until {until} at the latest" if until else ""
+    signal = wait.config.get("signal")
+    match wait.kind:
+        case "approval":
+            asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
+            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until)
+        case "playbook":
+            return Wait(
+                "child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until
+            )
+        case "retry":
+            return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
+        case _ if signal:
+            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until)
+        case _:
+            return Wait("timer", f"{what} waits until {until}", wait.step, until)
 
 
 def _ended(step_run: StepRun) -> Wait:
@@ -180,3 +217,13 @@ def _span(micros: int) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _join(join: joins.Waiting) -> Wait:
+    rule = f"join {{count: {join.count}}}" if join.count else "join all"
+    held = ", ".join(source or "the entry" for source in join.held)
+    what = f"step {join.step} ({rule}) has a token from {held}"
+    if join.ready:
+        return Wait("join", f"{what} and can start; the engine has not gone on", join.step)
+    lacks = [f"{lack.source} (by way of {', '.join(lack.from_steps)})" for lack in join.lacks if lack.from_steps]
+    return Wait("join", f"{what} and waits for one from {' and '.join(lacks)}", join.step)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from arclog.core.state import State
+    from arclog.model.events import Event
 
 
 class Hints:
@@ -13,6 +18,12 @@ class Hints:
         self._appended: dict[int, list[asyncio.Future[None]]] = {}
         self._ended: dict[int, list[asyncio.Future[None]]] = {}
         self._offered: list[asyncio.Future[None]] = []
+        #: set when a timer is due before `timers_looked_at`
+        self.timers = asyncio.Event()
+        #: when somebody will look for due timers in any case, microseconds since 1970
+        self.timers_looked_at = 0
+        #: called with the state and the events of each committed transaction
+        self.on_committed: Callable[[State, Sequence[Event]], None] = _ignore_commit
         #: called with the ids of commands that are over, and of those among them that were withdrawn
         self.on_closed: Callable[[Sequence[int], Sequence[int]], None] = _ignore
 
@@ -25,6 +36,10 @@ class Hints:
     def offered(self) -> None:
         waiting, self._offered = self._offered, []
         _wake(waiting)
+
+    def timer_set(self, due: int) -> None:
+        if due < self.timers_looked_at:
+            self.timers.set()
 
     def closed(self, command_ids: Sequence[int], withdrawn: Sequence[int]) -> None:
         self.on_closed(command_ids, withdrawn)
@@ -56,6 +71,10 @@ def _wake(waiting: Sequence[asyncio.Future[None]]) -> None:
     for future in waiting:
         if not future.done():
             future.set_result(None)
+
+
+def _ignore_commit(_state: State, _events: Sequence[Event]) -> None:
+    return None
 
 
 def _ignore(_closed: Sequence[int], _withdrawn: Sequence[int]) -> None:

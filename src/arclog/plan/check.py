@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from arclog.model.errors import Position
 from arclog.plan.compile import Compiled, Text
-from arclog.plan.net import ArcPlan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
+from arclog.plan.flow import check_flow
+from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.playbook.canon import Playbook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
@@ -17,17 +19,9 @@ from arclog.playbook.walk import Findings
 NOT_YET: dict[str, str] = {
     "keychain": "keychain",
     "auth": "auth (keychain)",
-    "join": "join: all and join: {count: n}",
-    "kind.wait": "kind: wait",
-    "kind.approval": "kind: approval",
-    "kind.playbook": "kind: playbook",
     "executor.spec.concurrency": "executor.spec.concurrency",
-    "executor.spec.timeout_s": "executor.spec.timeout_s",
     "approval": "approval: required",
     "results.reference_first": "results.reference_first: false",
-    "defaults.timeouts.step_s": "defaults.timeouts.step_s",
-    "lifecycle.timeout_s": "lifecycle.timeout_s",
-    "lifecycle.deadline_s": "lifecycle.deadline_s",
 }
 
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})
@@ -61,22 +55,6 @@ _EVERY_NAME = frozenset().union(*SCOPES.values())
 
 #: Texts beyond this are machine-made; patterns would only cost time on them.
 _LONG = 10_000
-_QUOTED = r"""(?:'([^']*)'|"([^"]*)")"""
-_STATUS = re.compile(rf"\boutcome\.status\s*(?:==|!=)\s*{_QUOTED}|{_QUOTED}\s*(?:==|!=)\s*outcome\.status\b")
-_EVENT = re.compile(rf"\bevent\.name\s*==\s*{_QUOTED}|{_QUOTED}\s*==\s*event\.name\b")
-_ALWAYS = frozenset({"true", "{{true}}", "{{ true }}", "True", "{{ True }}"})
-#: Conditions that hold for every error outcome, white space and quotes evened out.
-_EVERY_ERROR = frozenset(
-    {
-        "outcome.status=='error'",
-        "'error'==outcome.status",
-        "outcome.status!='ok'",
-        "'ok'!=outcome.status",
-        "outcome.error",
-        "outcome.errorisnotnone",
-        "notoutcome.status=='ok'",
-    }
-)
 
 
 def check(compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
@@ -117,6 +95,7 @@ class _Check:
             self.comparisons(text)
         self.reachable()
         self.endless()
+        check_flow(self.plan, self.playbook, self.findings)
 
     # --- arcs and steps -----------------------------------------------------------------------------------------
 
@@ -126,28 +105,34 @@ class _Check:
             self.findings.add("unknown-step", f"there is no step {arc.target!r}", arc.at, hint)
 
     def arc_order(self, step: StepPlan) -> None:
-        """In exclusive routing an arc that always matches hides the ones after it."""
-        if step.mode != "exclusive":
-            return
-        taken: ArcPlan | None = None
+        """Arcs that never match: by themselves, or since in exclusive routing one before them always does."""
+        taken: dict[str, ArcPlan] = {}
         for arc in step.arcs:
-            if taken is not None and not arc.sees_failure:
-                message = f"this arc can never match: the arc at {taken.at} takes every success"
+            cases = {"success": on_success(step, arc), "failure": on_failure(step, arc)}
+            possible = [case for case, matches in cases.items() if matches is not False]
+            if not possible and not any(self.strange_events(step, str(arc.when))):
+                self.findings.add("dead-rule", "this arc can never match", arc.at, "remove it", "warning")
+            elif possible and all(case in taken for case in possible):
+                message = f"this arc can never match: the arc at {taken[possible[0]].at} takes every {possible[0]}"
                 self.findings.add("dead-rule", message, arc.at, "put the arc without a condition last", "warning")
-            elif _always(arc.when) and taken is None:
-                taken = arc
+            if step.mode == "exclusive":
+                for case, matches in cases.items():
+                    if matches:
+                        taken.setdefault(case, arc)
 
     def admission(self, step: StepPlan) -> None:
-        rules = step.admit or ()
-        for index, rule in enumerate(rules[:-1]):
-            if rule.when is not None and _always(rule.when):
-                self.dead(rules[index + 1].at)
-                break
+        self.order(step.admit or ())
 
-    def dead(self, at: Position) -> None:
-        self.findings.add(
-            "dead-rule", "this rule can never match: the one before it always does", at, severity="warning"
-        )
+    def order(self, rules: Sequence[AdmitRule | TaskRule]) -> None:
+        """Rules that never match: by themselves, or since one before them always does."""
+        for index, rule in enumerate(rules):
+            matches = None if rule.when is None else truth(rule.when)
+            if matches is False:
+                self.findings.add("dead-rule", "this rule can never match", rule.at, "remove it", "warning")
+            elif matches and index < len(rules) - 1:
+                message = "this rule can never match: the one before it always does"
+                self.findings.add("dead-rule", message, rules[index + 1].at, severity="warning")
+                break
 
     def reachable(self) -> None:
         if self.plan.entry not in self.step_names:
@@ -189,7 +174,9 @@ class _Check:
         if task.policy is None:
             return
         rules = task.policy.rules
-        for index, rule in enumerate(rules):
+        if not task.origin:
+            self.order(rules)
+        for rule in rules:
             if rule.then.do == "jump" and rule.then.to and rule.then.to not in labels:
                 hint = self.findings.did_you_mean(
                     rule.then.to, [label for label in labels if not label.startswith("_")]
@@ -199,9 +186,7 @@ class _Check:
                 self.findings.add(
                     "unknown-task", f"jump: there is no task {rule.then.to!r} in this list", rule.at, hint
                 )
-            if rule.when is not None and _always(rule.when) and index < len(rules) - 1 and not task.origin:
-                self.dead(rules[index + 1].at)
-        if task.policy.on_unmatched == "continue" and task.kind != "noop" and not any(map(_catches_errors, rules)):
+        if task.policy.on_unmatched == "continue" and task.kind != "noop" and not _catch_errors(rules):
             message = f"an error of task {task.name!r} that matches no rule is passed over (on_unmatched: continue)"
             hint = "end the rules with {else: {then: {do: …}}}, or set on_unmatched: fail"
             self.findings.add("error-falls-through", message, task.at, hint, "warning")
@@ -261,33 +246,42 @@ class _Check:
         if len(text.source) > _LONG:
             return
         if "outcome" in text.free:
-            for value in _compared(_STATUS, text.source):
-                if value not in ("ok", "error"):
-                    hint = "an http status is outcome.http.status" if value.isdigit() else ""
-                    message = f"outcome.status is 'ok' or 'error', never {value!r}"
-                    self.findings.add("outcome-status", message, text.at, hint, "warning")
-        if "event" in text.free and text.where == "arc" and text.step >= 0:
-            loop = self.plan.steps[text.step].loop is not None
-            possible = ("loop.done" if loop else "step.done", "step.failed")
-            for value in _compared(_EVENT, text.source):
-                if value not in possible:
-                    message = (
-                        f"event.name is never {value!r} on the arcs of a step {'with' if loop else 'without'} a loop"
-                    )
-                    self.findings.add("event-name", message, text.at, f"use {possible[0]} or {possible[1]}", "warning")
+            for _, value in compared(text.source, ("outcome", "status"), ("ok", "error")):
+                hint = "an http status is outcome.http.status" if value.isdigit() else ""
+                message = f"outcome.status is 'ok' or 'error', never {value!r}"
+                self.findings.add("outcome-status", message, text.at, hint, "warning")
+        if "event" in text.free and text.step >= 0:
+            step = self.plan.steps[text.step]
+            if text.where == "arc":
+                loop = "with" if step.loop is not None else "without"
+                where, possible = f"on the arcs of a step {loop} a loop", set(boundary_names(step))
+            else:
+                where, possible = f"where step {step.name} is reached", self.arrivals[step.name]
+            for op, value in compared(text.source, ("event", "name"), possible):
+                if op == "eq":
+                    hint = f"use {' or '.join(sorted(possible))}" if possible else ""
+                    self.findings.add("event-name", f"event.name is never {value!r} {where}", text.at, hint, "warning")
+
+    @cached_property
+    def arrivals(self) -> dict[str, set[str]]:
+        """What `event.name` can be when a step is reached."""
+        found: dict[str, set[str]] = {step.name: set() for step in self.plan.steps}
+        found.setdefault(self.plan.entry, set()).add("playbook.started")
+        for step in self.plan.steps:
+            done, failed = boundary_names(step)
+            for arc in step.arcs:
+                found.setdefault(arc.target, set()).update((done, failed) if arc.sees_failure else (done,))
+        return found
+
+    def strange_events(self, step: StepPlan, when: str) -> Iterator[str]:
+        """Event names in a condition that its step never has: a finding of their own."""
+        for _, value in compared(when, ("event", "name"), boundary_names(step)):
+            yield value
 
 
-def _always(when: str | bool | None) -> bool:
-    return when is None or when is True or (isinstance(when, str) and when.strip() in _ALWAYS)
-
-
-def _catches_errors(rule: TaskRule) -> bool:
-    if _always(rule.when):
-        return True
-    if not isinstance(rule.when, str):
-        return False
-    bare = rule.when.strip().removeprefix("{{").removesuffix("}}").strip("-")
-    return "".join(bare.split()).replace('"', "'") in _EVERY_ERROR
+def _catch_errors(rules: Sequence[TaskRule]) -> bool:
+    """Whether every error outcome matches a rule."""
+    return any(rule.when is None for rule in rules) or any(truth(rule.when, AFTER_ERROR) for rule in rules)
 
 
 def _guarded(name: str, source: str) -> bool:
@@ -298,16 +292,11 @@ def _guarded(name: str, source: str) -> bool:
     return re.search(pattern, source) is not None
 
 
-def _compared(pattern: re.Pattern[str], source: str) -> Iterator[str]:
-    for match in pattern.finditer(source):
-        yield next(group for group in match.groups() if group is not None)
-
-
 def _stays(step: StepPlan, names: frozenset[str]) -> bool:
     """Whether every success of a step is routed back into the cycle."""
     if step.admit is not None or any(arc.target not in names for arc in step.arcs):
         return False
-    return any(_always(arc.when) for arc in step.arcs)
+    return any(on_success(step, arc) for arc in step.arcs)
 
 
 def _cycles(steps: tuple[StepPlan, ...]) -> list[frozenset[str]]:

@@ -12,6 +12,7 @@ from typing import Any
 from arclog.expr import Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.reach import Reach
 
 #: Names that a task's templates find on the worker itself.
 LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt", "execution_id", "outcome"})
@@ -192,6 +193,11 @@ class Program:
         if self.plan.result is None:
             return None
         return compile_tree(self.plan.result, lambda _: self.plan.spots.get("result", NOWHERE))
+
+    @cached_property
+    def reach(self) -> Reach:
+        """The plan's joins, and what can bring them tokens."""
+        return Reach(self.plan.entry, self.plan.steps)
 
     @cached_property
     def results_read(self) -> frozenset[str]:

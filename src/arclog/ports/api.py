@@ -19,6 +19,8 @@ class ExecuteRequest(Struct, frozen=True):
     path: str = ""
     version: int = 0
     workload: Mapping[str, Any] = {}
+    #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
+    files: Mapping[str, str] = {}
     idempotency_key: str = ""
 
 
@@ -75,12 +77,14 @@ class Listed(Struct, frozen=True):
     started_at: str | None
     ended_at: str | None
     error: str | None
+    #: the run that called it
+    parent: str | None = None
 
 
 class Wait(Struct, frozen=True):
     """One thing that a run waits for."""
 
-    #: worker | lease | task | retry | timer | token | routing | none
+    #: worker | lease | task | retry | timer | signal | approval | child | join | token | routing | none
     what: str
     #: a sentence for people
     text: str

@@ -28,7 +28,7 @@ class WorkerInfo(Struct, frozen=True):
     worker_id: str
     kinds: tuple[str, ...]
     pools: tuple[str, ...] = ("default",)
-    #: 0, or the only execution that this worker serves
+    #: 0, or the only execution that this worker serves, with those below it
     execution_id: int = 0
 
 

@@ -220,6 +220,10 @@ class ExecutionFilter(Struct, frozen=True):
     states: tuple[str, ...] = ()
     path: str = ""
     tenant: str = ""
+    #: only runs that this one called
+    parent: int = 0
+    #: only runs that some run called
+    children: bool = False
 
 
 class Store(Protocol):
@@ -276,6 +280,9 @@ class Store(Protocol):
     async def plan(self, digest: str) -> PlanRecord | None:
         """A plan by its name."""
 
+    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+        """What is registered under a path: that version, or the newest."""
+
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def claim(
@@ -289,7 +296,7 @@ class Store(Protocol):
         execution_id: int = 0,
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        `execution_id` limits the claim to one execution.
+        `execution_id` limits the claim to one execution and those below it.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

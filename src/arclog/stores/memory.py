@@ -273,6 +273,11 @@ class MemoryStore:
         self._check_open()
         return next((record for (name, _), record in self._plans.items() if name == digest), None)
 
+    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+        self._check_open()
+        found = [each for each in self._plans.values() if each.path == path and version in {0, each.version}]
+        return max(found, key=lambda each: each.version, default=None)
+
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def claim(
@@ -287,13 +292,14 @@ class MemoryStore:
     ) -> list[CommandRecord]:
         self._check_open()
         known = frozenset(kinds)
+        family = self._family(execution_id)
         eligible = [
             command
             for command in self._all_commands()
             if command.state == "issued"
             and command.pool in pools
             and known.issuperset(command.kinds)
-            and execution_id in {0, command.execution_id}
+            and (not execution_id or command.execution_id in family)
         ]
         eligible.sort(key=lambda command: (command.command_id, command.execution_id))
         taken = [
@@ -304,6 +310,14 @@ class MemoryStore:
             self._executions[command.execution_id].commands[command.command_id] = command
             self._grants.pop(command.command_id, None)
         return taken
+
+    def _family(self, execution_id: int) -> set[int]:
+        """An execution and those below it."""
+        family = {execution_id}
+        for each in sorted(self._executions) if execution_id else ():  # a child's id is younger than its parent's
+            if self._executions[each].record.new.parent_execution_id in family:
+                family.add(each)
+        return family
 
     def _all_commands(self) -> list[CommandRecord]:
         return [self._executions[owner].commands[command_id] for command_id, owner in sorted(self._owners.items())]
@@ -435,4 +449,6 @@ def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
         (not which.states or record.now.state in which.states)
         and (not which.path or record.new.path == which.path)
         and (not which.tenant or record.new.scope.tenant == which.tenant)
+        and (not which.parent or record.new.parent_execution_id == which.parent)
+        and (not which.children or record.new.parent_execution_id != 0)
     )

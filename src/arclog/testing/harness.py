@@ -25,9 +25,11 @@ from arclog.core.apply import apply
 from arclog.core.inputs import Continue, Request
 from arclog.core.state import State
 from arclog.engine.api import EngineApi
+from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
 from arclog.model.kinds import KindSpec
@@ -37,7 +39,7 @@ from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
-from arclog.ports.store import NewExecution, Scope, Store, StoredEvent
+from arclog.ports.store import ExecutionFilter, NewExecution, Scope, Store, StoredEvent
 from arclog.ports.tool import ToolKind, ToolServices
 from arclog.stores.memory import MemoryStore
 from arclog.testing.faults import After, Before, faulty
@@ -73,6 +75,7 @@ class Life:
         self.store, self._wrapper = faulty(world.store, before, after)
         self.engine = Engine(self.store, world.clock, world.settings, Minter(world.clock, number % 1024))
         self.control = EngineControl(self.engine)
+        self.children = Children(self.engine)
         self.api = EngineApi(self.engine, SPECS)
         self.tasks: list[asyncio.Task[None]] = []
         self._world = world
@@ -88,6 +91,7 @@ class Life:
 
     def start_sweeper(self) -> None:
         self.tasks.append(asyncio.ensure_future(self._sweep()))
+        self.tasks.append(asyncio.ensure_future(Timers(self.engine).run()))
 
     async def _sweep(self) -> None:
         pause = self._world.settings.number("engine.sweep_s")
@@ -95,6 +99,7 @@ class Life:
             await self.engine.clock.sleep(pause)
             try:
                 await self.control.sweep()
+                await self.children.sweep()
             except ArclogError as problem:
                 log.info("sweep: %s", problem)
 
@@ -104,6 +109,7 @@ class Life:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.children.close()
         await self.engine.close()
 
 
@@ -253,7 +259,7 @@ class World:
         """A start whose answer was lost is found again; one that never happened is made."""
         known = await self.store.executions()
         if known:
-            self.execution_id = known[0].execution_id
+            self.execution_id = known[-1].execution_id
             await self.free(self.here)
         else:
             await self.start()
@@ -264,6 +270,18 @@ class World:
             if record.state == "claimed":
                 await life.control.end_lease(record)
         await life.engine.put(self.execution_id, Continue())
+        for child in await life.store.executions(ExecutionFilter(states=("PENDING", "RUNNING"), children=True)):
+            for command in await life.store.commands(child.execution_id):
+                if command.state == "claimed":
+                    await life.control.end_lease(command)
+        await life.children.recover(self.execution_id)
+
+    async def register(self, text: str) -> Program:
+        """Put another playbook into the catalog, for the first to call."""
+        program, body = _prepared(text, self.settings)
+        plan = program.plan
+        await self.store.register_plan(program.digest, plan.path or plan.name, body, text, self.clock.now())
+        return program
 
     # -- looking at it ------------------------------------------------------------------------------------------------
 

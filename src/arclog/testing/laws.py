@@ -162,7 +162,7 @@ def _tokens(events: Iterable[Event], *, complete: bool) -> None:
             taken.add(token)
         new = [event.payload["token"]] if event.type == "workflow.started" else []
         if event.type == "next.evaluated":
-            new = [choice["token"] for choice in event.payload["selected"]]
+            new = [choice["token"] for choice in event.payload["selected"] if not choice.get("absorbed")]
         for token in new:
             assert token == len(made) + 1, f"token {token} made after {len(made)} others"
             made.add(token)
@@ -186,7 +186,8 @@ def _reports(events: Iterable[Event]) -> None:
     reported: dict[tuple[int, int], int] = {}
     open_report: tuple[str, int] | None = None
     for event in events:
-        if event.type == "step.scheduled" and event.command_id:
+        resumed = event.type == "command.issued" and event.payload["reason"] == "resumed"
+        if resumed or (event.type == "step.scheduled" and event.command_id):
             issued[event.command_id] = (event.step, event.run)
             fences[event.command_id] = 1
         elif event.type == "command.issued":

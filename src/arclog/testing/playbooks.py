@@ -42,6 +42,8 @@ class _Draw:
         self.branching = branching
         self.count = integer(1, 5)
         self.names = [f"s{i}" for i in range(self.count)]
+        #: with joins arcs carry no args: how often a join fires is determined, which tokens meet there is not
+        self.joins = branching and self.chance(60)
 
     def one_of(self, *choices: Any) -> Any:
         return choices[self.integer(0, len(choices) - 1)]
@@ -171,6 +173,8 @@ class _Draw:
             policy["emit"] = {"events": self.one_of(*more)}
         if policy:
             step["spec"] = {"policy": policy}
+        if self.joins and self.chance(45):
+            step.setdefault("spec", {})["join"] = self.one_of("all", "all", {"count": self.integer(1, 3)})
         if self.chance(30):
             step["args"] = {"n": self.number([], in_task=False), "deep": {"m": self.number([], in_task=False)}}
         if self.chance(35):
@@ -198,7 +202,7 @@ class _Draw:
         later = self.names[index + 1 :]
         if later and self.chance(45):
             arcs.append({"step": self.one_of(*later), "when": "{{ event.name == 'step.failed' }}"})
-            if self.chance(50):
+            if self.chance(50) and not self.joins:
                 arcs[-1]["args"] = {"why": "{{ event.payload.error.kind }}", "n": 1}
         if not self.branching and self.chance(25):
             lap = {"step": self.one_of(*self.names[: index + 1]), "when": f"{{{{ (args.lap | default(0)) < {LAPS} }}}}"}
@@ -209,7 +213,7 @@ class _Draw:
                 arc: dict[str, Any] = {"step": self.one_of(*later)}
                 if self.chance(50):
                     arc["when"] = self.condition()
-                if self.chance(50):
+                if self.chance(50) and not self.joins:
                     arc["args"] = {"n": self.number([], in_task=False)}
                 arcs.append(arc)
         if later and (not arcs or self.chance(40)):
@@ -234,8 +238,18 @@ class _Draw:
             "metadata": {"name": "random"},
             "workload": {"w": self.integer(0, 5), "list": self.one_of([], [1, 2], ["a", {"b": None}, 2.5])},
             "executor": {"spec": spec},
-            "workflow": [self.step(i) for i in range(self.count)],
+            "workflow": self.countable([self.step(i) for i in range(self.count)]),
         }
+
+    def countable(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """No join counts further than the arcs that lead to it."""
+        targets = [arc["step"] for step in steps for arc in step.get("next", {}).get("arcs", ())]
+        for step in steps:
+            join = step.get("spec", {}).get("join")
+            if isinstance(join, dict):
+                most = targets.count(step["step"]) + (step is steps[0])
+                step["spec"]["join"] = {"count": max(1, min(join["count"], most))} if most else "all"
+        return steps
 
 
 def by_seed(seed: int) -> Drawn:

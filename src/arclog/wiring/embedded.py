@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
@@ -13,13 +14,16 @@ from pathlib import Path
 
 from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
+from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import MICROS, Engine
 from arclog.engine.minter import Minter
-from arclog.model.errors import StoreUnavailable
+from arclog.engine.timers import Timers
+from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
@@ -30,6 +34,10 @@ from arclog.worker.toolbox import Toolbox
 
 DATABASE = "arclog.db"
 _NODE_LEASE_S = 600.0
+#: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
+_SETTLE_S = 2.0
+
+log = logging.getLogger("arclog.engine")
 
 
 class Embedded:
@@ -38,6 +46,7 @@ class Embedded:
     def __init__(self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str) -> None:
         self.engine = engine
         self.control = EngineControl(engine)
+        self.children = Children(engine)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
@@ -49,7 +58,7 @@ class Embedded:
         self.worker: asyncio.Task[None] | None = None
 
     async def start_worker(self, execution_id: str = "") -> None:
-        """Begin to run commands; with an id, only those of that execution."""
+        """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only."""
         self._presence.enter(self._worker_id)
         self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
         toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
@@ -57,19 +66,34 @@ class Embedded:
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
         worker = Worker(info, self.control, toolbox, self.engine.clock, self._settings)
         self.worker = asyncio.ensure_future(worker.run())
-        self._tasks = [self.worker, asyncio.ensure_future(self._sweep())]
+        timers = asyncio.ensure_future(Timers(self.engine).run())
+        self._tasks = [self.worker, asyncio.ensure_future(self._sweep()), timers]
 
     async def take_over(self, execution_id: str) -> str:
         """Free the run of workers that are gone. '' when this process may go on with it, else who runs it."""
         number = parse_id(execution_id, "execution id")
-        for record in await self._store.commands(number):
+        held = await self._free(number)
+        if held:
+            return held
+        await self.engine.put(number, Continue())
+        await self.children.recover(number)
+        return ""
+
+    async def _free(self, execution_id: int) -> str:
+        """End the leases of workers that are gone, in a run and in those that it waits for."""
+        for record in await self._store.commands(execution_id):
             if record.state != "claimed":
                 continue
             if self._presence.is_alive(record.worker_id):
                 until = timestamp(record.lease_until)
                 return f"step {record.step} is being run by worker {record.worker_id} (lease until {until})"
             await self.control.end_lease(record)
-        await self.engine.put(number, Continue())
+        below = ExecutionFilter(states=("PENDING", "RUNNING"), parent=execution_id)
+        for child in await self._store.executions(below, limit=10_000):
+            held = await self._free(child.execution_id)
+            if held:
+                return held
+            await self.engine.put(child.execution_id, Continue())
         return ""
 
     def _is_alive(self, worker_id: str) -> bool | None:
@@ -85,6 +109,10 @@ class Embedded:
         while True:
             await self.engine.clock.sleep(pause)
             await self.control.sweep()
+            try:
+                await self.children.sweep()
+            except ArclogError as problem:
+                log.warning("children: %s; looking again", problem)
             renew_at += pause
             if renew_at > _NODE_LEASE_S / 3:
                 renew_at = 0.0
@@ -95,6 +123,7 @@ class Embedded:
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.children.settle(_SETTLE_S)
         await self.engine.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -47,6 +48,10 @@ class _IterationOver(NamedTuple):
     ctx: dict[str, Any]
 
 
+def _result(task: asyncio.Task[_IterationOver | None]) -> _IterationOver | None:
+    return task.result()
+
+
 class CommandRun:
     """One command on its way to its end."""
 
@@ -70,6 +75,10 @@ class CommandRun:
         self.fail_fast = self.step.plan.failure_mode == "fail_fast"
         self.iterator = iterator_of(self.step)
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
+        self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
+        if command.loop is not None and command.loop.at_a_time > 1:
+            # The command goes on with its other iterations: none of them may end it.
+            self.longest_sleep_s = math.inf
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         self.frame = Frame(
             execution_id=str(command.execution_id),
@@ -81,13 +90,14 @@ class CommandRun:
         )
 
     async def run(self) -> None:
-        """Run to the end; the last events are left in the stream for the final flush."""
+        """Run to the end, or to a task that waits; the last events are left in the stream for the final flush."""
         command = self.command
         if not command.started:
             self._add(self._event("step.started", self.frame))
         if command.loop is None:
             over = await self._pipeline(command.pipeline or Pipeline(), self.frame)
-            self._add(self._ended("step", self.frame, over))
+            if over is not None:
+                self._add(self._ended("step", self.frame, over))
         elif command.loop.at_a_time > 1:
             await self._side_by_side(command.loop)
         else:
@@ -97,6 +107,8 @@ class CommandRun:
         for index, pipeline in self._iterations(loop):
             frame = self._frame_of(loop, index)
             over = await self._iteration(loop, index, pipeline, frame)
+            if over is None:
+                return
             if over.error is not None and self.fail_fast:
                 return
             if loop.carries_ctx and over.ctx:
@@ -107,7 +119,7 @@ class CommandRun:
     async def _side_by_side(self, loop: LoopWork) -> None:
         """Run some iterations at a time; the first failure stops the rest when the step fails fast."""
         todo = self._iterations(loop)
-        running: set[asyncio.Task[_IterationOver]] = set()
+        running: set[asyncio.Task[_IterationOver | None]] = set()
         try:
             while True:
                 for index, pipeline in itertools.islice(todo, loop.at_a_time - len(running)):
@@ -116,7 +128,7 @@ class CommandRun:
                 if not running:
                     return
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if self.fail_fast and any(task.result().error is not None for task in ended):
+                if self.fail_fast and any(over is not None and over.error is not None for over in map(_result, ended)):
                     return
                 if self.stream.should_flush:
                     await self.stream.flush()
@@ -132,7 +144,10 @@ class CommandRun:
         for index in range(loop.first, loop.last):
             yield index, None
 
-    async def _iteration(self, loop: LoopWork, index: int, pipeline: Pipeline | None, frame: Frame) -> _IterationOver:
+    async def _iteration(
+        self, loop: LoopWork, index: int, pipeline: Pipeline | None, frame: Frame
+    ) -> _IterationOver | None:
+        """Run one iteration. None: the engine goes on with it, this command is over."""
         if pipeline is None:
             self._add(self._event("loop.iteration.started", frame))
             names = {self.iterator: item_at(loop.items, index - loop.first), "index": index, "total": loop.total}
@@ -140,29 +155,37 @@ class CommandRun:
                 names["parent"] = loop.parent
             pipeline = Pipeline(iter=names)
         over = await self._pipeline(pipeline, frame)
+        if over is None:
+            return None
         self._add(self._ended("loop.iteration", frame, over))
         return _IterationOver(over.error, pipeline.ctx)
 
     def _frame_of(self, loop: LoopWork, index: int) -> Frame:
         return replace(self.frame, iteration=(*loop.path, index))
 
-    async def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over:
+    async def _pipeline(self, pipeline: Pipeline, frame: Frame) -> Over | None:
+        """Run the tasks. None: the engine goes on, this command is over."""
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)
             if isinstance(move, Over):
                 return move
             record = await self._attempt(pipeline, move, frame)
-            now = self.clock.now()
-            for event in core.conclude(pipeline, move, frame, record, now, random.random(), self.max_set_bytes):
+            if record is None:
+                return None
+            now, roll = self.clock.now(), random.random()
+            events = core.conclude(pipeline, move, frame, record, now, roll, self.max_set_bytes, self.longest_sleep_s)
+            for event in events:
                 self._emit(pipeline, event)
+            if events[-1].payload.get("suspended"):
+                return None
             if move.task.plan.effectful:
                 self.stream.unacknowledged_effect = True
             if self.stream.should_flush:
                 await self.stream.flush()
 
-    async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any]:
-        """Run one attempt and give its outcome record."""
+    async def _attempt(self, pipeline: Pipeline, move: Run, frame: Frame) -> dict[str, Any] | None:
+        """Run one attempt and give its outcome record; None: it was handed over to the engine."""
         await self._wait_until(move.due)
         plan = move.task.plan
         problem: Outcome | None = None
@@ -177,8 +200,14 @@ class CommandRun:
                 problem = failed(error("killed", message, retryable=False))
         else:
             inputs = snapshot(config, self.max_inputs_bytes)
-            for event in core.started(move, frame, self.clock.now(), inputs):
+            handed = None
+            if plan.runs_on == "engine":
+                problem = problem or self._too_large(plan.name, config)
+                handed = {**config, **move.task.verbatim} if problem is None else None
+            for event in core.started(move, frame, self.clock.now(), inputs, handed):
                 self._emit(pipeline, event)
+            if handed is not None:
+                return None
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
@@ -226,6 +255,15 @@ class CommandRun:
                 too_large = failed(error("limit", message, code="MAX_PAYLOAD_BYTES")).as_record()
                 return {**too_large, **plan.helper, "meta": record["meta"]}
         return record
+
+    def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
+        """The engine gets a config whole, or not at all."""
+        cap = self.program.plan.limits.max_payload_bytes - _ENVELOPE_BYTES - self.max_inputs_bytes
+        size = len(encode(config))
+        if size <= cap:
+            return None
+        message = f"the config of task {task} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        return failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
 
     async def _wait_until(self, due: int) -> None:
         """Sleep under the lease until a retry is due; never early, also when the clock was set back meanwhile."""

@@ -120,12 +120,12 @@ class Worker:
             await run.run()
             if (held := self._held.get(command.command_id)) is not None:
                 held.concluding = True
-            free = self._slots - len(self._runs)
+            # One command, for this slot: the free slots are what the waiting claim is for.
             if self._logs.has_lines:
                 # Both are queued before either is awaited, so that they share a commit.
-                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1 + max(free, 0)))
+                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1))
             else:
-                following = await stream.flush(wants=1 + max(free, 0))
+                following = await stream.flush(wants=1)
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
             return []

@@ -49,7 +49,7 @@ class Toolbox:
             return failed(error("timeout", message))
 
     async def execution_ended(self, execution_id: str) -> None:
-        for tool in self._open.values():
+        for tool in list(self._open.values()):  # another command may open one meanwhile
             await tool.execution_ended(execution_id)
 
     async def close(self) -> None:

@@ -238,9 +238,6 @@ workflow:
         same(core)
 
 
-@pytest.mark.xfail(
-    reason="an arc's `outcome` is the step's latest record, also when this run of the step ran no task", strict=True
-)
 def test_outcome_on_an_arc_is_this_runs() -> None:
     """The second run of the step fails before its first task: its arcs must not see the first run's ok."""
     core = Core("""
@@ -262,7 +259,6 @@ workflow:
     assert [one.step for one in txn.issue] == ["right"]
 
 
-@pytest.mark.xfail(reason="Decision._arrive fails the execution without a cause", strict=True)
 def test_a_failed_admission_names_what_triggered_it() -> None:
     core = Core("""
 metadata: {name: gate}

@@ -130,7 +130,6 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
 
 
-@pytest.mark.xfail(reason="core.apply counts a report only when its first event has a handler", strict=True)
 def test_a_report_that_begins_with_a_stored_result_counts() -> None:
     core = Core(STEP)
     work = core.start()
@@ -155,7 +154,6 @@ def test_a_report_that_begins_with_a_stored_result_counts() -> None:
         ),
     ],
 )
-@pytest.mark.xfail(reason="check_report looks at the types of events, not at what is in them", strict=True)
 def test_what_an_event_says_is_checked_too(bad: dict[str, Any]) -> None:
     """Else decide raises, and the engine ends the whole execution as broken."""
     core = Core(STEP)
@@ -174,7 +172,6 @@ def test_what_an_event_says_is_checked_too(bad: dict[str, Any]) -> None:
         pytest.param({"cause": 1000}, id="a cause that is not there"),
     ],
 )
-@pytest.mark.xfail(reason="check_report lets a worker fill the server's fields of an event", strict=True)
 def test_the_servers_fields_of_an_event_are_not_the_workers(forged: dict[str, Any]) -> None:
     core = Core(STEP)
     work = core.start()

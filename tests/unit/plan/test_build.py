@@ -497,18 +497,9 @@ def test_refusals_around_the_workbook(body, before, code):
     [
         ("tool: {kind: noop}", "keychain: [{name: a, kind: env}]\n"),
         ("tool: {kind: noop, auth: a}", ""),
-        ("tool: {kind: noop}\nspec: {join: all}", ""),
-        ("tool: {kind: noop}\nspec: {join: {count: 2}}", ""),
-        ("tool: {kind: wait, seconds: 5}", ""),
-        ("tool: {kind: approval, message: x}", ""),
-        ("tool: {kind: playbook, path: x}", ""),
         ("tool: {kind: noop}", "executor: {spec: {concurrency: {max: 1}}}\n"),
-        ("tool: {kind: noop}", "executor: {spec: {timeout_s: 5}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {policy: {approval: required}}}\n"),
         ("tool: {kind: noop}", "executor: {spec: {policy: {results: {reference_first: false}}}}\n"),
-        ("tool: {kind: noop}", "executor: {spec: {policy: {defaults: {timeouts: {step_s: 5}}}}}\n"),
-        ("tool: {kind: noop}\nspec: {policy: {lifecycle: {timeout_s: 5}}}", ""),
-        ("tool: {kind: noop}\nspec: {policy: {lifecycle: {deadline_s: 5}}}", ""),
     ],
 )
 def test_rows_of_not_yet(body, before, monkeypatch):
@@ -527,7 +518,9 @@ def test_what_is_not_yet_available_still_reaches_the_plan(monkeypatch):
         playbook_of(
             """
             spec: {join: {count: 2}, policy: {lifecycle: {deadline_s: 9}}}
+            loop: {in: [1], iterator: i, loop: {in: "{{ iter.i }}", iterator: j}}
             tool: {kind: noop}
+            next: {arcs: [{step: one, when: ctx.more}]}
             """,
             "executor: {spec: {timeout_s: 5, concurrency: {max: 3, on_excess: reject}, policy: {approval: required, defaults: {timeouts: {step_s: 7}}}}}\n",
         )

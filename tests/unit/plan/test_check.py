@@ -36,6 +36,10 @@ def policy(rules: str, kind: str = "kind: http, url: x") -> str:
         ("""[{when: "{{ outcome.status == 'error' }}", then: {do: retry}}]""", False),
         ("""[{when: 'outcome.status != "ok"', then: {do: fail}}]""", False),
         ("""[{when: "{{ outcome.error }}", then: {do: fail}}]""", False),
+        ("""[{when: "{{ (outcome.error is not none) or ctx.a }}", then: {do: fail}}]""", False),
+        ("""[{when: "{{ not (outcome.status == 'ok') }}", then: {do: fail}}]""", False),
+        ("""[{when: "{{ outcome['status'] in ['error', 'ok'] }}", then: {do: fail}}]""", False),
+        ("""[{when: "{{ outcome.status == 'ok' or outcome.http.status == 404 }}", then: {do: continue}}]""", True),
         ("[{when: true, then: {do: continue}}]", False),
         ("[{else: {then: {do: continue}}}]", False),
         ("[], on_unmatched: fail", False),
@@ -58,6 +62,10 @@ def test_a_noop_has_no_error_to_fall_through():
         ("outcome.status == 'ok'", False),
         ("outcome.status != 'error'", False),
         ("outcome.http.status == 200", False),
+        ("outcome['status'] == 'done'", True),
+        ("outcome.status in ['ok', 'skipped']", True),
+        ("outcome.data.status == 'done'", False),
+        ("outcome.data == 'outcome.status == 1'", False),
     ],
 )
 def test_statuses_that_do_not_exist(when, warned):
@@ -94,6 +102,22 @@ def test_event_names_that_never_come(loop, name, warned):
     assert bool(found(text, "event-name")) is warned
 
 
+@pytest.mark.parametrize(
+    ("when", "warned"),
+    [
+        ("event.name == 'playbook.started'", True),
+        ("event.name == 'loop.done'", True),
+        ("event.name in ['step.done', 'step.failed']", True),
+        ("event.name == 'step.done'", False),
+        ("event.name != 'loop.done'", False),
+    ],
+)
+def test_event_names_that_no_arc_brings(when, warned):
+    admit = f'spec: {{policy: {{admit: {{rules: [{{when: "{when}", then: {{allow: true}}}}]}}}}}}'
+    text = one_step(more="next: {arcs: [{step: two}]}") + f"  - {{step: two, tool: {{kind: noop}}, {admit}}}\n"
+    assert bool(found(text, "event-name")) is warned
+
+
 def test_steps_that_nothing_leads_to():
     text = one_step() + "  - {step: two, tool: {kind: noop}, next: {arcs: [{step: two}]}}\n"
     assert [at for at, *_ in found(text, "unreachable-step")] == ["5:12"]
@@ -108,6 +132,7 @@ def test_steps_that_nothing_leads_to():
             True,
         ),
         ("{step: a, tool: {kind: noop}, next: {arcs: [{step: a, when: ctx.more}]}}", False),
+        ("{step: a, tool: {kind: noop}, next: {arcs: [{step: a, when: \"event.name == 'step.done'\"}]}}", True),
         (
             "{step: a, tool: {kind: noop}, next: {arcs: [{step: b, when: ctx.x}, {step: a}]}}, {step: b, tool: {kind: noop}}",
             False,
@@ -146,6 +171,17 @@ def test_a_long_chain_and_a_long_cycle_need_no_deep_stack():
         (one_step(more="next: {arcs: [{step: one}, {step: one, when: ctx.a}]}"), True),
         (one_step(more="next: {arcs: [{step: one}, {step: one, when: \"event.name == 'step.failed'\"}]}"), False),
         (one_step(more="next: {spec: {mode: inclusive}, arcs: [{step: one}, {step: one, when: ctx.a}]}"), False),
+        (one_step(more="next: {arcs: [{step: one, when: \"event.name == 'step.done'\"}, {step: one}]}"), True),
+        (one_step(more="next: {arcs: [{step: one, when: \"event.name == 'step.failed'\"}, {step: one}]}"), False),
+        (one_step(more="next: {arcs: [{step: one, when: false}]}"), True),
+        (
+            one_step(
+                more="next: {arcs: [{step: one, when: \"event.name == 'step.done' and event.name == 'step.failed'\"}]}"
+            ),
+            True,
+        ),
+        (one_step(more="next: {arcs: [{step: one, when: \"event.name == 'step.exit'\"}]}"), False),
+        (one_step(policy("[{when: '{{ 1 == 2 }}', then: {}}, {else: {then: {}}}]")), True),
     ],
 )
 def test_rules_that_can_never_match(text, dead):

@@ -91,6 +91,7 @@ SELECT * FROM executions
 WHERE execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: live_executions
@@ -98,6 +99,7 @@ SELECT * FROM executions
 WHERE over = 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: by_idempotency_key
@@ -114,6 +116,18 @@ SELECT seq0, until FROM step_runs WHERE execution_id = ? AND step = ? AND run = 
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM plans p JOIN catalog c USING (digest)
 WHERE digest = ? ORDER BY c.rowid LIMIT 1
+
+-- name: registered
+SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
+FROM catalog c JOIN plans p USING (digest)
+WHERE c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
+
+-- name: children_of
+SELECT * FROM executions
+WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
+  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
+ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
 SELECT version, source, created_at FROM catalog WHERE digest = ? AND path = ?
@@ -135,7 +149,14 @@ SELECT command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND kinds = ? ORDER BY command_id LIMIT ?
 
 -- name: issued_in
-SELECT command_id, kinds, pool FROM commands WHERE execution_id = ? AND lease_until = 0 ORDER BY command_id
+-- Of one execution and those below it.
+WITH RECURSIVE family (id) AS (
+    SELECT ?
+    UNION
+    SELECT e.execution_id FROM family JOIN executions e ON e.parent = family.id AND e.parent <> 0
+)
+SELECT command_id, execution_id, kinds, pool FROM family JOIN commands ON execution_id = family.id
+WHERE lease_until = 0 ORDER BY command_id, execution_id
 
 -- name: take
 UPDATE commands

@@ -100,9 +100,15 @@ def execution(execute: Execute, execution_id: int) -> ExecutionRecord | None:
 
 def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int) -> list[ExecutionRecord]:
     name = "live_executions" if which.states and _LIVE.issuperset(which.states) else "executions"
+    if which.parent:
+        name = "children_of"
     states = msgspec.json.encode(which.states).decode()
     return [
-        execution_record(row) for row in execute(SQL[name], (before or MAX_ID, states, which.path, which.tenant, limit))
+        execution_record(row)
+        for row in execute(
+            SQL[name],
+            (before or MAX_ID, states, which.path, which.tenant, limit, which.parent, int(which.children)),
+        )
     ]
 
 
@@ -121,6 +127,11 @@ def step_runs(execute: Execute, execution_id: int) -> list[StepRunRecord]:
 
 def plan(execute: Execute, digest: str) -> PlanRecord | None:
     row = execute(SQL["plan"], (digest,)).fetchone()
+    return None if row is None else PlanRecord(*row)
+
+
+def registered(execute: Execute, path: str, version: int) -> PlanRecord | None:
+    row = execute(SQL["registered"], (path, version)).fetchone()
     return None if row is None else PlanRecord(*row)
 
 

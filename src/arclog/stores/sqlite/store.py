@@ -105,6 +105,9 @@ class SqliteStore:
     async def plan(self, digest: str) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.plan(execute, digest))
 
+    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+        return await self._look_up(lambda execute: reads.registered(execute, path, version))
+
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def claim(

@@ -116,8 +116,8 @@ def claim(
 ) -> list[CommandRecord]:
     if execution_id:
         found = [
-            (command_id, execution_id)
-            for command_id, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
+            (command_id, owner)
+            for command_id, owner, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
             if pool in pools and kinds.issuperset(kinds_of(needs))
         ]
     else:

@@ -55,6 +55,7 @@ CREATE TABLE executions (
     parent          INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX executions_live ON executions (execution_id) WHERE over = 0;
+CREATE INDEX executions_by_parent ON executions (parent, execution_id) WHERE parent <> 0;
 CREATE UNIQUE INDEX executions_by_key ON executions (tenant, project, environment, idempotency_key)
     WHERE idempotency_key <> '';
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from arclog.ports.store import CommandRecord, Grant, NewCommand
 from arclog.testing.conformance.store.base import Rules, World, command, event, ids
@@ -43,6 +44,20 @@ class CommandRules(Rules):
         assert await claim("noop", "shell") == [noop, none]
         assert await claim("htt", "ttp", "") == []
         assert await claim("noop", "http") == [http, both]
+
+    async def test_a_claim_for_one_execution_reaches_those_below_it(self, world: World) -> None:
+        work = [world.ids() for _ in range(4)]
+        root = await world.create(issue=[command(work[0])])
+        child = await world.create(new=replace(world.new(), parent_execution_id=root), issue=[command(work[1])])
+        await world.create(new=replace(world.new(), parent_execution_id=child), issue=[command(work[2])])
+        await world.create(issue=[command(work[3])])
+
+        async def claim(execution_id: int) -> list[int]:
+            return ids(await world.store.claim("w", limit=9, lease_until=9, kinds=["noop"], execution_id=execution_id))
+
+        assert await claim(child) == work[1:3]
+        assert await claim(root) == work[:1]
+        assert await claim(0) == work[3:]
 
     async def test_a_kind_may_have_any_name(self, world: World) -> None:
         odd = ["a,b", '"', "a", "b", "ü\x00", "%", "]"]

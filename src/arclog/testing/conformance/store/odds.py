@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.store import ExecutionFilter, ExecutionState, LogLine, NewExecution, PlanRecord, Scope, Timer
@@ -80,6 +81,23 @@ class OddsRules(Rules):
         assert await found(path="a", tenant="t1") == [d, a]
         assert await found(states=("FAILED",)) == []
 
+    async def test_executions_are_found_by_their_parent(self, world: World) -> None:
+        root = await world.create()
+        first, second = [await world.create(new=replace(world.new(), parent_execution_id=root)) for _ in range(2)]
+        inner = await world.create(
+            event("playbook.finished"), new=replace(world.new(), parent_execution_id=first), now=DONE
+        )
+
+        async def found(**which: Any) -> list[int]:
+            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+
+        assert await found(parent=root) == [second, first]
+        assert await found(parent=first) == [inner]
+        assert await found(parent=first, states=("RUNNING",)) == []
+        assert await found(children=True) == [inner, second, first]
+        assert await found(children=True, states=("RUNNING", "PENDING")) == [second, first]
+        assert await found(parent=inner) == []
+
     # -- plans --------------------------------------------------------------------------------------------------------
 
     async def test_the_same_content_is_the_same_version(self, world: World) -> None:
@@ -98,6 +116,15 @@ class OddsRules(Rules):
         assert (elsewhere.path, elsewhere.version) == ("flows/b", 1)
         assert await world.store.plan("d1") == first
         assert await world.store.plan("unknown") is None
+
+    async def test_a_plan_is_found_by_its_path(self, world: World) -> None:
+        register = world.store.register_plan
+        first = await register("d1", "flows/a", b"body", "source", 5)
+        second = await register("d2", "flows/a", b"more", "source 2", 6)
+        assert await world.store.registered("flows/a") == second
+        assert await world.store.registered("flows/a", 1) == first
+        assert await world.store.registered("flows/a", 3) is None
+        assert await world.store.registered("flows/b") is None
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,263 @@
+"""Waits: tasks that hold no worker. A command ends where one begins; a new command goes on where one ends.
+
+Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
+`suspended`) to the first event that the server writes about its task (or to the end of its step run). Whoever has an
+outcome for it (a timer, a signal, a child) calls `resolve`; the log then says what a worker would have said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import encode
+
+from arclog.core import loops, pipeline, routing
+from arclog.core.inputs import NewWork
+from arclog.core.iterations import chunk_with, pipeline_of
+from arclog.core.pipeline import Frame, Over, Run
+from arclog.core.state import State, StepRun, Wait
+from arclog.core.timers import wait_key
+from arclog.core.wait_configs import ends_at
+from arclog.model.errors import InvariantBroken
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError, error, failed
+from arclog.plan.program import Program, TaskProgram
+
+if TYPE_CHECKING:
+    from arclog.core.decide import Decision
+
+RETRY = "retry"
+#: Room that an event's envelope takes beside its outcome.
+_ENVELOPE_BYTES = 2048
+
+
+# -- folding: called by core.apply only ----------------------------------------------------------------------------------
+
+
+def fold_task(program: Program, state: State, event: Event) -> None:
+    """A task event: it may begin a wait or end one."""
+    payload = event.payload
+    if payload.get("source") == "server":
+        state.waits.pop(wait_key(event), None)
+    if "config" in payload and runs_here(program, event):
+        kind = _task(program, event).plan.kind
+        _begin(state, event, kind, payload["config"])
+    elif payload.get("suspended"):
+        _begin(state, event, RETRY, {}).until = payload["due"]
+
+
+def fold_suspended(state: State, event: Event) -> None:
+    """A command ended because its task waits."""
+    state.commands.pop(event.command_id, None)
+    wait = state.waits.get(event.payload.get("wait", ""))
+    if wait is not None:
+        wait.since = event.at
+        wait.until = event.payload.get("until", wait.until)
+        wait.child = int(event.payload.get("child", 0))
+
+
+def drop_run(state: State, step: str, run: int) -> None:
+    """A step run ended: nothing of it waits any more."""
+    for wait in [wait for wait in state.waits.values() if wait.step == step and wait.run == run]:
+        del state.waits[wait.key]
+
+
+def _begin(state: State, event: Event, kind: str, config: dict[str, Any]) -> Wait:
+    key = wait_key(event)
+    wait = Wait(
+        key=key,
+        kind=kind,
+        step=event.step,
+        run=event.run,
+        iteration=event.iteration,
+        task=event.task,
+        task_run=event.task_run,
+        config=config,
+        since=event.at,
+    )
+    state.waits[key] = wait
+    return wait
+
+
+# -- deciding ------------------------------------------------------------------------------------------------------------
+
+
+def suspends(program: Program, event: Event) -> bool:
+    """Whether a worker's event hands its pipeline over to the server, so that its command ends there."""
+    if event.type in ("task.started", "task.attempt.started"):
+        return "config" in event.payload and runs_here(program, event)
+    return event.type == "policy.task.evaluated" and bool(event.payload.get("suspended"))
+
+
+def runs_here(program: Program, event: Event) -> bool:
+    """Whether an event is about a task that the engine itself handles."""
+    step = program.steps[event.step]
+    return event.task in step.index and _task(program, event).plan.runs_on == "engine"
+
+
+def suspend(decision: Decision, event: Event, command_id: int) -> None:
+    """A worker reached a task that waits: its command is over, and what ends the wait is put in place."""
+    wait = decision.state.waits[wait_key(event)]
+    payload: dict[str, Any] = {"source": "server", "reason": "suspended", "wait": wait.key}
+    problem: TaskError | None = None
+    if wait.kind != RETRY:
+        until, problem = ends_at(wait, _task(decision.program, event).plan, decision.now)
+        if until:
+            payload["until"] = until
+        if wait.kind == "playbook" and problem is None:
+            # The child's id is this event's own: it is known before the child is there, and given out once.
+            payload["child"] = str(decision.base_id + len(decision.txn.events))
+    cause = len(decision.txn.events) - 1
+    _emit(decision, "command.completed", wait, payload, cause, command_id=command_id)
+    decision.txn.close.append(command_id)
+    if problem is not None:
+        resolve(decision, wait.key, failed(problem).as_record(), cause)
+
+
+def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
+    """Give a wait its outcome and go on with its pipeline: a new command, or the end of the step run."""
+    state, program = decision.state, decision.program
+    wait = state.waits[key]
+    step = program.steps[wait.step]
+    step_run = _open_run(state, wait)
+    place = pipeline_of(step_run, wait.iteration)
+    task = step.tasks[step.index[wait.task]]
+    move = Run(task, wait.task_run, place.attempt, 0, repeated=True)
+    frame = Frame(
+        execution_id=str(state.execution_id),
+        args=step_run.args,
+        captured=step_run.captured,
+        step=wait.step,
+        run=wait.run,
+        iteration=wait.iteration,
+        emit=step.emit,
+    )
+    limits = program.plan.limits
+    outcome = _complete(record, task, wait, place.attempt, decision.now, limits.max_payload_bytes)
+    events = pipeline.conclude(
+        place, move, frame, outcome, decision.now, _roll(decision), limits.max_payload_bytes, longest_sleep_s=0.0
+    )
+    for event in events:
+        event.payload = {**event.payload, "source": "server"}
+        event.cause = len(decision.txn.events) - cause if cause >= 0 else 0
+        decision.emit(event)
+    _go_on(decision, wait, len(decision.txn.events) - 1)
+
+
+def resume(decision: Decision, wait: Wait, cause: int) -> None:
+    """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
+    step = decision.program.steps[wait.step]
+    command_id = decision.base_id + len(decision.txn.events)
+    payload = {"reason": "resumed", "wait": wait.key}
+    _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
+    decision.txn.issue.append(NewWork(command_id, wait.step, wait.run, step.kinds))
+
+
+def fail_open_tasks(decision: Decision, step_run: StepRun, problem: TaskError, cause: int) -> None:
+    """The server ends the task runs that a step run leaves behind, so that none stays open in the log."""
+    step = decision.program.steps[step_run.step]
+    for path, place in step_run.open_pipelines():
+        if not place.attempt:
+            continue
+        task = step.tasks[place.at]
+        meta = {"attempt": place.attempt, "duration_ms": 0.0}
+        record = {**task.plan.helper, **failed(problem).as_record(), "meta": meta}
+        decision.emit(
+            Event(
+                type="task.failed",
+                at=decision.now,
+                step=step_run.step,
+                run=step_run.run,
+                iteration=path,
+                task=task.plan.name,
+                task_run=place.runs[task.plan.name],
+                cause=len(decision.txn.events) - cause,
+                payload={"outcome": record, "source": "server"},
+            )
+        )
+
+
+def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
+    step = decision.program.steps[wait.step]
+    place = pipeline_of(_open_run(decision.state, wait), wait.iteration)
+    move = pipeline.next_move(place, step, decision.program.plan.limits.max_task_runs)
+    if isinstance(move, Run):
+        if wait.key not in decision.state.waits:  # else a retry is due later
+            resume(decision, wait, cause)
+        return
+    _end(decision, wait, move, cause)
+
+
+def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
+    """The wait was the pipeline's last task: say what a worker would say."""
+    payload: dict[str, Any] = {"source": "server"}
+    if over.error is not None:
+        payload["error"] = over.error
+    ending = "done" if over.error is None else "failed"
+    if wait.iteration is None:
+        ended = decision.say(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
+        routing.route(decision, wait.step, wait.run, ended)
+        return
+    step_run = _open_run(decision.state, wait)
+    chunk = chunk_with(step_run, wait.iteration)
+    event = _emit(decision, f"loop.iteration.{ending}", wait, payload, cause, of_task=False)
+    loops.iteration_ended(decision, event)
+    if step_run.state == "open" and chunk.id in step_run.chunks:
+        resume(decision, wait, len(decision.txn.events) - 1)
+
+
+def _emit(
+    decision: Decision,
+    kind: str,
+    wait: Wait,
+    payload: dict[str, Any],
+    cause: int,
+    *,
+    command_id: int = 0,
+    of_task: bool = True,
+) -> Event:
+    event = Event(
+        type=kind,
+        at=decision.now,
+        step=wait.step,
+        run=wait.run,
+        iteration=wait.iteration,
+        task=wait.task if of_task else "",
+        task_run=wait.task_run if of_task else 0,
+        command_id=command_id,
+        cause=len(decision.txn.events) - cause if cause >= 0 else 0,
+        payload=payload,
+    )
+    decision.emit(event)
+    return event
+
+
+def _complete(
+    record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, cap: int
+) -> dict[str, Any]:
+    """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
+    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) / 1000}
+    found = {**task.plan.helper, **record, "meta": meta}
+    size = len(encode(found))
+    if size <= cap - _ENVELOPE_BYTES:
+        return found
+    message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+    problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
+    return {**task.plan.helper, **problem.as_record(), "meta": meta}
+
+
+def _roll(decision: Decision) -> float:
+    """A number in [0, 1) for the jitter of a retry: pure, and different for each decision."""
+    return (decision.base_id * 2_654_435_761 % 2**32) / 2**32
+
+
+def _task(program: Program, event: Event) -> TaskProgram:
+    step = program.steps[event.step]
+    return step.tasks[step.index[event.task]]
+
+
+def _open_run(state: State, wait: Wait) -> StepRun:
+    step_run = state.run_of(wait.step, wait.run)
+    if step_run is None:
+        raise InvariantBroken(f"wait {wait.key} outlived its step run")
+    return step_run

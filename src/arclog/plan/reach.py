@@ -1,0 +1,153 @@
+"""Which steps can still bring a token to a join: computed once per plan, from its arcs alone.
+
+For a join J and an incoming arc from A: the steps from which A can be reached without passing through J, A included.
+A way through J itself is a later wave, so an arc from J to itself has no such step. Sets of steps are bit masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from arclog.plan.net import StepPlan
+
+#: The place that the run's first token stands at.
+ENTRY = "entry"
+
+
+class Incoming(Struct, frozen=True):
+    """A place that a join takes tokens from."""
+
+    place: str
+    #: the step whose arc ends here; '' is the entry
+    source: str
+    #: steps that can bring a token here; nothing brings a second one to the entry
+    reach: int
+
+
+class Join(Struct, frozen=True):
+    """A step whose join is not `any`."""
+
+    step: str
+    #: its bit in the masks
+    bit: int
+    #: tokens of a wave that it takes to fire; 0 is all that can come
+    count: int
+    #: in plan order: the entry first, then arcs as they are written
+    incoming: tuple[Incoming, ...]
+
+
+class Graph:
+    """The arcs of a plan, with steps as bits."""
+
+    def __init__(self, steps: Sequence[StepPlan]) -> None:
+        self.names = [step.name for step in steps]
+        self.bit_of = {name: 1 << number for number, name in enumerate(self.names)}
+        self.before: dict[str, list[str]] = {name: [] for name in self.names}
+        self.after: dict[str, list[str]] = {name: [] for name in self.names}
+        for step in steps:
+            for arc in step.arcs:
+                if arc.target in self.bit_of:
+                    self.after[step.name].append(arc.target)
+                    self.before[arc.target].append(step.name)
+
+    def named(self, mask: int) -> Iterator[str]:
+        """The steps of a mask, in plan order."""
+        while mask:
+            lowest = mask & -mask
+            yield self.names[lowest.bit_length() - 1]
+            mask ^= lowest
+
+    def leading_to(self, step: str, avoiding: int = 0) -> int:
+        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`."""
+        return self._closure(step, self.before, avoiding)
+
+    def led_to_by(self, step: str, avoiding: int = 0) -> int:
+        """Steps that can be reached from `step`, itself included; `avoiding` ones are reached by nothing."""
+        return self._closure(step, self.after, avoiding)
+
+    def _closure(self, step: str, edges: Mapping[str, list[str]], avoiding: int) -> int:
+        seen = self.bit_of[step]
+        if seen & avoiding:
+            return 0
+        open_names = [step]
+        while open_names:
+            for name in edges[open_names.pop()]:
+                bit = self.bit_of[name]
+                if not bit & (seen | avoiding):
+                    seen |= bit
+                    open_names.append(name)
+        return seen
+
+    def ancestors(self, entry: str) -> dict[str, int]:
+        """For each step that can run, the steps from which it can be reached by at least one arc."""
+        return self._closures(self._order(entry), self.before)
+
+    def descendants(self, entry: str) -> dict[str, int]:
+        """For each step that can run, the steps that can be reached from it by at least one arc."""
+        return self._closures(self._order(entry)[::-1], self.after)
+
+    def _closures(self, order: list[str], edges: Mapping[str, list[str]]) -> dict[str, int]:
+        # Neighbours come first in the order but for arcs that lead back, so an acyclic plan takes one round and a look.
+        found = dict.fromkeys(order, 0)
+        changed = True
+        while changed:
+            changed = False
+            for name in order:
+                mask = found[name]
+                for other in edges[name]:
+                    if other in found:
+                        mask |= found[other] | self.bit_of[other]
+                if mask != found[name]:
+                    found[name] = mask
+                    changed = True
+        return found
+
+    def _order(self, entry: str) -> list[str]:
+        """The steps that can run, sources before targets (reverse postorder)."""
+        if entry not in self.bit_of:
+            return []
+        seen = {entry}
+        ended: list[str] = []
+        work: list[tuple[str, Iterator[str]]] = [(entry, iter(self.after[entry]))]
+        while work:
+            name, rest = work[-1]
+            target = next((one for one in rest if one not in seen), None)
+            if target is None:
+                ended.append(name)
+                work.pop()
+            else:
+                seen.add(target)
+                work.append((target, iter(self.after[target])))
+        return ended[::-1]
+
+
+class Reach:
+    """The joins of a plan, with what can reach them."""
+
+    def __init__(self, entry: str, steps: Sequence[StepPlan]) -> None:
+        self.graph = Graph(steps)
+        joining = [step for step in steps if step.join != "any"]
+        #: by step, in plan order
+        self.joins: dict[str, Join] = dict(self._joins(entry, steps, joining)) if joining else {}
+
+    def _joins(self, entry: str, steps: Sequence[StepPlan], joining: Iterable[StepPlan]) -> Iterator[tuple[str, Join]]:
+        graph = self.graph
+        ancestors = graph.ancestors(entry)
+        arriving: dict[str, list[tuple[str, str]]] = {}
+        for step in steps:
+            for arc in step.arcs:
+                arriving.setdefault(arc.target, []).append((arc.place, step.name))
+        for step in joining:
+            own = graph.bit_of[step.name]
+            masks: dict[str, int] = {step.name: 0}
+            incoming = [Incoming(ENTRY, "", 0)] if step.name == entry else []
+            for place, source in arriving.get(step.name, ()):
+                if source not in masks:
+                    before = ancestors.get(source, 0)
+                    # Only where the join leads back to the source are there ways through it to leave out.
+                    masks[source] = graph.leading_to(source, own) if before & own else before | graph.bit_of[source]
+                incoming.append(Incoming(place, source, masks[source]))
+            count = step.join_count if step.join == "count" else 0
+            yield step.name, Join(step.name, own, count, tuple(incoming))

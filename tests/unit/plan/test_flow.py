@@ -1,0 +1,171 @@
+"""Lints of joins and of branches that run side by side: what they find, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arclog.model.errors import Finding
+from arclog.plan.build import build
+from arclog.plan.conditions import AFTER_ERROR, truth
+from tests.unit.core.nets import steps
+from tests.unit.plan.kinds import KINDS
+
+
+def found(text: str, code: str) -> list[Finding]:
+    return [one for one in build(text, "p.yaml", KINDS).findings if one.code == code]
+
+
+# -- joins ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_count_beyond_the_arcs_is_an_error():
+    text = """\
+metadata: {name: p}
+workflow:
+  - {step: s, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: j}]}}
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: j}]}}
+  - step: j
+    tool: {kind: noop}
+    spec:
+      join: {count: 3}
+"""
+    (one,) = found(text, "join-count")
+    assert (one.severity, str(one.at)) == ("error", "8:13")
+    assert "only 2 arcs lead" in one.message
+    assert found(text.replace("count: 3", "count: 2"), "join-count") == []
+
+
+def test_the_entry_counts_as_an_arc():
+    assert found(steps("j 2 -> j if ctx.x"), "join-count") == []
+    assert found(steps("j 2 -> k", "k"), "join-count") != []
+
+
+@pytest.mark.parametrize(
+    ("rows", "starved"),
+    [
+        (("s -> a, b", "a -> j", "b -> j", "j all"), False),
+        (("s -> a", "a -> j", "b -> j", "j all"), True),
+        (("s -> a, b", "a -> j if false", "b -> j", "j all"), True),
+        (("s -> a, b", "a -> j if event.name == 'step.failed'", "b -> j", "j all"), False),
+        (("s -> a", "a -> j", "b -> j", "j"), False),
+    ],
+)
+def test_joins_that_never_get_a_token_from_an_arc(rows, starved):
+    assert bool(found(steps(*rows), "join-starved")) is starved
+
+
+def test_a_starved_count_says_that_it_must_fail():
+    (one,) = found(steps("s -> a", "a -> j", "b -> j", "j 2"), "join-starved")
+    assert one.severity == "warning"
+    assert "cannot come to 2" in one.hint
+
+
+@pytest.mark.parametrize(
+    ("rows", "warned"),
+    [
+        (("s -> j, k", "j all -> k", "k all -> j if ctx.x"), True),
+        # One behind the other, without a way back.
+        (("s -> a, b, c", "a -> j", "b -> j", "c -> k", "j all -> k", "k all"), False),
+        # Two in a row inside a cycle: no split sends tokens to both.
+        (
+            ("s -> a, b", "a -> j", "b -> j", "j all -> c, d", "c -> k", "d -> k", "k all -> s if ctx.x"),
+            False,
+        ),
+        # One inside a branch of the other, in a cycle: both may hold tokens.
+        (("s -> a, b", "a -> c, d", "c -> k", "d -> k", "k all -> j", "b -> j", "j all -> s if ctx.x"), True),
+        # An exclusive split has one token.
+        (("s => j if ctx.x, k", "j all -> k", "k all -> j if ctx.x"), False),
+    ],
+)
+def test_joins_that_can_wait_for_each_other(rows, warned):
+    assert [one.severity for one in found(steps(*rows), "join-cycle")] == (["warning"] if warned else [])
+
+
+# -- ctx --------------------------------------------------------------------------------------------------------------
+
+
+def writing(text: str, reducer: bool = False, **values: Any) -> str:
+    """The playbook with tasks that set ctx.k in the named steps."""
+    playbook = json.loads(text)
+    for step in playbook["workflow"]:
+        if step["step"] in values:
+            then = {"do": "continue", "set_ctx": {"k": values[step["step"]]}}
+            step["tool"]["spec"] = {"policy": {"rules": [{"else": {"then": then}}]}}
+    if reducer:
+        playbook["executor"] = {"spec": {"ctx": {"k": {"reducer": "sum"}}}}
+    return json.dumps(playbook)
+
+
+A, B = "{{ args.a }}", "{{ args.b }}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "warned"),
+    [
+        (("s -> a, b", "a", "b"), {"a": A, "b": B}, True),
+        (("s -> a, b", "a", "b"), {"a": 1, "b": 1}, False),
+        (("s -> a, b", "a", "b"), {"a": 1, "b": 2}, True),
+        (("s -> a, b", "a", "b"), {"a": [A], "b": [A]}, True),
+        (("s => a if ctx.x, b", "a", "b"), {"a": A, "b": B}, False),
+        (("s -> a, b if failed", "a", "b"), {"a": A, "b": B}, False),
+        (("s -> a, b", "a -> c", "b", "c"), {"b": A, "c": B}, True),
+        (("s -> a, b", "a -> c", "b", "c"), {"a": A, "c": B}, False),
+        # Behind the join of all branches only one is left.
+        (("s -> a, b", "a -> j", "b -> j", "j all"), {"a": A, "j": B}, False),
+        (("s -> a, b", "a -> j", "b -> j", "j all -> z", "z"), {"s": A, "z": B}, False),
+        # A counted join lets the others run on, and a join of two branches runs beside the third.
+        (("s -> a, b", "a -> j", "b -> j", "j 1"), {"a": A, "j": B}, True),
+        (("s -> a, b, c", "a -> j", "b -> j", "j all", "c"), {"c": A, "j": B}, True),
+        # One step that both branches start.
+        (("s -> a, b", "a -> m", "b -> m", "m"), {"m": A}, True),
+        (("s -> a, b", "a -> m", "b -> m", "m"), {"m": True}, False),
+    ],
+)
+def test_keys_that_branches_set_side_by_side(rows, values, warned):
+    assert [one.severity for one in found(writing(steps(*rows), **values), "ctx-race")] == (
+        ["warning"] if warned else []
+    )
+
+
+def test_a_key_with_a_reducer_may_be_set_side_by_side():
+    text = steps("s -> a, b", "a", "b")
+    assert found(writing(text, a=A, b=B), "ctx-race") != []
+    assert found(writing(text, reducer=True, a=A, b=B), "ctx-race") == []
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        (None, True),
+        (False, False),
+        ("true", True),
+        ("{{ true }}", True),
+        ("{{- not false -}}", True),
+        ("1 == 1", True),
+        ("'a' in ['a', 'b']", None),
+        ("ctx.a", None),
+        ("outcome.status == 'error'", True),
+        ("outcome['status'] == 'ok'", False),
+        ("outcome.status == 'ok' and ctx.a", False),
+        ("ctx.a and outcome.status == 'ok'", False),
+        ("ctx.a or outcome.status != 'ok'", True),
+        ("not ctx.a or outcome.status == 'ok'", None),
+        ("outcome.error", True),
+        ("outcome.error is none", False),
+        ("outcome.error is defined", True),
+        ("outcome.error == 'x'", None),
+        ("outcome.error.kind == 'timeout'", None),
+        ("true if outcome.error else false", True),
+        ("outcome.status | upper == 'ERROR'", None),
+        ("outcome.status ==", None),
+        ("outcome.status == 'error' or " * 900 + "false", None),
+    ],
+)
+def test_the_truth_of_a_condition_after_an_error(when, expected):
+    assert truth(when, AFTER_ERROR) is expected
