@@ -12,8 +12,9 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core import pipeline as pipelines
+from arclog.core import signalled
 from arclog.core.scopes import capture
-from arclog.core.state import Loop, OpenCommand, State, StepRun, Token, run_key
+from arclog.core.state import Failure, Loop, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.errors import InvariantBroken
@@ -49,12 +50,18 @@ def _requested(program: Program, state: State, event: Event) -> None:
     state.workload = deep_merge(program.plan.workload, event.payload.get("workload") or {})
     state.scope = event.payload.get("scope", "")
     state.ctx = {name: spec["initial"] for name, spec in program.plan.ctx.items() if "initial" in spec}
+    state.pending_for = "slot" if program.plan.concurrency is not None else ""
+
+
+def _request_evaluated(_: Program, state: State, event: Event) -> None:
+    state.pending_for = event.payload.get("waits_for", state.pending_for)
 
 
 def _playbook_started(_: Program, state: State, event: Event) -> None:
     _move(state, "playbook", state.status, status.RUNNING)
     state.status = status.RUNNING
     state.started_at = event.at
+    state.pending_for = ""
 
 
 def _workflow_started(program: Program, state: State, event: Event) -> None:
@@ -64,8 +71,9 @@ def _workflow_started(program: Program, state: State, event: Event) -> None:
 
 
 def _scheduled(program: Program, state: State, event: Event) -> None:
+    arrival: dict[str, Any] = {}
     for token in event.payload["tokens"]:
-        del state.tokens[token]
+        arrival = state.tokens.pop(token).event
     step = program.steps[event.step]
     total = event.payload.get("total")
     loop = None
@@ -80,13 +88,15 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
         scheduled_at=event.at,
         command_id=event.command_id,
         loop=loop,
+        arrival=arrival,
     )
+    state.failures.pop(event.step, None)
     state.runs[event.step] = event.run
     state.step_runs += 1
     state.latest[event.step] = "running"
     state.current_step = event.step
     if event.command_id:
-        state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run)
+        state.commands[event.command_id] = open_command(state, event)
 
 
 def _step_started(_: Program, state: State, event: Event) -> None:
@@ -171,6 +181,8 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
         if record is not None:
             state.results[event.step] = record
     state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
+    if failed:
+        state.failures[event.step] = Failure(event.run, step_run.args, step_run.arrival)
     state.current_step = event.step
     state.commands.pop(step_run.command_id, None)
     step_run.command_id = 0
@@ -187,8 +199,9 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         record = state.results.get(event.step)
         if step_run.state == "done":
             state.last_data = data_of(record) if record is not None else None
-        elif state.error is None:
-            state.error = {**(step_run.error or {}), "step": event.step}
+        else:
+            state.unhandled[run_key(event.step, event.run)] = {**(step_run.error or {}), "step": event.step}
+            state.error = next(iter(state.unhandled.values()))
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
         state.current_step = newest.step
@@ -201,8 +214,12 @@ def _admitted(_: Program, state: State, event: Event) -> None:
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
     command = state.commands[event.command_id]
-    command.losses += 1
+    if event.payload.get("reason") == "lease_lost":
+        command.losses += 1
+    else:
+        command.returns += 1
     command.report = 0
+    command.held = state.pause is not None
 
 
 def _command_over(_: Program, state: State, event: Event) -> None:
@@ -227,7 +244,7 @@ def _cancelled(_: Program, state: State, event: Event) -> None:
     state.error = {
         "kind": "cancelled",
         "message": event.payload.get("reason") or "cancelled",
-        "code": None,
+        "code": event.payload.get("code"),
         "retryable": False,
     }
 
@@ -244,11 +261,20 @@ def _end(state: State, event: Event, after: str) -> None:
     state.tokens.clear()
     state.open.clear()
     state.commands.clear()
+    state.failures.clear()
+    state.unhandled.clear()
+    state.pending_for = ""
+    state.pause, state.paused_at = None, None
 
 
 def _move(state: State, layer: str, before: str, after: str) -> None:
     if not status.may(layer, before, after):
         raise InvariantBroken(f"execution {state.execution_id}: {layer} may not go from {before} to {after}")
+
+
+def open_command(state: State, event: Event) -> OpenCommand:
+    """The command that an event brings; nobody gets it before a pause is over."""
+    return OpenCommand(event.command_id, event.step, event.run, held=state.pause is not None)
 
 
 def _put(state: State, token: int, place: str, step: str, args: dict[str, Any], event: dict[str, Any]) -> None:
@@ -292,7 +318,11 @@ def boundary(name: str, event: Event) -> dict[str, Any]:
 
 _HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
     "playbook.execution.requested": _requested,
+    "playbook.request.evaluated": _request_evaluated,
     "playbook.started": _playbook_started,
+    "playbook.paused": signalled.paused,
+    "playbook.resumed": signalled.resumed,
+    "signal.received": signalled.received,
     "playbook.finished": _playbook_finished,
     "playbook.processed": _processed,
     "execution.cancelled": _cancelled,

@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import loops, routing
+from arclog.core import loops, routing, signals, slots
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
     Cancel,
     Continue,
+    GivenBack,
     Input,
     LeaseEnded,
     NewWork,
     Reclaimed,
     Refused,
     Request,
+    Signal,
+    TakeSlot,
     Txn,
     WorkReported,
 )
 from arclog.core.reports import check_report
 from arclog.core.scopes import arrival_scope, result_scope
-from arclog.core.state import State, Token
+from arclog.core.state import OpenCommand, State, Token
 from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -56,6 +59,8 @@ class Decision:
         self.txn = Txn()
 
     def run(self, given: Input) -> Txn:
+        if isinstance(given, Signal) and signals.answered(self, given):
+            return self.txn
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
@@ -72,7 +77,13 @@ class Decision:
             case Reclaimed():
                 self._reclaim(given)
             case Cancel():
-                self._cancel(given)
+                self.cancel(given.reason)
+            case Signal():
+                signals.receive(self, given)
+            case GivenBack():
+                self._take_back(given)
+            case TakeSlot():
+                slots.take(self, given)
             case Abort():
                 self.fail_execution(given.problem.as_dict())
             case Continue():
@@ -126,6 +137,8 @@ class Decision:
             payload["workload"] = request.workload
         if request.scope:
             payload["scope"] = request.scope
+        if request.original_run_id:
+            payload["original_run_id"] = request.original_run_id
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()
@@ -133,9 +146,16 @@ class Decision:
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
             self.say("playbook.processed", cause=asked)
             return
-        self.say("playbook.request.evaluated", cause=asked)
-        self.say("playbook.started", cause=asked)
-        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=asked)
+        if self.program.plan.approval:
+            self.say("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
+        elif not self.state.pending_for:
+            self.say("playbook.request.evaluated", cause=asked)
+            self.begin(asked)
+
+    def begin(self, cause: int) -> None:
+        """Nothing holds the start any more."""
+        self.say("playbook.started", cause=cause)
+        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
         first = report.events[0]
@@ -158,14 +178,13 @@ class Decision:
 
     def _lose_lease(self, lost: LeaseEnded) -> None:
         command = self.state.commands.get(lost.command_id)
-        if command is None or command.losses + 1 != lost.fence:
+        if command is None or command.fence != lost.fence:
             self._refuse("closed", "the command is no longer held with that fence")
             return
         step, run, losses = command.step, command.run, command.losses + 1
         if losses < lost.max_losses:
             payload = {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id}
-            self.say("command.issued", payload, step=step, run=run, command_id=lost.command_id)
-            self.txn.release.append(lost.command_id)
+            self.reissue(command, payload)
             return
         message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
         problem = error("poison", message).as_dict()
@@ -173,9 +192,25 @@ class Decision:
         self.txn.close.append(lost.command_id)
         self.fail_step(step, run, problem, failed)
 
+    def _take_back(self, given: GivenBack) -> None:
+        command = self.state.commands.get(given.command_id)
+        if command is None or command.fence != given.fence:
+            self._refuse("closed", "the command is no longer held with that fence")
+            return
+        self.reissue(command, {"reason": "paused", "worker_id": given.worker_id})
+
+    def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
+        """Take a command from whoever holds it and offer it again, unless the run pauses."""
+        fence = command.fence
+        self.say("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
+        if command.held:
+            self.txn.hold.append((command.id, fence))
+        else:
+            self.txn.release.append(command.id)
+
     def _reclaim(self, taken: Reclaimed) -> None:
         command = self.state.commands.get(taken.command_id)
-        if command is None or command.losses + 1 != taken.fence:
+        if command is None or command.fence != taken.fence:
             self._refuse("closed", "the command is no longer held with that fence")
             return
         self.emit(
@@ -190,32 +225,35 @@ class Decision:
             )
         )
 
-    def _cancel(self, cancel: Cancel) -> None:
-        self.withdraw_commands(cancel.reason)
-        problem = error("cancelled", cancel.reason).as_dict()
+    def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
+        """End the run at once; with a code, tasks are killed without grace."""
+        payload = {"reason": reason, "code": code} if code else {"reason": reason}
+        self.withdraw_commands(reason, kill=bool(code))
+        problem = error("cancelled", reason, code=code or None).as_dict()
         if self.state.workflow == status.RUNNING:
-            self.say("workflow.finished", {"error": problem}, event_status="error")
-        self.say("execution.cancelled", {"reason": cancel.reason})
-        self.say("playbook.processed")
+            self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
+        self.say("execution.cancelled", payload, cause=cause)
+        self.say("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Start what can be started, oldest token first; end the run when nothing is left."""
         state = self.state
-        while state.terminal is None and state.tokens:
+        while state.terminal is None and state.pause is None and state.tokens:
             if len(self.txn.events) >= EVENTS_PER_DECISION:
                 self.txn.more = True
                 return
             self._arrive(next(iter(state.tokens.values())))
-        if state.terminal is None and state.workflow == status.RUNNING and not state.open:
+        if state.terminal is None and state.workflow == status.RUNNING and not state.open and not state.tokens:
             self._complete()
+        signals.settle_pause(self)
 
     def _arrive(self, token: Token) -> None:
         """A token has reached its step: admission, then the step run."""
         step = self.program.steps[token.step]
         args = token.args
-        if step.admit is not None:
+        if step.admit is not None and token.place != signals.RETRIED:
             try:
                 allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
             except ExpressionError as problem:
@@ -314,10 +352,14 @@ class Decision:
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self.say("playbook.processed", cause=cause)
 
-    def withdraw_commands(self, reason: str) -> None:
+    def withdraw_commands(self, reason: str, *, kill: bool = False) -> None:
         for command in list(self.state.commands.values()):
-            self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
-            self.txn.close.append(command.id)
+            self.withdraw(command, reason, kill=kill)
+
+    def withdraw(self, command: OpenCommand, reason: str, *, kill: bool = False) -> None:
+        payload: dict[str, Any] = {"reason": reason, "kill": True} if kill else {"reason": reason}
+        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id)
+        self.txn.close.append(command.id)
 
 
 def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:

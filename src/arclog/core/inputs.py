@@ -21,6 +21,8 @@ class Request(Struct, frozen=True):
     scope: str = ""
     #: why the request cannot run; None = it can
     problem: TaskError | None = None
+    #: run_id of the run that this one repeats
+    original_run_id: str = ""
 
 
 class WorkReported(Struct, frozen=True):
@@ -66,7 +68,47 @@ class Continue(Struct, frozen=True):
     """Go on with tokens that an earlier decision left ready."""
 
 
-Input = Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | Continue
+class Signal(Struct, frozen=True):
+    """Somebody wants the run to do something."""
+
+    signal: str
+    #: the same id again is answered as before
+    signal_id: str
+    reason: str = ""
+    by: str = ""
+    step: str = ""
+    data: Any = None
+    #: with PAUSE: open commands that no worker holds
+    idle: tuple[int, ...] = ()
+
+
+class GivenBack(Struct, frozen=True):
+    """A worker stopped between two tasks and hands its command back."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+
+
+class TakeSlot(Struct, frozen=True):
+    """Start a run that waits for one of its playbook's concurrency slots."""
+
+    #: executions that hold all slots; none = there was one when the engine looked, and the commit makes sure
+    holders: tuple[int, ...] = ()
+
+
+Input = (
+    Request
+    | WorkReported
+    | LeaseEnded
+    | Reclaimed
+    | Cancel
+    | Abort
+    | Continue
+    | Signal
+    | GivenBack
+    | TakeSlot
+)
 
 
 class NewWork(Struct, frozen=True):
@@ -81,7 +123,7 @@ class NewWork(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """Why an input changes nothing. Data, not an exception."""
 
-    #: closed | stale | duplicate | gap | ended | malformed
+    #: closed | stale | duplicate | gap | ended | malformed | signal | no_slot
     reason: str
     message: str
     #: with gap: the n that is expected
@@ -95,6 +137,12 @@ class Txn(Struct):
     issue: list[NewWork] = field(default_factory=list)
     close: list[int] = field(default_factory=list)
     release: list[int] = field(default_factory=list)
+    #: (command_id, fence as the store has it): out of everybody's reach; the commit fails if it was claimed meanwhile
+    hold: list[tuple[int, int]] = field(default_factory=list)
+    #: held commands that may be claimed again
+    unhold: list[int] = field(default_factory=list)
+    #: the run starts: it needs a concurrency slot
+    slot: bool = False
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None

@@ -64,6 +64,8 @@ class StepRun(Struct):
     error: dict[str, Any] | None = None
     #: event_name, status, timestamp and payload of the boundary event, once there is one
     boundary: dict[str, Any] | None = None
+    #: what its token had seen as `event`
+    arrival: dict[str, Any] = field(default_factory=dict)
 
 
 class OpenCommand(Struct):
@@ -72,10 +74,60 @@ class OpenCommand(Struct):
     id: int
     step: str
     run: int
-    #: how often its lease was lost; its holder's fence is one more
+    #: how often its lease was lost
     losses: int = 0
+    #: how often it came back for another reason: given back for a pause, or taken back by a signal
+    returns: int = 0
     #: n of the last accepted report of the current fence
     report: int = 0
+    #: nobody may claim it: the run is paused, or about to be
+    held: bool = False
+
+    @property
+    def fence(self) -> int:
+        """What its holder's fence is, or its next holder's will be."""
+        return self.losses + self.returns + 1
+
+
+class Pause(Struct):
+    """A pause that was asked for. It has taken effect once `State.paused_at` stands; until then the run drains."""
+
+    signal_id: str
+    by: str
+    reason: str
+    at: int
+
+
+class Signalled(Struct):
+    """A signal that was recorded."""
+
+    signal: str
+    #: why it was refused; '' = it was applied
+    problem: str = ""
+
+
+class Failure(Struct):
+    """The latest run of a step failed: what firing it again needs."""
+
+    run: int
+    args: dict[str, Any]
+    event: dict[str, Any]
+
+
+class Wait(Struct):
+    """A task that waits without holding a worker."""
+
+    key: str
+    #: seconds | until | signal | approval | playbook
+    kind: str
+    step: str
+    run: int
+    iteration: tuple[int, ...] | None = None
+    task: str = ""
+    task_run: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    since: int = 0
+    until: int = 0
 
 
 class State(Struct):
@@ -114,6 +166,21 @@ class State(Struct):
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    #: tasks that wait, by key
+    waits: dict[str, Wait] = field(default_factory=dict)
+    #: what a PENDING run waits for: '' | approval | slot
+    pending_for: str = ""
+    #: signals by signal_id
+    signals: dict[str, Signalled] = field(default_factory=dict)
+    pause: Pause | None = None
+    #: when the pause took effect; time limits stand still from then on
+    paused_at: int | None = None
+    #: how often the run was paused
+    pauses: int = 0
+    #: steps whose latest run failed
+    failures: dict[str, Failure] = field(default_factory=dict)
+    #: failures that nothing handled, by (step, run); `error` is the first of them
+    unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run_of(self, step: str, run: int) -> StepRun | None:
         return self.open.get(run_key(step, run))

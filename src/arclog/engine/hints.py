@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from arclog.core.state import State
+from arclog.model.commands import Revocation
+
 
 class Hints:
     """What has just been committed, for those in this process who care."""
@@ -13,21 +16,32 @@ class Hints:
         self._appended: dict[int, list[asyncio.Future[None]]] = {}
         self._ended: dict[int, list[asyncio.Future[None]]] = {}
         self._offered: list[asyncio.Future[None]] = []
-        #: called with the ids of commands that are over, and of those among them that were withdrawn
-        self.on_closed: Callable[[Sequence[int], Sequence[int]], None] = _ignore
+        #: called with the ids of commands that are over, and what holders of commands have to hear
+        self.on_closed: Callable[[Sequence[int], Sequence[Revocation]], None] = _ignore
+        #: called with a state that another process had moved on
+        self.on_caught_up: Callable[[State], None] = _ignore_state
+        #: called when a run has ended, which may free a concurrency slot
+        self.on_ended: Callable[[], None] = _ignore_end
 
     def appended(self, execution_id: int) -> None:
         _wake(self._appended.pop(execution_id, ()))
 
     def ended(self, execution_id: int) -> None:
         _wake(self._ended.pop(execution_id, ()))
+        self.on_ended()
 
     def offered(self) -> None:
         waiting, self._offered = self._offered, []
         _wake(waiting)
 
-    def closed(self, command_ids: Sequence[int], withdrawn: Sequence[int]) -> None:
-        self.on_closed(command_ids, withdrawn)
+    def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
+        self.on_closed(command_ids, revoked)
+
+    def caught_up(self, state: State) -> None:
+        """What another process appended is known now: wake whoever may wait for it."""
+        self.appended(state.execution_id)
+        self.offered()
+        self.on_caught_up(state)
 
     async def wait_appended(self, execution_id: int, timeout_s: float | None) -> None:
         """Until something is appended to the execution, or the time is over."""
@@ -58,5 +72,13 @@ def _wake(waiting: Sequence[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-def _ignore(_closed: Sequence[int], _withdrawn: Sequence[int]) -> None:
+def _ignore(_closed: Sequence[int], _revoked: Sequence[Revocation]) -> None:
+    return None
+
+
+def _ignore_state(_: State) -> None:
+    return None
+
+
+def _ignore_end() -> None:
     return None
