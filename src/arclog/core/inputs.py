@@ -97,18 +97,7 @@ class TakeSlot(Struct, frozen=True):
     holders: tuple[int, ...] = ()
 
 
-Input = (
-    Request
-    | WorkReported
-    | LeaseEnded
-    | Reclaimed
-    | Cancel
-    | Abort
-    | Continue
-    | Signal
-    | GivenBack
-    | TakeSlot
-)
+Input = Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | Continue | Signal | GivenBack | TakeSlot
 
 
 class NewWork(Struct, frozen=True):

@@ -77,7 +77,10 @@ def _misshapen(decision: Decision, given: Signal) -> str:
         return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
     if not given.signal_id or len(given.signal_id) > MAX_ID:
         return f"a signal_id has 1 to {MAX_ID} characters"
-    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.program.plan.limits.max_payload_bytes
+    size, cap = (
+        encoded_size({"data": given.data, "reason": given.reason}),
+        decision.program.plan.limits.max_payload_bytes,
+    )
     if size > cap:
         return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     return ""
@@ -242,7 +245,12 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
         waits.drop(decision, wait.key, index)
     _end_loop(decision, step_run, index)
     done = decision.say(
-        "step.done", {"source": "server", "reason": given.reason}, step=step, run=run, cause=index, event_status="skipped"
+        "step.done",
+        {"source": "server", "reason": given.reason},
+        step=step,
+        run=run,
+        cause=index,
+        event_status="skipped",
     )
     routing.route(decision, step, run, done)
     return None

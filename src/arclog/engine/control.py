@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
-from arclog.engine.engine import MICROS, Claimant, Engine
 from arclog.core.state import OpenCommand, State
+from arclog.engine.engine import MICROS, Claimant, Engine
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import ReportGap, RequestRejected, StaleFence
 from arclog.plan.program import Program

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from arclog.core.state import State, StepRun
+from arclog.engine import holding
 from arclog.model.ids import timestamp
 from arclog.ports.api import Wait, Why
 from arclog.ports.store import CommandRecord
 
 
-def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
+def explain(state: State, commands: Iterable[CommandRecord], now: int, slot_holders: Sequence[int] = ()) -> Why:
     """The waits of a run; one that has ended waits for nothing."""
     execution_id = str(state.execution_id)
     if state.terminal is not None:
@@ -20,6 +21,7 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
             text += f"{where}: {state.error.get('kind')}: {state.error.get('message')}"
         return Why(execution_id, state.status, text, [])
     by_id = {command.command_id: command for command in commands}
+    held = holding.waits(state, slot_holders)
     waits = [
         Wait(
             "token",
@@ -27,8 +29,14 @@ def explain(state: State, commands: Iterable[CommandRecord], now: int) -> Why:
             token.step,
         )
         for token in state.tokens.values()
+        if state.pause is None
     ]
-    waits += [_wait(step_run, by_id.get(step_run.command_id), execution_id, now) for step_run in state.open.values()]
+    waits += [
+        _wait(step_run, by_id.get(step_run.command_id), execution_id, now)
+        for step_run in state.open.values()
+        if not holding.is_held(state, step_run)
+    ]
+    waits = held + waits
     if not waits:
         waits = [Wait("none", f"nothing is open, yet the run has not ended (`arclog resume {execution_id}`)")]
     return Why(execution_id, state.status, waits[0].text, waits)

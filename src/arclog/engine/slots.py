@@ -7,11 +7,15 @@ A process tries only for the runs that it serves: what it starts, it must be abl
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from arclog.core.inputs import TakeSlot
 from arclog.engine.engine import Engine
+from arclog.model.errors import StoreError
 from arclog.model.status import PENDING, RUNNING
 from arclog.ports.store import ExecutionFilter, ExecutionRecord
+
+log = logging.getLogger("arclog.engine")
 
 _PAGE = 200
 
@@ -30,10 +34,13 @@ class Slots:
         """
         while not execution_id or await self._is_pending(execution_id):
             self._freed.clear()
-            if execution_id:
-                await self._engine.put(execution_id, TakeSlot())
-            else:
-                await self.sweep()
+            try:
+                if execution_id:
+                    await self._engine.put(execution_id, TakeSlot())
+                else:
+                    await self.sweep()
+            except StoreError as problem:
+                log.warning("no waiting run could be started: %s", problem)
             try:
                 await asyncio.wait_for(self._freed.wait(), pause_s)
             except TimeoutError:

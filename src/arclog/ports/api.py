@@ -59,6 +59,39 @@ class Summary(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
+    #: a pause has taken effect
+    paused: bool = False
+
+
+class SignalRequest(Struct, frozen=True):
+    """Something that a run is told to do."""
+
+    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a name of one's own
+    signal: str
+    #: the same id again is answered as before; '' = one is made up
+    signal_id: str = ""
+    #: required with CANCEL, REJECT, SKIP_STEP and EMERGENCY_STOP
+    reason: str = ""
+    step: str = ""
+    data: Any = None
+    #: who says so
+    by: str = ""
+
+
+class SignalAnswer(Struct, frozen=True):
+    """What became of a signal."""
+
+    execution_id: str
+    signal: str
+    signal_id: str
+    accepted: bool
+    #: why it was refused
+    message: str
+    #: of the run, afterwards
+    state: str
+    paused: bool
+    #: with RETRY_RUN: the new run
+    started: str | None = None
 
 
 class Listed(Struct, frozen=True):
@@ -75,12 +108,13 @@ class Listed(Struct, frozen=True):
     started_at: str | None
     ended_at: str | None
     error: str | None
+    paused: bool = False
 
 
 class Wait(Struct, frozen=True):
     """One thing that a run waits for."""
 
-    #: worker | lease | retry | timer | token | none
+    #: worker | lease | retry | timer | token | pause | approval | slot | none
     what: str
     #: a sentence for people
     text: str
@@ -128,6 +162,9 @@ class Api(Protocol):
 
     async def why(self, execution_id: str) -> Why:
         """What the run waits for."""
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         """End the run at once."""

@@ -282,7 +282,9 @@ class Store(Protocol):
     ) -> list[ExecutionRecord]:
         """Newest first (by execution_id), older than `before` when that is given."""
 
-    async def live(self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+    async def live(
+        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
         """Executions that have not ended, oldest first, newer than `after`."""
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:

@@ -28,6 +28,7 @@ from arclog.engine.api import EngineApi
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.slots import Slots
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
 from arclog.model.kinds import KindSpec
@@ -74,6 +75,7 @@ class Life:
         self.engine = Engine(self.store, world.clock, world.settings, Minter(world.clock, number % 1024))
         self.control = EngineControl(self.engine)
         self.api = EngineApi(self.engine, SPECS)
+        self.slots = Slots(self.engine)
         self.tasks: list[asyncio.Task[None]] = []
         self._world = world
 
@@ -88,6 +90,8 @@ class Life:
 
     def start_sweeper(self) -> None:
         self.tasks.append(asyncio.ensure_future(self._sweep()))
+        if self._world.program.plan.concurrency is not None:
+            self.tasks.append(asyncio.ensure_future(self.slots.keep(0, self._world.settings.number("engine.sweep_s"))))
 
     async def _sweep(self) -> None:
         pause = self._world.settings.number("engine.sweep_s")
@@ -95,6 +99,7 @@ class Life:
             await self.engine.clock.sleep(pause)
             try:
                 await self.control.sweep()
+                await self.control.watch()
             except ArclogError as problem:
                 log.info("sweep: %s", problem)
 

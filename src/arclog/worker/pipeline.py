@@ -6,6 +6,7 @@ pipeline. An effectful task's end is acknowledged before the next effectful task
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -31,6 +32,10 @@ from arclog.worker.toolbox import Toolbox
 MICROS = 1_000_000
 #: Room that an event's envelope takes beside its outcome.
 _ENVELOPE_BYTES = 2048
+
+
+class PausedHere(Exception):
+    """The run is to pause, and the command stands between two tasks."""
 
 
 class CommandRun:
@@ -65,7 +70,7 @@ class CommandRun:
         )
 
     async def run(self) -> None:
-        """Run to the end; the last events are left in the stream for the final flush."""
+        """Run to the end, or to where a pause stops it; the last events are left in the stream for the final flush."""
         command = self.command
         if not command.started:
             self._add(self._event("step.started"))
@@ -83,6 +88,7 @@ class CommandRun:
             index = loop.first + offset
             self.frame.iteration = (index,)
             if pipeline is None:
+                self._pause_here()
                 self._add(self._event("loop.iteration.started"))
                 pipeline = Pipeline(iter={iterator: item, "index": index, "total": loop.total})
             over = await self._pipeline(pipeline)
@@ -101,6 +107,7 @@ class CommandRun:
             move = core.next_move(pipeline, self.step, max_runs)
             if isinstance(move, Over):
                 return move
+            self._pause_here()
             record = await self._attempt(pipeline, move)
             now = self.clock.now()
             for event in core.conclude(pipeline, move, self.frame, record, now, random.random(), self.max_set_bytes):
@@ -180,7 +187,20 @@ class CommandRun:
         """Sleep under the lease until a retry is due; never early, also when the clock was set back meanwhile."""
         while (left := due - self.clock.now()) > 0:
             await self.stream.flush()
-            await self.clock.sleep(left / MICROS)
+            self._pause_here()
+            asleep = asyncio.ensure_future(self.clock.sleep(left / MICROS))
+            pausing = asyncio.ensure_future(self.stream.pausing.wait())
+            try:
+                await asyncio.wait((asleep, pausing), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asleep.cancel()
+                pausing.cancel()
+            self._pause_here()
+
+    def _pause_here(self) -> None:
+        """Called at every task boundary: between tasks, attempts and iterations."""
+        if self.stream.pausing.is_set():
+            raise PausedHere
 
     def _ended(self, what: str, over: Over) -> Event:
         if over.error is None:

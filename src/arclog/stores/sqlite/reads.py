@@ -103,8 +103,7 @@ def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int
 def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:
     states = msgspec.json.encode(which.states).decode()
     return [
-        execution_record(row)
-        for row in execute(SQL["oldest_live"], (after, states, which.path, which.tenant, limit))
+        execution_record(row) for row in execute(SQL["oldest_live"], (after, states, which.path, which.tenant, limit))
     ]
 
 
