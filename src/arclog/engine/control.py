@@ -86,7 +86,9 @@ class EngineControl:
         if worker_id not in self._revoked:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                # Not wait_for: on Python 3.11 it swallows a cancellation that comes together with the news.
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
             except TimeoutError:
                 return []
         return self._revoked.pop(worker_id, [])

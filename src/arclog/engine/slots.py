@@ -42,7 +42,8 @@ class Slots:
             except StoreError as problem:
                 log.warning("no waiting run could be started: %s", problem)
             try:
-                await asyncio.wait_for(self._freed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._freed.wait()
             except TimeoutError:
                 continue
 
