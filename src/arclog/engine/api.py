@@ -175,6 +175,15 @@ class EngineApi:
         ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
         return explain(live.state, commands, self._engine.clock.now(), ahead)
 
+    async def pausing(self, execution_id: str) -> bool:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        if record.now.paused or record.now.terminal_event is not None:
+            return record.now.paused
+        # A run that drains is told by its log alone; one that nobody ever paused needs no fold.
+        if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
+            return False
+        return (await self._engine.live.folded(record.execution_id)).state.pause is not None
+
     async def cancel(self, execution_id: str, reason: str) -> Status:
         await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
         return await self.status(execution_id)

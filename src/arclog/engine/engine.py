@@ -46,6 +46,8 @@ MICROS = 1_000_000
 INPUTS_PER_COMMIT = 64
 #: Appends that lose the race for the head are decided again this often.
 MAX_CONFLICTS = 20
+#: Inputs that depend on the store's own state, or on what other processes did: each has a commit to itself.
+_ALONE = (Signal, TakeSlot, Continue)
 #: Signals that need to know which commands no worker holds.
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
@@ -150,8 +152,8 @@ class Engine:
     async def _commit(self, execution_id: int, jobs: list[_Job]) -> None:
         holders: tuple[int, ...] = ()
         for _ in range(MAX_CONFLICTS):
-            # Whoever says Continue may know of what another process appended.
-            news = isinstance(jobs[0].given, Continue) and await self.live.catch_up(execution_id)
+            # What these find impossible is not appended, so no conflict would tell that the state is old.
+            news = isinstance(jobs[0].given, _ALONE) and await self.live.catch_up(execution_id)
             live = await self.live.get(execution_id)
             head = live.state.head
             given = [(await self._prepared(execution_id, job.given, holders), job.claimant) for job in jobs]
@@ -354,9 +356,9 @@ class _Batch:
 
 
 def _together(jobs: Sequence[_Job]) -> int:
-    """How many of the first jobs share a commit; one that depends on the store's own state has a commit to itself."""
+    """How many of the first jobs share a commit."""
     for index, job in enumerate(jobs[:INPUTS_PER_COMMIT]):
-        if isinstance(job.given, Signal | TakeSlot | Continue):
+        if isinstance(job.given, _ALONE):
             return max(index, 1)
     return min(len(jobs), INPUTS_PER_COMMIT)
 

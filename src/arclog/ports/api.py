@@ -166,6 +166,9 @@ class Api(Protocol):
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
         """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
 
+    async def pausing(self, execution_id: str) -> bool:
+        """Whether the run is paused, or draining to be."""
+
     async def cancel(self, execution_id: str, reason: str) -> Status:
         """End the run at once."""
 
