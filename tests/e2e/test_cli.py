@@ -400,7 +400,9 @@ def test_one_run_at_a_time_in_two_processes(where):
     (where / "go").touch()
     first.communicate(timeout=PATIENCE_S)
     assert json.loads(second.communicate(timeout=PATIENCE_S)[0])["state"] == "COMPLETED"
-    ends = {row["execution_id"]: (row["started_at"], row["ended_at"]) for row in json.loads(arclog("list", "--json").stdout)}
+    ends = {
+        row["execution_id"]: (row["started_at"], row["ended_at"]) for row in json.loads(arclog("list", "--json").stdout)
+    }
     assert ends[running["execution_id"]][1] <= ends[queued["execution_id"]][0]
 
 

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from arclog.core import waits
+from arclog.core.decide import decide
+from arclog.core.inputs import Signal
 from arclog.core.reports import WORKER_TYPES
-from arclog.core.state import State
+from arclog.core.state import State, Wait
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
 from arclog.ports.api import SignalAnswer, SignalRequest
+from arclog.ports.store import Append
 from arclog.ports.tool import TaskContext
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
@@ -114,7 +118,11 @@ class Story:
 
     async def of_server(self) -> list[Event]:
         """Everything but what workers say and do."""
-        return [event for event in await self.world.events() if event.type not in WORKER_TYPES | {"command.claimed", "command.issued"}]
+        return [
+            event
+            for event in await self.world.events()
+            if event.type not in WORKER_TYPES | {"command.claimed", "command.issued"}
+        ]
 
     async def why(self) -> str:
         return (await self.life.api.why(str(self.world.execution_id))).summary
@@ -362,7 +370,12 @@ def test_destructive_signals_need_a_reason(signal: str) -> None:
 def test_what_is_no_signal_is_not_recorded() -> None:
     async def script(story: Story) -> None:
         head = len(await story.world.events())
-        for request in (SignalRequest("", "a"), SignalRequest("no spaces", "b"), SignalRequest("X", "i" * 300), SignalRequest("X", "c", data="x" * 10**6)):
+        for request in (
+            SignalRequest("", "a"),
+            SignalRequest("no spaces", "b"),
+            SignalRequest("X", "i" * 300),
+            SignalRequest("X", "c", data="x" * 10**6),
+        ):
             with pytest.raises(RequestRejected):
                 await story.life.api.signal(str(story.world.execution_id), request)
         assert len(await story.world.events()) == head
@@ -378,11 +391,22 @@ def test_cancel_is_terminal_at_once_and_names_its_signal() -> None:
         await asyncio.sleep(5)
         await story.ok("CANCEL", reason="enough")
         types = await story.types()
-        assert types[-5:] == ["signal.received", "command.cancelled", "workflow.finished", "execution.cancelled", "playbook.processed"]
+        assert types[-5:] == [
+            "signal.received",
+            "command.cancelled",
+            "workflow.finished",
+            "execution.cancelled",
+            "playbook.processed",
+        ]
         await asyncio.sleep(100)
         assert story.calls == [("a", 1)]
         assert not story.world.ledger.calls[0].answered, "the task was stopped"
-        assert (await story.checked()).error == {"kind": "cancelled", "message": "enough", "code": None, "retryable": False}
+        assert (await story.checked()).error == {
+            "kind": "cancelled",
+            "message": "enough",
+            "code": None,
+            "retryable": False,
+        }
 
     tell(THREE_TASKS, script)
 
@@ -548,7 +572,11 @@ def test_a_run_that_needs_an_approval_waits_for_it() -> None:
     async def script(story: Story) -> None:
         await asyncio.sleep(100)
         state = await story.world.state()
-        assert (state.status, state.pending_for, await story.types()) == ("PENDING", "approval", ["playbook.execution.requested", "playbook.request.evaluated"])
+        assert (state.status, state.pending_for, await story.types()) == (
+            "PENDING",
+            "approval",
+            ["playbook.execution.requested", "playbook.request.evaluated"],
+        )
         assert "waits for an approval" in await story.why()
         await story.refused("PAUSE", "has not started yet")
         await story.refused("SKIP_STEP", "has not started yet", step="start")
@@ -564,7 +592,12 @@ def test_a_rejected_request_is_a_failed_run() -> None:
         await story.ok("REJECT", reason="not today")
         state = await story.world.state()
         assert state.status == "FAILED"
-        assert state.error == {"kind": "cancelled", "code": "REJECTED", "message": "rejected: not today", "retryable": False}
+        assert state.error == {
+            "kind": "cancelled",
+            "code": "REJECTED",
+            "message": "rejected: not today",
+            "retryable": False,
+        }
         assert (await story.types())[2:] == ["signal.received", "playbook.finished", "playbook.processed"]
         assert not (await story.tell("APPROVE")).accepted
 
@@ -586,6 +619,40 @@ def test_approvals_that_nobody_waits_for() -> None:
         await story.refused("REJECT", "in step start", step="start")
         await story.ok("my.own-signal", data={"n": 1})
         assert (await story.until_ended()).status == "COMPLETED"
+
+    tell(THREE_TASKS, script)
+
+
+def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved: list[tuple[str, str, Any]] = []
+    monkeypatch.setattr(
+        waits, "resolve", lambda _, key, record, __: resolved.append((key, record["status"], record["result"]))
+    )
+
+    async def told(world: World, signal: str, **more: Any) -> str:
+        state = await world.state()
+        for key, kind, step in (
+            ("k1", "approval", "a"),
+            ("k2", "approval", "b"),
+            ("k3", "signal", "c"),
+            ("k4", "signal", "d"),
+        ):
+            state.waits[key] = Wait(key, kind, step, 1, config={"signal": "go" if key == "k3" else "other"})
+        resolved.clear()
+        txn = decide(world.program, state, Signal(signal, "s", "because", **more), world.clock.now(), 1 << 50)
+        return "" if txn.refused is None else txn.refused.message
+
+    async def script(story: Story) -> None:
+        world = story.world
+        assert "2 tasks wait for an approval (a, b); name the step" in await told(world, "APPROVE")
+        assert not await told(world, "APPROVE", step="b", by="ada")
+        assert resolved == [("k2", "ok", {"approved": True, "by": "ada", "reason": "because", "data": None})]
+        assert not await told(world, "REJECT", step="a")
+        assert [(key, status) for key, status, _ in resolved] == [("k1", "error")]
+        assert not await told(world, "go", data=[1])
+        assert resolved == [("k3", "ok", [1])]
+        assert not await told(world, "nobody")
+        assert resolved == []
 
     tell(THREE_TASKS, script)
 
@@ -639,5 +706,35 @@ def test_signals_of_another_process_are_noticed() -> None:
             await asyncio.sleep(2)
             assert not world.ledger.calls[-1].answered
             assert (await story.checked()).status == "CANCELLED"
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("signal", ["CANCEL", "PAUSE", "SKIP_STEP", "RETRY_STEP"])
+@pytest.mark.parametrize("after_s", [9.9, 10.0, 10.1, 10.3, 10.5, 10.7])
+def test_a_signal_of_another_process_races_the_end(signal: str, after_s: float) -> None:
+    """The last report and the signal are decided on the same head: one of them wins, the other is decided again."""
+    text = "metadata: {name: one}\nworkflow:\n  - {step: start, tool: {kind: act, takes: 10}}\n"
+
+    async def main() -> None:
+        async def slow(_: int, append: Append) -> None:
+            await asyncio.sleep(0.3)
+
+        async with World(text, before=slow) as world:
+            working = world.begin_life()
+            await world.start()
+            working.start_sweeper()
+            working.start_worker()
+            other = Life(world, 99, slow, None)
+            other.engine.live.keep(world.program)
+            story = Story(world, other)
+            await asyncio.sleep(after_s - asyncio.get_running_loop().time())
+            answer = await story.tell(signal, step="start")
+            if not (await world.state()).terminal:
+                await story.tell("RESUME")
+            state = await story.until_ended()
+            assert state.status == ("CANCELLED" if signal == "CANCEL" and answer.accepted else "COMPLETED")
+            if answer.accepted:
+                assert answer.signal_id in state.signals
 
     run_virtually(main())

@@ -124,9 +124,7 @@ def _data(options: Namespace) -> Any:
         raise Usage(f"--data is not JSON: {problem}", "text needs its quotes: --data '\"text\"'") from None
 
 
-def _tell(
-    options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = ""
-) -> int:
+def _tell(options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "") -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
 

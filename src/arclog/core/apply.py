@@ -186,6 +186,10 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     state.current_step = event.step
     state.commands.pop(step_run.command_id, None)
     step_run.command_id = 0
+    if state.waits:
+        state.waits = {
+            key: wait for key, wait in state.waits.items() if (wait.step, wait.run) != (event.step, event.run)
+        }
 
 
 def _next_evaluated(program: Program, state: State, event: Event) -> None:

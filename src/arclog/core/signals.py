@@ -241,8 +241,6 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
     index = _record(decision, given, step=step, run=run)
     for command in [one for one in decision.state.commands.values() if (one.step, one.run) == (step, run)]:
         decision.withdraw(command, f"skipped: {given.reason}")
-    for wait in [one for one in decision.state.waits.values() if (one.step, one.run) == (step, run)]:
-        waits.drop(decision, wait.key, index)
     _end_loop(decision, step_run, index)
     done = decision.say(
         "step.done",

@@ -29,6 +29,3 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
         )
     )
 
-
-def drop(_decision: Decision, _key: str, _cause: int) -> None:
-    """The step run that waits is over: nothing is left to resolve once step.done is applied."""

@@ -357,7 +357,13 @@ def test_signals_reach_the_run_with_all_they_carry(arclog, api, home):
         assert done.code == 0
         assert json.loads(done.out)["signal"] == signal
         sent = api.signals[-1]
-        assert (sent.signal, sent.step, sent.data, sent.reason, sent.signal_id) == (signal, step, data, "why not", "s-1")
+        assert (sent.signal, sent.step, sent.data, sent.reason, sent.signal_id) == (
+            signal,
+            step,
+            data,
+            "why not",
+            "s-1",
+        )
         assert sent.by
     assert "recorded" in arclog("signal", ID, "go").out
     assert arclog("signal", ID, "go", "--data", "{").code == 2
