@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ SUMMARY_KEYS = {
     "ctx",
     "result",
     "error",
+    "paused",
 }
 
 
@@ -89,6 +91,13 @@ def started(*words: str) -> subprocess.Popen[str]:
     raise AssertionError(process.communicate())
 
 
+def until(holds: Callable[[], Any]) -> None:
+    """Ask until it holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to be"
+
+
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 EXAMPLES: dict[str, Any] = {
@@ -103,7 +112,10 @@ EXAMPLES: dict[str, Any] = {
     "wait": {"slow": "stopped"},
     "quantum": [0.0, 0.5],
     "subplaybook": ["north: 7", "south: 5"],
+    "approval": {"paid": 4711},
 }
+#: examples that wait for somebody
+TOLD = {"approval": ("approve", "last")}
 
 
 def test_every_example_has_its_expected_result_here():
@@ -115,7 +127,7 @@ def test_no_example_has_a_finding(where):
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - set(TOLD)))
 def test_an_example_runs_to_its_result(where, name):
     summary = summary_of("run", str(ROOT / f"examples/{name}.yaml"))
     assert summary["state"] == "COMPLETED"
@@ -124,6 +136,18 @@ def test_an_example_runs_to_its_result(where, name):
     log = events_of(summary["execution_id"])
     assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
     assert sum(event["event_type"] in ("playbook.finished", "execution.cancelled") for event in log) == 1
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_an_example_that_waits_goes_on_when_it_is_told(where, name):
+    words = [*ARCLOG, "run", str(ROOT / f"examples/{name}.yaml"), "--json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: json.loads(arclog("list", "--json").stdout))
+    assert "waits for an approval" in arclog("why", "last").stdout
+    assert arclog(*TOLD[name]).returncode == 0
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert json.loads(out)["result"] == EXAMPLES[name]
 
 
 def test_examples_take_other_roads_with_another_workload(where):
@@ -329,6 +353,76 @@ def test_a_run_that_goes_on_is_not_resumed_but_can_be_followed_and_cancelled_fro
     assert "reason: enough" in out
     followed, _ = follower.communicate(timeout=PATIENCE_S)
     assert any(json.loads(line)["event_type"] == "execution.cancelled" for line in followed.splitlines())
+
+
+def test_pause_and_resume_from_another_terminal(where):
+    process = started("run", waiting(where))
+    assert arclog("pause", "last", "--reason", "lunch").returncode == 0
+    assert "draining" in arclog("why", "last").stdout
+    (where / "go").touch()
+    until(lambda: "is paused since" in arclog("why", "last").stdout)
+    assert "lunch" in arclog("why", "last").stdout
+    assert process.poll() is None
+    assert arclog("pause", "last").returncode == 2
+    done = arclog("resume", "last")
+    assert (done.returncode, "goes on with it" in done.stdout) == (0, True), done.stderr
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "‖ paused" in out
+    types = [event["event_type"] for event in events_of()]
+    assert (types.count("playbook.paused"), types.count("playbook.resumed")) == (1, 1)
+
+
+def test_ctrl_c_leaves_a_paused_run_paused(where):
+    process = started("run", waiting(where))
+    assert arclog("pause", "last").returncode == 0
+    (where / "go").touch()
+    until(lambda: "is paused since" in arclog("why", "last").stdout)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "arclog resume" in err
+    assert json.loads(arclog("show", "last", "--json").stdout)["paused"] is True
+    assert summary_of("resume", "last")["result"] == {"ok": True}
+    assert (where / "ledger").read_text() == "once\n"
+
+
+def test_an_emergency_stop_kills_what_ignores_a_polite_word(where):
+    file = where / "stubborn.yaml"
+    tool = {"kind": "shell", "command": "trap '' TERM; echo here; while true; do sleep 0.1; done"}
+    file.write_text(json.dumps({"metadata": {"name": "stubborn"}, "workflow": [{"step": "start", "tool": tool}]}))
+    process = started("run", file.name)
+    began = time.monotonic()
+    assert arclog("cancel", "last", "--now").returncode == 0
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert time.monotonic() - began < PATIENCE_S
+
+
+def test_one_run_at_a_time_in_two_processes(where):
+    file = where / waiting(where)
+    file.write_text(file.read_text().replace("workflow:", "executor: {spec: {concurrency: {max: 1}}}\nworkflow:"))
+    first = started("run", file.name)
+    second = subprocess.Popen([*ARCLOG, "run", file.name, "--json"], stdout=subprocess.PIPE, text=True)
+    until(lambda: len(json.loads(arclog("list", "--json").stdout)) == 2)
+    queued, running = json.loads(arclog("list", "--json").stdout)
+    assert (queued["state"], running["state"]) == ("PENDING", "RUNNING")
+    assert f"slot held by execution {running['execution_id']}" in arclog("why", queued["execution_id"]).stdout
+    (where / "go").touch()
+    first.communicate(timeout=PATIENCE_S)
+    assert json.loads(second.communicate(timeout=PATIENCE_S)[0])["state"] == "COMPLETED"
+    ends = {
+        row["execution_id"]: (row["started_at"], row["ended_at"]) for row in json.loads(arclog("list", "--json").stdout)
+    }
+    assert ends[running["execution_id"]][1] <= ends[queued["execution_id"]][0]
+
+
+def test_an_ended_run_is_run_again(where):
+    file = playbook(where, "one", "{step: start, tool: {kind: noop, data: '{{ workload.n }}'}}")
+    first = summary_of("run", file, "--set", "n=5")
+    second = summary_of("retry", "last")
+    assert (second["result"], second["execution_id"] != first["execution_id"]) == (5, True)
+    assert events_of(second["execution_id"])[0]["payload"]["original_run_id"] == first["run_id"]
 
 
 def test_two_runs_on_one_home_do_not_disturb_each_other(where):

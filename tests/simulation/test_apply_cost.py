@@ -91,4 +91,5 @@ def test_the_last_tenth_of_a_log_costs_what_the_second_did(text: str) -> None:
     middle = calls[1:-1]
     assert max(middle) - min(middle) <= 0.02 * max(middle) + 40, calls
     # Nor does the state, which a snapshot writes down: what is over leaves nothing behind but numbers with more digits.
-    assert max(sizes[1:-1]) - min(sizes[1:-1]) <= 400, sizes
+    # Sizes differ by what is open where the tenths are cut: a step run with its command, or a token.
+    assert max(sizes[1:-1]) - min(sizes[1:-1]) <= 1000, sizes

@@ -24,8 +24,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("streams", "print what a run's tasks printed"),
     "state": ("state", "show a run as it was after any of its events"),
     "why": ("runs", "say what a run waits for, or why it ended as it did"),
-    "resume": ("run", "go on with a run whose process died"),
-    "cancel": ("runs", "end a run"),
+    "pause": ("signals", "let a run stop between two tasks"),
+    "resume": ("run", "go on with a run that is paused, or whose process died"),
+    "cancel": ("signals", "end a run"),
+    "retry": ("signals", "retry a step, or run an ended run again"),
+    "skip": ("signals", "end a step as skipped and go on"),
+    "approve": ("signals", "let a run or a task that waits for an approval go on"),
+    "reject": ("signals", "refuse what waits for an approval"),
+    "signal": ("signals", "give a run a signal"),
     "version": ("runs", "print the version"),
 }
 

@@ -11,6 +11,11 @@ from arclog.model.ids import micros
 
 #: What a reader needs to show a run as it goes on.
 SHOWN_TYPES = (
+    "playbook.request.evaluated",
+    "playbook.started",
+    "playbook.paused",
+    "playbook.resumed",
+    "signal.received",
     "playbook.finished",
     "execution.cancelled",
     "step.scheduled",
@@ -79,6 +84,8 @@ class Progress:
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
         self.ended = False
+        #: what keeps the run as a whole: 'pausing', 'paused', 'waits for approval'; '' = nothing
+        self.held = ""
         #: steps whose run ended since somebody last took them: (step, run, status, seconds, error)
         self.ends: list[tuple[str, int, str, float | None, str]] = []
 
@@ -86,10 +93,14 @@ class Progress:
         kind = event["event_type"]
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
+            self.held = ""
             for left in self.steps.values():
                 if left.open:
                     left.open.clear()
                     left.status = "cancelled"
+            return
+        if kind.startswith(("playbook.", "signal.")):
+            self.held = _held(kind, event, self.held)
             return
         name = event.get("step")
         if not name:
@@ -174,6 +185,19 @@ class Progress:
             step.loop.done = step.loop.total
 
 
+def _held(kind: str, event: Mapping[str, Any], before: str) -> str:
+    payload = event.get("payload", {})
+    if kind == "playbook.request.evaluated":
+        return "waits for approval" if payload.get("waits_for") == "approval" else ""
+    if kind == "playbook.paused":
+        return "paused"
+    if kind != "signal.received":
+        return ""
+    if event.get("status") != "error" and payload.get("signal") == "PAUSE":
+        return "pausing"
+    return "" if event.get("status") != "error" and payload.get("signal") == "RESUME" else before
+
+
 def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:
     """A type that changes nothing that is shown."""
 
@@ -190,6 +214,8 @@ def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) 
         bar = _loop_line(step, now, columns, "  " if last else "│ ", out)
         if bar:
             lines.append(bar)
+    if progress.held:
+        lines.append(out.paint(f"‖ {progress.held}", "yellow"))
     return lines
 
 

@@ -83,8 +83,15 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
 
 
 def resume_arguments(parser: Parser) -> None:
+    from arclog.cli.signals import signal_id_argument
+
     parser.add_argument("id", metavar="ID", help="execution id, or last")
-    parser.epilog = "Finished tasks are not done again; the task that was in flight is. A run that ended is only shown."
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log, when the run was paused")
+    signal_id_argument(parser)
+    parser.epilog = (
+        "A paused run goes on: here, or in the process that waits for it. So does one whose process died.\n"
+        "Finished tasks are not done again; the task that was in flight is. A run that ended is only shown."
+    )
 
 
 def resume_command(options: Namespace) -> int:
@@ -95,11 +102,24 @@ def resume_command(options: Namespace) -> int:
 
     settings = settings_of(options)
     require(settings, options.id)
-    return asyncio.run(_resume(settings, options.id, out_of(options)))
+    return asyncio.run(_resume(settings, options, out_of(options)))
 
 
-async def _resume(settings: Any, raw_id: str, out: Out) -> int:
+def again_command(options: Namespace) -> int:
+    """`arclog retry ID`: run an ended run again."""
+    import asyncio
+
+    from arclog.cli.home import require, settings_of
+    from arclog.cli.render import out_of
+
+    settings = settings_of(options)
+    require(settings, options.id)
+    return asyncio.run(_resume(settings, options, out_of(options), again=True))
+
+
+async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool = False) -> int:
     from arclog.cli.home import opened, resolve
+    from arclog.cli.signals import request_of, told
     from arclog.model.errors import RequestRejected
 
     out.outlives_reader = True
@@ -108,16 +128,26 @@ async def _resume(settings: Any, raw_id: str, out: Out) -> int:
     try:
         with signals:
             async with opened(settings) as here:
-                execution_id = await resolve(here.api, raw_id)
+                execution_id = await resolve(here.api, options.id)
+                if again:
+                    answer = await here.api.signal(execution_id, request_of(options, "RETRY_RUN"))
+                    if answer.started is None:
+                        return told(answer, "", out)
+                    execution_id = answer.started
                 status = await here.api.status(execution_id)
                 if status.ended_at is not None:
                     return await _already_over(here.api, execution_id, out)
+                if await here.api.pausing(execution_id):
+                    answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
+                    elsewhere = here.served_by(execution_id)
+                    if elsewhere or not answer.accepted:
+                        return told(answer, f"resumed; worker {elsewhere} goes on with it", out)
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
                 signals.started(here.api, execution_id)
                 await here.start_worker(execution_id)
-                return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=True))
+                return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=not again))
     except BaseException:
         if signals.left:
             return signals.left
@@ -235,13 +265,18 @@ class Signals:
         if self._api is None or self._cancelling is not None:
             self._leave(130)
             return
-        self._out.notice("cancelling; Ctrl-C again leaves the run as it stands")
         self._cancelling = asyncio.ensure_future(self._cancel(self._api))
 
     async def _cancel(self, api: Api) -> None:
         from arclog.model.errors import ArclogError
 
         try:
+            status = await api.status(self._id)
+            if status.ended_at is None and (status.started_at is None or await api.pausing(self._id)):
+                # Nothing is under way: what somebody paused, or has to approve, is left to him.
+                self._leave(130)
+                return
+            self._out.notice("cancelling; Ctrl-C again leaves the run as it stands")
             await api.cancel(self._id, "interrupted by the user")
         except ArclogError as error:  # it may have ended in this moment
             self._out.notice(str(error))
@@ -252,7 +287,7 @@ class Signals:
         if self.left:
             self._abandon()
         self.left = code
-        if self._cancelling is not None and self._cancelling.done():
+        if self._cancelling is not None and self._cancelling.done() and not self._cancelling.cancelled():
             self._out.notice(f"left; the run {self._id} is over")
         elif self._id:
             self._out.notice(f"left; go on with: arclog resume {self._id}")

@@ -1,11 +1,11 @@
-"""Commands about runs in a home: list, show, status, why, cancel; and version."""
+"""Commands about runs in a home: list, show, status, why; and version."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from arclog.cli.exits import INVALID, OK
+from arclog.cli.exits import OK
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -93,7 +93,7 @@ def _list_row(row: Listed, out: Out) -> tuple[str, ...]:
 
     return (
         row.execution_id,
-        out.state(row.state),
+        out.state(row.state) + (" paused" if row.paused else ""),
         one_line(row.name),
         moment(row.started_at or row.created_at),
         between(row.started_at, row.ended_at),
@@ -135,7 +135,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     facts = [
         ("execution", summary.execution_id),
         ("run", summary.run_id),
-        ("state", out.state(summary.state)),
+        ("state", out.state(summary.state) + (" (paused)" if summary.paused else "")),
         ("started", moment(summary.started_at) or "not yet"),
         ("ended", f"{moment(summary.ended_at)}{f' · took {took}' if took else ''}" if summary.ended_at else "not yet"),
     ]
@@ -252,37 +252,6 @@ def why_command(options: Namespace) -> int:
         return OK
 
     return with_run(options, work)
-
-
-# ── cancel ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def cancel_arguments(parser: Parser) -> None:
-    _id_argument(parser)
-    parser.add_argument("--reason", metavar="TEXT", default="cancelled from the command line", help="kept in the log")
-
-
-def cancel_command(options: Namespace) -> int:
-    from arclog.cli.home import with_run
-    from arclog.cli.render import out_of
-
-    out = out_of(options)
-
-    async def work(api: Api, execution_id: str) -> int:
-        reason = options.reason.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        now = await api.cancel(execution_id, reason)
-        cancelled = now.state == "CANCELLED"
-        if out.as_json:
-            out.data(now)
-        elif not cancelled:
-            from arclog.model.errors import RequestRejected
-
-            raise RequestRejected(f"run {execution_id} is {now.state.lower()} already; there is nothing to cancel")
-        elif not out.quiet:
-            out.say(f"{out.state(now.state)} run {execution_id}")
-        return OK if cancelled else INVALID
-
-    return with_run(options, work, read_only=False)
 
 
 # ── version ──────────────────────────────────────────────────────────────────────────────────────────────────────

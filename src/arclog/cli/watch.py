@@ -108,6 +108,7 @@ class _Lines:
 
     def __init__(self, out: Out) -> None:
         self._out = out
+        self._held = ""
 
     def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
         lines = [log_line(line, self._out) for line in logs]
@@ -116,10 +117,14 @@ class _Lines:
             took = f"  {duration(seconds)}" if seconds is not None else ""
             lines.append(f"{self._out.mark(status)} {step}{again}{took}{f'  {error}' if status == 'failed' else ''}")
         progress.ends.clear()
+        if progress.held != self._held:
+            self._held = progress.held
+            lines.append(f"‖ {self._held}" if self._held else "‖ goes on")
         if lines:
             self._out.say("\n".join(lines))
 
     def end(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
+        self._held = progress.held
         self.frame(progress, logs)
 
     def close(self) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arclog.core import gathering, iterations, joins, timers, waits
+from arclog.core import gathering, iterations, joins, signalled, timers, waits
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
-from arclog.core.state import OpenCommand, State, StepRun, Token, run_key
+from arclog.core.state import Failure, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
@@ -53,12 +53,18 @@ def _requested(program: Program, state: State, event: Event) -> None:
         for plan, known in event.payload.get("files", {}).items()
     }
     state.ctx = {name: spec["initial"] for name, spec in program.plan.ctx.items() if "initial" in spec}
+    state.pending_for = "slot" if program.plan.concurrency is not None else ""
+
+
+def _request_evaluated(_: Program, state: State, event: Event) -> None:
+    state.pending_for = event.payload.get("waits_for", state.pending_for)
 
 
 def _playbook_started(_: Program, state: State, event: Event) -> None:
     _move(state, "playbook", state.status, status.RUNNING)
     state.status = status.RUNNING
     state.started_at = event.at
+    state.pending_for = ""
 
 
 def _workflow_started(program: Program, state: State, event: Event) -> None:
@@ -68,25 +74,27 @@ def _workflow_started(program: Program, state: State, event: Event) -> None:
 
 
 def _scheduled(program: Program, state: State, event: Event) -> None:
-    _take(program, state, event)
+    arrival = _take(state, event)
     step_run = StepRun(
         step=event.step,
         run=event.run,
         args=event.payload.get("args") or {},
         captured=capture(state, program.steps[event.step].needs),
         scheduled_at=event.at,
+        arrival=arrival,
     )
     loop = iterations.open_loop(event, keeps_results=event.step in program.results_read)
     if loop is not None:
         step_run.loops[""] = loop
     state.open[run_key(event.step, event.run)] = step_run
+    state.failures.pop(event.step, None)
     state.runs[event.step] = event.run
     state.step_runs += 1
     state.latest[event.step] = "running"
     state.current_step = event.step
     if event.command_id:
         chunk = 0 if loop is None else iterations.open_chunk(step_run, (), 0, loop.total).id
-        state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk)
+        state.commands[event.command_id] = open_command(state, event, chunk)
 
 
 def _step_started(_: Program, state: State, event: Event) -> None:
@@ -141,6 +149,8 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     if step_run.record is not None:
         state.results[event.step] = step_run.record
     state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
+    if failed:
+        state.failures[event.step] = Failure(event.run, step_run.args, step_run.arrival)
     state.current_step = event.step
     for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
         del state.commands[command.id]
@@ -162,8 +172,9 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
     if not selected:
         if step_run.state == "done":
             state.last_data = None if step_run.record is None else data_of(step_run.record)
-        elif state.error is None:
-            state.error = {**(step_run.error or {}), "step": event.step}
+        else:
+            state.unhandled[run_key(event.step, event.run)] = {**(step_run.error or {}), "step": event.step}
+            state.error = next(iter(state.unhandled.values()))
     joins.settle(program, state)
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
@@ -172,16 +183,20 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
 
 def _admitted(program: Program, state: State, event: Event) -> None:
     if event.payload.get("tokens"):
-        _take(program, state, event)
+        _take(state, event)
         joins.settle(program, state)
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    """Work for a part of a loop, work that goes on after a wait, or work whose lease was lost."""
+    """Work for a part of a loop, work that goes on after a wait, or work that is offered again."""
     command = state.commands.get(event.command_id)
     if command is not None:
-        command.losses += 1
+        if event.payload.get("reason") == "lease_lost":
+            command.losses += 1
+        else:
+            command.returns += 1
         command.report = 0
+        command.held = state.pause is not None
         return
     step_run = _run(state, event)
     if "items" in event.payload:
@@ -190,7 +205,7 @@ def _command_issued(_: Program, state: State, event: Event) -> None:
     else:
         state.waits.pop(event.payload["wait"], None)
         chunk = 0 if event.iteration is None else iterations.chunk_with(step_run, event.iteration).id
-    state.commands[event.command_id] = OpenCommand(event.command_id, event.step, event.run, chunk)
+    state.commands[event.command_id] = open_command(state, event, chunk)
 
 
 def _command_completed(_: Program, state: State, event: Event) -> None:
@@ -218,7 +233,7 @@ def _cancelled(_: Program, state: State, event: Event) -> None:
     state.error = {
         "kind": "cancelled",
         "message": event.payload.get("reason") or "cancelled",
-        "code": None,
+        "code": event.payload.get("code"),
         "retryable": False,
     }
 
@@ -236,6 +251,10 @@ def _end(state: State, event: Event, after: str) -> None:
     state.commands.clear()
     state.waits.clear()
     state.timers.clear()
+    state.failures.clear()
+    state.unhandled.clear()
+    state.pending_for = ""
+    state.pause, state.paused_at = None, None
 
 
 def _clear(state: State) -> None:
@@ -251,6 +270,11 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
         raise InvariantBroken(f"execution {state.execution_id}: {layer} may not go from {before} to {after}")
 
 
+def open_command(state: State, event: Event, chunk: int) -> OpenCommand:
+    """The command that an event brings; nobody gets it before a pause is over."""
+    return OpenCommand(event.command_id, event.step, event.run, chunk, held=state.pause is not None)
+
+
 def _put(program: Program, state: State, token: Token) -> None:
     state.tokens_made = token.id
     if program.steps[token.step].plan.join == "any":
@@ -259,14 +283,14 @@ def _put(program: Program, state: State, token: Token) -> None:
         joins.put(state, token)
 
 
-def _take(program: Program, state: State, event: Event) -> None:
-    """The tokens that an event names are gone."""
+def _take(state: State, event: Event) -> dict[str, Any]:
+    """The tokens that an event names are gone; gives the event that the last of them came with."""
     tokens = event.payload["tokens"]
-    if program.steps[event.step].plan.join == "any":
-        for token in tokens:
-            del state.tokens[token]
-    else:
-        joins.take(state, event.step, tokens, event.payload.get("absorbs") or ())
+    if all(token in state.tokens for token in tokens):
+        return [state.tokens.pop(token).event for token in tokens][-1]
+    arrival = joins.last_arrival(state, event.step, tokens)
+    joins.take(state, event.step, tokens, event.payload.get("absorbs") or ())
+    return arrival
 
 
 def _run(state: State, event: Event) -> StepRun:
@@ -289,7 +313,11 @@ def boundary(name: str, event: Event) -> dict[str, Any]:
 
 _HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
     "playbook.execution.requested": _requested,
+    "playbook.request.evaluated": _request_evaluated,
     "playbook.started": _playbook_started,
+    "playbook.paused": signalled.paused,
+    "playbook.resumed": signalled.resumed,
+    "signal.received": signalled.received,
     "playbook.finished": _playbook_finished,
     "playbook.processed": _processed,
     "execution.cancelled": _cancelled,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, joins, loops, routing, waits
+from arclog.core import firing, joins, loops, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
     Cancel,
     ChildEnded,
     Continue,
+    GivenBack,
     Input,
     LeaseEnded,
     NewWork,
@@ -23,6 +24,8 @@ from arclog.core.inputs import (
     Reclaimed,
     Refused,
     Request,
+    Signal,
+    TakeSlot,
     TimerFired,
     Txn,
     WorkReported,
@@ -30,7 +33,7 @@ from arclog.core.inputs import (
 from arclog.core.items import as_payload
 from arclog.core.reports import check_report
 from arclog.core.scopes import arrival_scope, result_scope
-from arclog.core.state import State, Token, run_key
+from arclog.core.state import OpenCommand, State, Token, run_key
 from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -64,6 +67,8 @@ class Decision:
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
             return self._parent_told()
+        if isinstance(given, Signal) and signals.answered(self, given):
+            return self.txn
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
@@ -80,11 +85,19 @@ class Decision:
             case Reclaimed():
                 self._reclaim(given)
             case Cancel():
-                self._cancel(given)
+                self.cancel(given.reason)
             case TimerFired():
                 firing.fire(self, given)
             case ChildEnded():
                 self._take_child(given)
+            case Signal():
+                signals.receive(self, given)
+                if given.signal == "RESUME" and self.state.pause is None:
+                    loops.go_on_with_all(self)
+            case GivenBack():
+                self._take_back(given)
+            case TakeSlot():
+                slots.take(self, given)
             case Abort():
                 self.fail_execution(given.problem.as_dict())
             case Continue():
@@ -159,6 +172,8 @@ class Decision:
             payload.update(parent=request.parent, depth=request.depth)
         if request.files:
             payload["files"] = request.files
+        if request.original_run_id:
+            payload["original_run_id"] = request.original_run_id
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()
@@ -166,9 +181,16 @@ class Decision:
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
             self._processed(asked)
             return
-        self.say("playbook.request.evaluated", cause=asked)
-        self.say("playbook.started", cause=asked)
-        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=asked)
+        if self.program.plan.approval:
+            self.say("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
+        elif not self.state.pending_for:
+            self.say("playbook.request.evaluated", cause=asked)
+            self.begin(asked)
+
+    def begin(self, cause: int) -> None:
+        """Nothing holds the start any more."""
+        self.say("playbook.started", cause=cause)
+        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
         first = report.events[0]
@@ -193,14 +215,13 @@ class Decision:
 
     def _lose_lease(self, lost: LeaseEnded) -> None:
         command = self.state.commands.get(lost.command_id)
-        if command is None or command.losses + 1 != lost.fence:
+        if command is None or command.fence != lost.fence:
             self._refuse("closed", "the command is no longer held with that fence")
             return
         step, run, losses = command.step, command.run, command.losses + 1
         if losses < lost.max_losses:
             payload = {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id}
-            self.say("command.issued", payload, step=step, run=run, command_id=lost.command_id)
-            self.txn.release.append(lost.command_id)
+            self.reissue(command, payload)
             return
         message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
         problem = error("poison", message).as_dict()
@@ -208,9 +229,25 @@ class Decision:
         self.txn.close.append(lost.command_id)
         self.fail_step(step, run, problem, failed)
 
+    def _take_back(self, given: GivenBack) -> None:
+        command = self.state.commands.get(given.command_id)
+        if command is None or command.fence != given.fence:
+            self._refuse("closed", "the command is no longer held with that fence")
+            return
+        self.reissue(command, {"reason": "paused", "worker_id": given.worker_id})
+
+    def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
+        """Take a command from whoever holds it and offer it again, unless the run pauses."""
+        fence = command.fence
+        self.say("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
+        if command.held:
+            self.txn.hold.append((command.id, fence))
+        else:
+            self.txn.release.append(command.id)
+
     def _reclaim(self, taken: Reclaimed) -> None:
         command = self.state.commands.get(taken.command_id)
-        if command is None or command.losses + 1 != taken.fence:
+        if command is None or command.fence != taken.fence:
             self._refuse("closed", "the command is no longer held with that fence")
             return
         self.emit(
@@ -225,13 +262,15 @@ class Decision:
             )
         )
 
-    def _cancel(self, cancel: Cancel) -> None:
-        self.withdraw_commands(cancel.reason)
-        problem = error("cancelled", cancel.reason).as_dict()
+    def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
+        """End the run at once; with a code, tasks are killed without grace."""
+        payload = {"reason": reason, "code": code} if code else {"reason": reason}
+        self.withdraw_commands(reason, kill=bool(code))
+        problem = error("cancelled", reason, code=code or None).as_dict()
         if self.state.workflow == status.RUNNING:
-            self.say("workflow.finished", {"error": problem}, event_status="error")
-        self.say("execution.cancelled", {"reason": cancel.reason})
-        self._processed()
+            self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
+        self.say("execution.cancelled", payload, cause=cause)
+        self._processed(cause)
 
     def _take_child(self, ended: ChildEnded) -> None:
         wait = self.state.waits.get(ended.key)
@@ -256,7 +295,7 @@ class Decision:
     def _advance(self) -> None:
         """Start what can be started, oldest token first; end the run when nothing is left."""
         state = self.state
-        while state.terminal is None and (state.tokens or state.waiting):
+        while state.terminal is None and state.pause is None and (state.tokens or state.waiting):
             firing = None if state.tokens else joins.next_firing(self.program, state)
             if not state.tokens and firing is None:
                 return
@@ -270,8 +309,10 @@ class Decision:
                 self._arrive(token, {"tokens": [token.id]})
             else:
                 self._fire(firing)
-        if state.terminal is None and state.workflow == status.RUNNING and not state.open:
+        idle = not (state.open or state.tokens or state.waiting)
+        if state.terminal is None and state.workflow == status.RUNNING and idle:
             self._complete()
+        signals.settle_pause(self)
 
     def _fire(self, firing: joins.Firing) -> None:
         """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
@@ -287,7 +328,7 @@ class Decision:
         """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
         step = self.program.steps[token.step]
         args = token.args
-        if step.admit is not None:
+        if step.admit is not None and token.place != signals.RETRIED:
             try:
                 allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
             except ExpressionError as problem:
@@ -392,13 +433,18 @@ class Decision:
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self._processed(cause)
 
-    def withdraw_commands(self, reason: str, of: tuple[str, int] | None = None, but: int = 0) -> None:
+    def withdraw_commands(
+        self, reason: str, of: tuple[str, int] | None = None, but: int = 0, *, kill: bool = False
+    ) -> None:
         """Take back open work: all of it, or that of one step run."""
         for command in list(self.state.commands.values()):
-            if command.id == but or (of is not None and of != (command.step, command.run)):
-                continue
-            self.say("command.cancelled", {"reason": reason}, step=command.step, run=command.run, command_id=command.id)
-            self.txn.close.append(command.id)
+            if command.id != but and (of is None or of == (command.step, command.run)):
+                self.withdraw(command, reason, kill=kill)
+
+    def withdraw(self, command: OpenCommand, reason: str, *, kill: bool = False) -> None:
+        payload: dict[str, Any] = {"reason": reason, "kill": True} if kill else {"reason": reason}
+        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id)
+        self.txn.close.append(command.id)
 
 
 def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:

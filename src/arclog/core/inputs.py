@@ -26,6 +26,8 @@ class Request(Struct, frozen=True):
     depth: int = 0
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = {}
+    #: run_id of the run that this one repeats
+    original_run_id: str = ""
 
 
 class WorkReported(Struct, frozen=True):
@@ -90,8 +92,49 @@ class Continue(Struct, frozen=True):
     """Go on with tokens that an earlier decision left ready."""
 
 
+class Signal(Struct, frozen=True):
+    """Somebody wants the run to do something."""
+
+    signal: str
+    #: the same id again is answered as before
+    signal_id: str
+    reason: str = ""
+    by: str = ""
+    step: str = ""
+    data: Any = None
+    #: with PAUSE: open commands that no worker holds
+    idle: tuple[int, ...] = ()
+
+
+class GivenBack(Struct, frozen=True):
+    """A worker stopped between two tasks and hands its command back."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+
+
+class TakeSlot(Struct, frozen=True):
+    """Start a run that waits for one of its playbook's concurrency slots."""
+
+    #: executions that hold all slots; none = there was one when the engine looked, and the commit makes sure
+    holders: tuple[int, ...] = ()
+
+
 Input = (
-    Request | WorkReported | LeaseEnded | Reclaimed | Cancel | Abort | TimerFired | ChildEnded | ParentTold | Continue
+    Request
+    | WorkReported
+    | LeaseEnded
+    | Reclaimed
+    | Cancel
+    | Abort
+    | TimerFired
+    | ChildEnded
+    | ParentTold
+    | Continue
+    | Signal
+    | GivenBack
+    | TakeSlot
 )
 
 
@@ -107,7 +150,7 @@ class NewWork(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """Why an input changes nothing. Data, not an exception."""
 
-    #: closed | stale | duplicate | gap | ended | malformed | early
+    #: closed | stale | duplicate | gap | ended | malformed | early | signal | no_slot
     reason: str
     message: str
     #: with gap: the n that is expected
@@ -123,6 +166,12 @@ class Txn(Struct):
     release: list[int] = field(default_factory=list)
     #: timers by id: when they are due; 0 = cleared
     timers: dict[str, int] = field(default_factory=dict)
+    #: (command_id, fence as the store has it): out of everybody's reach; the commit fails if it was claimed meanwhile
+    hold: list[tuple[int, int]] = field(default_factory=list)
+    #: held commands that may be claimed again
+    unhold: list[int] = field(default_factory=list)
+    #: the run starts: it needs a concurrency slot
+    slot: bool = False
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None

@@ -93,6 +93,12 @@ def put(state: State, token: Token) -> None:
     state.waiting.setdefault(token.step, {}).setdefault(token.place, []).append(token)
 
 
+def last_arrival(state: State, step: str, tokens: Sequence[int]) -> dict[str, Any]:
+    """The event that the newest of these tokens came with."""
+    held = [token for queue in state.waiting[step].values() for token in queue if token.id in tokens]
+    return max(held, key=lambda token: token.id).event
+
+
 def take(state: State, step: str, tokens: Sequence[int], absorbs: Sequence[str]) -> None:
     """A join fired: its tokens are gone, and the rest of their wave is owed."""
     held = state.waiting[step]

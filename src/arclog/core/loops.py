@@ -157,6 +157,8 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
     at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
     busy = sum(1 for chunk in step_run.chunks.values() if chunk.path == loop.path)
     while busy < at_a_time and loop.handed < loop.total:
+        if decision.state.pause is not None:
+            return
         if decision.is_full:
             decision.txn.more = True
             return
@@ -186,6 +188,8 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
     while step_run.state == "open" and loop.handed < loop.total:
         busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
         if busy >= at_a_time:
+            return
+        if decision.state.pause is not None:
             return
         if decision.is_full:
             decision.txn.more = True

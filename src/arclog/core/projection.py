@@ -19,7 +19,7 @@ def command_of(program: Program, state: State, command: OpenCommand, lease_until
     pipeline = step_run.pipeline
     return Command(
         command_id=command.id,
-        fence=command.losses + 1,
+        fence=command.fence,
         execution_id=state.execution_id,
         plan=program.digest,
         step=command.step,

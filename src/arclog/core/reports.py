@@ -33,9 +33,9 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     command = state.commands.get(report.command_id)
     if command is None:
         return Refused("closed", f"command {report.command_id} is over")
-    if report.fence != command.losses + 1:
+    if report.fence != command.fence:
         return Refused(
-            "stale", f"command {report.command_id} has fence {command.losses + 1}, the report came with {report.fence}"
+            "stale", f"command {report.command_id} has fence {command.fence}, the report came with {report.fence}"
         )
     if report.n <= command.report:
         return Refused("duplicate", f"report {report.n} was accepted before", command.report + 1)

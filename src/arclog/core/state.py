@@ -13,7 +13,7 @@ from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
-STATE_VERSION = "1"
+STATE_VERSION = "2"
 
 
 class Token(Struct, omit_defaults=True):
@@ -106,6 +106,8 @@ class StepRun(Struct, omit_defaults=True):
     error: dict[str, Any] | None = None
     #: event_name, status, timestamp and payload of the boundary event, once there is one
     boundary: dict[str, Any] | None = None
+    #: what its token had seen as `event`
+    arrival: dict[str, Any] = field(default_factory=dict)
 
     @property
     def loop(self) -> Loop | None:
@@ -165,10 +167,44 @@ class OpenCommand(Struct, omit_defaults=True):
     run: int
     #: the part of a loop that it covers; 0 = a step run without a loop
     chunk: int = 0
-    #: how often its lease was lost; its holder's fence is one more
+    #: how often its lease was lost
     losses: int = 0
+    #: how often it came back for another reason: given back for a pause, or taken back by a signal
+    returns: int = 0
     #: n of the last accepted report of the current fence
     report: int = 0
+    #: nobody may claim it: the run is paused, or about to be
+    held: bool = False
+
+    @property
+    def fence(self) -> int:
+        """What its holder's fence is, or its next holder's will be."""
+        return self.losses + self.returns + 1
+
+
+class Pause(Struct, omit_defaults=True):
+    """A pause that was asked for. It has taken effect once `State.paused_at` stands; until then the run drains."""
+
+    signal_id: str
+    by: str
+    reason: str
+    at: int
+
+
+class Signalled(Struct, omit_defaults=True):
+    """A signal that was recorded."""
+
+    signal: str
+    #: why it was refused; '' = it was applied
+    problem: str = ""
+
+
+class Failure(Struct, omit_defaults=True):
+    """The latest run of a step failed: what firing it again needs."""
+
+    run: int
+    args: dict[str, Any]
+    event: dict[str, Any]
 
 
 class State(Struct, omit_defaults=True):
@@ -208,6 +244,8 @@ class State(Struct, omit_defaults=True):
     waits: dict[str, Wait] = field(default_factory=dict)
     #: when each open timer is due, by its id
     timers: dict[str, int] = field(default_factory=dict)
+    #: time limits that stand still while the run is paused: what was left of each, in microseconds
+    stopped: dict[str, int] = field(default_factory=dict)
     #: the task that called this run: execution_id, step_run_id, task_run_id, wait
     parent: dict[str, Any] | None = None
     #: how many runs stand above this one
@@ -222,6 +260,19 @@ class State(Struct, omit_defaults=True):
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    #: what a PENDING run waits for: '' | approval | slot
+    pending_for: str = ""
+    #: signals by signal_id
+    signals: dict[str, Signalled] = field(default_factory=dict)
+    pause: Pause | None = None
+    #: when the pause took effect; time limits stand still from then on
+    paused_at: int | None = None
+    #: how often the run was paused
+    pauses: int = 0
+    #: steps whose latest run failed
+    failures: dict[str, Failure] = field(default_factory=dict)
+    #: failures that nothing handled, by (step, run); `error` is the first of them
+    unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run_of(self, step: str, run: int) -> StepRun | None:
         return self.open.get(run_key(step, run))

@@ -69,9 +69,10 @@ def _step_scheduled(program: Program, state: State, event: Event) -> Iterator[Mo
 
 
 def _step_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
-    if not state.timers:
+    if not state.timers and not state.stopped:
         return
     key = run_key(event.step, event.run)
+    state.stopped.pop(TIMEOUT + key, None)
     waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
     for timer_id in (TIMEOUT + key, DEADLINE + key, *waits):
         if timer_id in state.timers:
@@ -102,6 +103,20 @@ def _resumed(_: Program, state: State, event: Event) -> Iterator[Move]:
         yield timer_id, 0
 
 
+def _paused(_: Program, state: State, event: Event) -> Iterator[Move]:
+    """Time limits stand still; deadlines and waits do not."""
+    for timer_id, due in list(state.timers.items()):
+        if timer_id == EXECUTION or timer_id.startswith(TIMEOUT):
+            state.stopped[timer_id] = max(due - event.at, 1)
+            yield timer_id, 0
+
+
+def _unpaused(_: Program, state: State, event: Event) -> Iterator[Move]:
+    stopped, state.stopped = state.stopped, {}
+    for timer_id, left in stopped.items():
+        yield timer_id, event.at + left
+
+
 def _fired(_: Program, _state: State, event: Event) -> Iterator[Move]:
     yield event.payload["timer"], 0
 
@@ -119,4 +134,6 @@ _MOVES: dict[str, Callable[[Program, State, Event], Iterator[Move]]] = {
     "task.attempt.done": _wait_ended,
     "task.attempt.failed": _wait_ended,
     "timer.fired": _fired,
+    "playbook.paused": _paused,
+    "playbook.resumed": _unpaused,
 }

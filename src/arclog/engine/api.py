@@ -7,20 +7,32 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from arclog.core.inputs import Cancel, Request
+from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
 from arclog.engine.bundle import register
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
 from arclog.engine.root_cause import root_cause
+from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.envelope import Subject, widen
-from arclog.model.errors import NotFound, RequestRejected
+from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program
-from arclog.ports.api import ExecuteRequest, Listed, Started, StateView, Status, StepSummary, Summary, Why
+from arclog.ports.api import (
+    ExecuteRequest,
+    Listed,
+    SignalAnswer,
+    SignalRequest,
+    Started,
+    StateView,
+    Status,
+    StepSummary,
+    Summary,
+    Why,
+)
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 
 #: What another process appends is found by looking again after this long.
@@ -126,6 +138,7 @@ class EngineApi:
             ctx=state.ctx,
             result=state.result,
             error=state.error if state.terminal else None,
+            paused=state.paused_at is not None,
         )
 
     async def list(
@@ -171,7 +184,10 @@ class EngineApi:
         commands = await store.commands(number)
         cause = await root_cause(store, live.program, live.state)
         now = self._engine.clock.now()
-        return explain(live.state, live.program, commands, now, is_alive=self._is_alive, cause=cause)
+        ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
+        return explain(
+            live.state, live.program, commands, now, is_alive=self._is_alive, cause=cause, slot_holders=ahead
+        )
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         number = ids.parse_id(execution_id, "execution id")
@@ -181,10 +197,74 @@ class EngineApi:
         last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
         return state_view(live.program, live.state, live.record.head, last[0] if last else None)
 
+    async def pausing(self, execution_id: str) -> bool:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        if record.now.paused or record.now.terminal_event is not None:
+            return record.now.paused
+        # A run that drains is told by its log alone; one that nobody ever paused needs no fold.
+        if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
+            return False
+        return (await self._engine.live.folded(record.execution_id)).state.pause is not None
+
     async def cancel(self, execution_id: str, reason: str) -> Status:
-        number = ids.parse_id(execution_id, "execution id")
-        await self._engine.put(number, Cancel(reason))
+        await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
         return await self.status(execution_id)
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        engine = self._engine
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        signal_id = request.signal_id or str(engine.minter.one())
+        problem, started = "", None
+        if request.signal == "RETRY_RUN":
+            problem, started = await self._retry_run(record, signal_id)
+        else:
+            given = Signal(request.signal, signal_id, request.reason, request.by, request.step, request.data)
+            refused = (await engine.put(record.execution_id, given)).refused
+            if refused is not None:
+                if refused.reason == "malformed":
+                    raise RequestRejected(refused.message)
+                problem = refused.message
+            record = await self._record(record.execution_id)
+        return SignalAnswer(
+            execution_id=str(record.execution_id),
+            signal=request.signal,
+            signal_id=signal_id,
+            accepted=not problem,
+            message=problem,
+            state=record.now.state,
+            paused=record.now.paused,
+            started=started,
+        )
+
+    async def _retry_run(self, record: ExecutionRecord, signal_id: str) -> tuple[str, str | None]:
+        """Start a new run of the same plan with the same workload; the log of a run that has ended takes nothing more."""
+        engine, old = self._engine, record.new
+        if record.now.terminal_event is None:
+            return f"the run has not ended ({record.now.state}); only a run that has can be run again", None
+        key = f"retry:{old.run_id}:{signal_id}"
+        known = await engine.store.by_idempotency_key(old.scope, key)
+        if known is None:
+            first = await engine.store.events(record.execution_id, limit=1)
+            workload = first[0].event.payload.get("workload") or {}
+            new = NewExecution(
+                run_id=str(uuid.uuid4()),
+                name=old.name,
+                path=old.path,
+                version=old.version,
+                plan=old.plan,
+                scope=old.scope,
+                created_at=engine.clock.now(),
+                idempotency_key=key,
+            )
+            label = f"{old.scope.tenant}/{old.scope.project}/{old.scope.environment}"
+            given = Request(old.path, old.version, workload, label, original_run_id=old.run_id)
+            try:
+                return "", str(await engine.start(await engine.live.program(old.plan), new, given))
+            except Conflict:  # somebody else was faster with the same signal
+                known = await engine.store.by_idempotency_key(old.scope, key)
+                if known is None:
+                    raise
+        return "", str(known.execution_id)
 
     async def source(self, execution_id: str) -> str:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
@@ -222,4 +302,5 @@ def _listed(record: ExecutionRecord) -> Listed:
         ended_at=_time(now.ended_at),
         error=now.error,
         parent=str(new.parent_execution_id) if new.parent_execution_id else None,
+        paused=now.paused,
     )

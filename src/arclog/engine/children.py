@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.core.inputs import Cancel, ChildEnded, ParentTold, Request
+from arclog.core.inputs import Cancel, ChildEnded, ParentTold, Request, Signal
 from arclog.core.loops import encoded_size
 from arclog.core.state import State, Wait
 from arclog.engine.engine import Engine
@@ -69,6 +69,12 @@ class Children:
                 if wait is not None and wait.child:
                     call = self._calls[wait.child] = call_of(state.execution_id, wait)
                     self._later(self._attend(call))
+            elif (
+                event.type == "signal.received" and event.payload["signal"] in ("PAUSE", "RESUME") and not event.status
+            ):
+                for wait in state.waits.values():
+                    if wait.child:
+                        self._later(self._pass_on(wait.child, event.payload))
         if self._calls:
             self._let_go(state, events)
         if state.terminal is None:
@@ -90,6 +96,16 @@ class Children:
                 if wait is None or wait.child != call.child:
                     del self._calls[call.child]
                     self._later(self._cancel(call.child))
+
+    async def _pass_on(self, child: int, signal: dict[str, Any]) -> None:
+        """Children pause and go on with their parent."""
+        known = f"{signal['signal_id'][:150]}:{child}"
+        try:
+            await self._engine.put(
+                child, Signal(signal["signal"], known, signal.get("reason", ""), signal.get("by", ""))
+            )
+        except NotFound:
+            log.info("run %s was not started yet when its parent was told to %s", child, signal["signal"])
 
     # -- looking after one call ----------------------------------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from arclog.core.inputs import LeaseEnded, Reclaimed, WorkReported
+from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
+from arclog.core.state import OpenCommand, State
 from arclog.engine.engine import MICROS, Claimant, Engine
-from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import ReportGap, RequestRejected, StaleFence
 from arclog.plan.program import Program
 from arclog.ports.control import WorkerInfo
@@ -25,10 +27,11 @@ class EngineControl:
         self._engine = engine
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
         #: who holds which command, as far as this process gave them out
-        self._holders: dict[int, str] = {}
-        self._revoked: dict[str, list[int]] = {}
+        self._holders: dict[int, _Holder] = {}
+        self._revoked: dict[str, list[Revocation]] = {}
         self._news = asyncio.Event()
         engine.hints.on_closed = self._on_closed
+        engine.hints.on_caught_up = self._on_caught_up
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
@@ -58,11 +61,11 @@ class EngineControl:
         refused = answer.refused
         if refused is None:
             for command in answer.commands:
-                self._holders[command.command_id] = report.worker_id
-            return ReportAnswer(report.n, answer.commands)
+                self._holders[command.command_id] = _Holder(report.worker_id, report.execution_id, command.fence)
+            return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
-                return ReportAnswer(report.n, await self._granted(by))
+                return ReportAnswer(report.n, await self._granted(by), pause=answer.pausing)
             case "closed" | "ended":
                 # What was granted shows that this is the last report again, and not one that comes too late.
                 granted = await self._granted(by)
@@ -77,7 +80,11 @@ class EngineControl:
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         return await self._engine.store.heartbeat(worker_id, held, self._lease_until())
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[int]:
+    async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
+        self._holders.pop(command_id, None)
+        await self._engine.put(execution_id, GivenBack(command_id, fence, worker_id))
+
+    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
         if worker_id not in self._revoked:
             self._news.clear()
             try:
@@ -105,20 +112,38 @@ class EngineControl:
         for record in await self._engine.store.expired(self._engine.clock.now()):
             await self.end_lease(record)
 
+    async def watch(self) -> None:
+        """Notice what other processes appended to the runs that workers of this one are busy with."""
+        for execution_id in {holder.execution_id for holder in self._holders.values()}:
+            await self._engine.look(execution_id)
+
     async def _command(self, record: CommandRecord) -> Command | None:
-        """The body of a claimed command; None when it is over by now."""
+        """The body of a claimed command; None when it is over by now, or when its run is about to pause."""
+        if await self._open(record) is None:
+            # Another process may have issued it: what is known here can be old.
+            await self._engine.put(record.execution_id, Continue())
+            if await self._open(record) is None:
+                return None
         if record.fence > 1:
             answer = await self._engine.put(
                 record.execution_id, Reclaimed(record.command_id, record.fence, record.worker_id)
             )
             if answer.refused is not None:
                 return None
+        command = await self._open(record)
+        if command is None:
+            return None
+        live = await self._engine.live.get(record.execution_id)
+        if live.state.pause is not None:
+            await self.give_back(record.worker_id, record.execution_id, record.command_id, record.fence)
+            return None
+        self._holders[record.command_id] = _Holder(record.worker_id, record.execution_id, record.fence)
+        return command_of(live.program, live.state, command, record.lease_until)
+
+    async def _open(self, record: CommandRecord) -> OpenCommand | None:
         live = await self._engine.live.get(record.execution_id)
         command = live.state.commands.get(record.command_id)
-        if command is None or command.losses + 1 != record.fence:
-            return None
-        self._holders[record.command_id] = record.worker_id
-        return command_of(live.program, live.state, command, record.lease_until)
+        return command if command is not None and command.fence == record.fence else None
 
     async def _granted(self, by: tuple[int, int, int]) -> list[Command]:
         records = await self._engine.store.granted(by)
@@ -127,10 +152,34 @@ class EngineControl:
     def _lease_until(self) -> int:
         return self._engine.clock.now() + self._lease_us
 
-    def _on_closed(self, closed: Sequence[int], withdrawn: Sequence[int]) -> None:
-        """Tell the holders of withdrawn commands; whoever ended a command itself needs no word."""
+    def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
+        """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
+        for one in revoked:
+            self._tell(one)
         for command_id in closed:
-            holder = self._holders.pop(command_id, None)
-            if holder is not None and command_id in withdrawn:
-                self._revoked.setdefault(holder, []).append(command_id)
-                self._news.set()
+            self._holders.pop(command_id, None)
+
+    def _on_caught_up(self, state: State) -> None:
+        """Another process changed a run: tell those here who still work for it."""
+        held = [(key, holder) for key, holder in self._holders.items() if holder.execution_id == state.execution_id]
+        kill = state.terminal is not None and (state.error or {}).get("code") == "EMERGENCY_STOP"
+        for command_id, holder in held:
+            command = state.commands.get(command_id)
+            if command is None or command.fence != holder.fence:
+                self._tell(Revocation(command_id, kill=kill))
+            elif state.pause is not None:
+                self._tell(Revocation(command_id, pause=True))
+
+    def _tell(self, revocation: Revocation) -> None:
+        holder = self._holders.get(revocation.command_id)
+        if holder is not None:
+            if not revocation.pause:
+                del self._holders[revocation.command_id]
+            self._revoked.setdefault(holder.worker_id, []).append(revocation)
+            self._news.set()
+
+
+class _Holder(NamedTuple):
+    worker_id: str
+    execution_id: int
+    fence: int

@@ -12,15 +12,28 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from arclog.core.decide import EVENTS_PER_DECISION, decide
-from arclog.core.inputs import Abort, Continue, Input, NewWork, Refused, Request, Txn, WorkReported
+from arclog.core.inputs import (
+    Abort,
+    Continue,
+    Input,
+    NewWork,
+    Refused,
+    Request,
+    Signal,
+    TakeSlot,
+    Txn,
+    WorkReported,
+)
 from arclog.core.projection import command_of
 from arclog.core.state import State
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
 from arclog.engine.snapshots import Snapshots
-from arclog.model.commands import Command
+from arclog.model.commands import Command, Revocation
 from arclog.model.errors import Conflict, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
@@ -34,6 +47,7 @@ from arclog.ports.store import (
     Grant,
     NewCommand,
     NewExecution,
+    NoSlot,
     Store,
     Timer,
 )
@@ -48,6 +62,10 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 #: Appends that lose the race for the head are decided again this often.
 MAX_CONFLICTS = 20
+#: Inputs that depend on the store's own state, or on what other processes did: each has a commit to itself.
+_ALONE = (Signal, TakeSlot, Continue)
+#: Signals that need to know which commands no worker holds.
+_NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
 class Claimant(Grant, frozen=True):
@@ -62,6 +80,8 @@ class Answer:
 
     refused: Refused | None = None
     commands: list[Command] = field(default_factory=list)
+    #: the run is to pause: whoever works on it stops at the next task boundary
+    pausing: bool = False
 
 
 @dataclass(slots=True)
@@ -114,6 +134,8 @@ class Engine:
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
         self._committed(live, batch)
+        if state.pending_for == "slot":
+            await self.put(execution_id, TakeSlot())
         return execution_id
 
     async def put(
@@ -137,7 +159,8 @@ class Engine:
     async def _serve(self, execution_id: int, room: _Room) -> None:
         """Commit what waits in the room, until nothing does."""
         while room.jobs:
-            jobs, room.jobs = room.jobs[:INPUTS_PER_COMMIT], room.jobs[INPUTS_PER_COMMIT:]
+            count = _together(room.jobs)
+            jobs, room.jobs = room.jobs[:count], room.jobs[count:]
             try:
                 taken = await self._commit(execution_id, jobs)
                 room.jobs[:0] = jobs[taken:]
@@ -148,11 +171,15 @@ class Engine:
 
     async def _commit(self, execution_id: int, jobs: list[_Job]) -> int:
         """Decide and commit inputs; how many of them were taken."""
+        holders: tuple[int, ...] = ()
         for _ in range(MAX_CONFLICTS):
+            # What these find impossible is not appended, so no conflict would tell that the state is old.
+            news = isinstance(jobs[0].given, _ALONE) and await self.live.catch_up(execution_id)
             live = await self.live.get(execution_id)
             head = live.state.head
+            given = [(await self._prepared(execution_id, job.given, holders), job.claimant) for job in jobs]
             try:
-                batch = self._decided(live.program, live.state, [(job.given, job.claimant) for job in jobs])
+                batch = self._decided(live.program, live.state, given)
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
                 await self._quarantine(execution_id, jobs, problem)
@@ -166,17 +193,35 @@ class Engine:
                 append = self._append(batch, live.state, expected=head, extend=extend)
                 try:
                     await self.store.append(append)
-                except Conflict:
+                except Conflict as lost:
                     self.live.drop(execution_id)
+                    holders = lost.holders if isinstance(lost, NoSlot) else holders
                     continue
                 except BaseException:
                     self.live.drop(execution_id)
                     raise
             self._committed(live, batch)
+            if news:
+                self.hints.caught_up(live.state)
             for job, answer in zip(jobs, batch.answers, strict=False):
                 job.answer(answer)
             return len(batch.answers)
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+
+    async def _prepared(self, execution_id: int, given: Input, holders: tuple[int, ...]) -> Input:
+        """The input with what only the store knows."""
+        if isinstance(given, TakeSlot):
+            return TakeSlot(holders)
+        if isinstance(given, Signal) and given.signal in _NEEDS_IDLE:
+            commands = await self.store.commands(execution_id)
+            return replace(given, idle=tuple(each.command_id for each in commands if each.state == "issued"))
+        return given
+
+    async def look(self, execution_id: int) -> None:
+        """Take in what other processes appended to an execution, if they did."""
+        record = await self.store.execution(execution_id)
+        if record is not None and record.head > self.live.head(execution_id):
+            await self.put(execution_id, Continue())
 
     async def _quarantine(self, execution_id: int, jobs: list[_Job], problem: Exception) -> None:
         """A decision broke a rule of ours: end that one execution with the reason, and let the others be."""
@@ -229,6 +274,9 @@ class Engine:
             issue=batch.issue,
             close=batch.close,
             release=batch.release,
+            hold=batch.hold,
+            unhold=batch.unhold,
+            slots=batch.slots,
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in batch.timers.items() if due],
             clear_timers=[timer_id for timer_id, due in batch.timers.items() if not due],
@@ -242,9 +290,9 @@ class Engine:
             self.hints.appended(execution_id)
         if batch.offers:
             self.hints.offered()
-        if batch.close:
-            withdrawn = [event.command_id for event in batch.events if event.type == "command.cancelled"]
-            self.hints.closed(batch.close, withdrawn)
+        revoked = [one for event in batch.events for one in _revocations(event, state)]
+        if batch.close or revoked:
+            self.hints.closed(batch.close, revoked)
         if batch.more:
             self._later(self._go_on(execution_id))
         for due in batch.timers.values():
@@ -307,10 +355,14 @@ class _Batch:
         #: by id; 0 = cleared
         self.timers: dict[str, int] = {}
         self.answers: list[Answer] = []
+        self.hold: list[tuple[int, int]] = []
+        self.unhold: list[int] = []
+        self.slots = 0
         self.more = False
         self.offers = False
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
+        self._starts = False
 
     def take(self, txn: Txn, claimant: Claimant | None) -> None:
         answer = Answer(txn.refused)
@@ -320,6 +372,9 @@ class _Batch:
         self.close.extend(txn.close)
         self.release.extend(txn.release)
         self.timers.update(txn.timers)
+        self.hold.extend(txn.hold)
+        self.unhold.extend(txn.unhold)
+        self._starts = self._starts or txn.slot
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:
@@ -328,15 +383,18 @@ class _Batch:
 
     def settle(self, program: Program, state: State) -> None:
         """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
+        self.slots = program.plan.concurrency or 0 if self._starts else 0
+        for answer in self.answers:
+            answer.pausing = state.pause is not None
         for work in self._new:
             command = state.commands.get(work.command_id)
             if command is None:
                 self.close.remove(work.command_id)
                 continue
             grant = self._grants.get(work.command_id)
-            if grant is None:
+            if grant is None or command.held:
                 self.offers = True
-                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds))
+                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds, held=command.held))
                 continue
             answer, claimant = grant
             self.issue.append(
@@ -349,7 +407,28 @@ class _Batch:
                 )
             )
             answer.commands.append(command_of(program, state, command, claimant.lease_until))
-        self.offers = self.offers or bool(self.release)
+        self.offers = self.offers or bool(self.release or self.unhold)
+
+
+def _together(jobs: Sequence[_Job]) -> int:
+    """How many of the first jobs share a commit."""
+    for index, job in enumerate(jobs[:INPUTS_PER_COMMIT]):
+        if isinstance(job.given, _ALONE):
+            return max(index, 1)
+    return min(len(jobs), INPUTS_PER_COMMIT)
+
+
+def _revocations(event: Event, state: State) -> list[Revocation]:
+    """What the holders of commands have to hear of an event."""
+    payload = event.payload
+    match event.type:
+        case "command.cancelled":
+            return [Revocation(event.command_id, kill=payload.get("kill", False))]
+        case "command.issued" if payload["reason"] == "retry":
+            return [Revocation(event.command_id)]
+        case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
+            return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
+    return []
 
 
 def _most_events(state: State, given: Input) -> int:
@@ -366,5 +445,6 @@ def projected(state: State) -> ExecutionState:
         started_at=state.started_at,
         ended_at=state.ended_at,
         terminal_event=state.terminal,
+        paused=state.paused_at is not None,
         error=state.error.get("message") if state.error and state.terminal else None,
     )

@@ -6,13 +6,14 @@ new in the language adds its contributor to `CONTRIBUTORS`; the first wait of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from arclog.core import joins
 from arclog.core import state as states
 from arclog.core.state import State, StepRun
+from arclog.engine import holding
 from arclog.engine.position import current_task
 from arclog.model.commands import Pipeline
 from arclog.model.ids import timestamp
@@ -42,13 +43,15 @@ def explain(
     *,
     is_alive: Callable[[str], bool | None] | None = None,
     cause: Cause | None = None,
+    slot_holders: Sequence[int] = (),
 ) -> Why:
     """The waits of a run; one that has ended waits for nothing, and has its cause when it failed."""
     execution_id = str(state.execution_id)
     if state.terminal is not None:
         return Why(execution_id, state.status, _ending(state, cause), [], cause, _after_the_end(state))
     work = {one.command_id: OpenWork(one, _liveness(one, is_alive)) for one in commands}
-    waits = [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
+    waits = holding.waits(state, slot_holders)
+    waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
         waits = [
             Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")
@@ -59,13 +62,16 @@ def explain(
 def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
     """Tokens that could move on at once: the engine stopped before it went on."""
     text = "step {} is ready to start; the engine has not gone on"
-    return [Wait("token", text.format(token.step), token.step) for token in state.tokens.values()]
+    ready = state.tokens.values() if state.pause is None else ()
+    return [Wait("token", text.format(token.step), token.step) for token in ready]
 
 
 def step_runs(state: State, program: Program, work: Mapping[int, OpenWork], now: int) -> list[Wait]:
     """Open step runs: with a worker, or waiting for one."""
     waits = [_ended(step_run) for step_run in state.open.values() if step_run.state != "open"]
     for command in state.commands.values():
+        if command.held:
+            continue
         step_run = state.run_of(command.step, command.run)
         if step_run is not None and step_run.state == "open":
             pipeline = next(iter(step_run.pipelines(command.chunk)), None)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from arclog.core.state import State
     from arclog.model.events import Event
 
+from arclog.core.state import State
+from arclog.model.commands import Revocation
+
 
 class Hints:
     """What has just been committed, for those in this process who care."""
@@ -24,14 +27,19 @@ class Hints:
         self.timers_looked_at = 0
         #: called with the state and the events of each committed transaction
         self.on_committed: Callable[[State, Sequence[Event]], None] = _ignore_commit
-        #: called with the ids of commands that are over, and of those among them that were withdrawn
-        self.on_closed: Callable[[Sequence[int], Sequence[int]], None] = _ignore
+        #: called with the ids of commands that are over, and what holders of commands have to hear
+        self.on_closed: Callable[[Sequence[int], Sequence[Revocation]], None] = _ignore
+        #: called with a state that another process had moved on
+        self.on_caught_up: Callable[[State], None] = _ignore_state
+        #: called when a run has ended, which may free a concurrency slot
+        self.on_ended: Callable[[], None] = _ignore_end
 
     def appended(self, execution_id: int) -> None:
         _wake(self._appended.pop(execution_id, ()))
 
     def ended(self, execution_id: int) -> None:
         _wake(self._ended.pop(execution_id, ()))
+        self.on_ended()
 
     def offered(self) -> None:
         waiting, self._offered = self._offered, []
@@ -41,8 +49,14 @@ class Hints:
         if due < self.timers_looked_at:
             self.timers.set()
 
-    def closed(self, command_ids: Sequence[int], withdrawn: Sequence[int]) -> None:
-        self.on_closed(command_ids, withdrawn)
+    def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
+        self.on_closed(command_ids, revoked)
+
+    def caught_up(self, state: State) -> None:
+        """What another process appended is known now: wake whoever may wait for it."""
+        self.appended(state.execution_id)
+        self.offered()
+        self.on_caught_up(state)
 
     async def wait_appended(self, execution_id: int, timeout_s: float | None) -> None:
         """Until something is appended to the execution, or the time is over."""
@@ -77,5 +91,13 @@ def _ignore_commit(_state: State, _events: Sequence[Event]) -> None:
     return None
 
 
-def _ignore(_closed: Sequence[int], _withdrawn: Sequence[int]) -> None:
+def _ignore(_closed: Sequence[int], _revoked: Sequence[Revocation]) -> None:
+    return None
+
+
+def _ignore_state(_: State) -> None:
+    return None
+
+
+def _ignore_end() -> None:
     return None

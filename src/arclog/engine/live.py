@@ -48,6 +48,27 @@ class LiveStates:
             del self._live[next(iter(self._live))]
         return live
 
+    def head(self, execution_id: int) -> int:
+        """The head of the state that is kept; 0 when none is."""
+        live = self._live.get(execution_id)
+        return 0 if live is None else live.state.head
+
+    async def catch_up(self, execution_id: int) -> bool:
+        """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
+        while a decision is under way. False when there was nothing new.
+        """
+        live = self._live.get(execution_id)
+        if live is None:
+            return True
+        record = await self._store.execution(execution_id)
+        if record is None or record.head <= live.state.head:
+            return False
+        while live.state.head < record.head:
+            for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
+                apply(live.program, live.state, stored.event)
+        live.record = record
+        return True
+
     def put(self, live: Live) -> None:
         self._live[live.state.execution_id] = live
 

@@ -114,3 +114,15 @@ class ReportAnswer(Struct, omit_defaults=True):
     commands: list[Command] = []
     #: the command is over (completed, cancelled or taken away): stop working on it
     closed: bool = False
+    #: the run is to pause: stop at the next task boundary and give the command back
+    pause: bool = False
+
+
+class Revocation(Struct, frozen=True, omit_defaults=True):
+    """What the holder of a command must know between two reports: it is no longer his, or it shall pause."""
+
+    command_id: int
+    #: stop at the next task boundary and give it back; otherwise it is gone: stop at once
+    pause: bool = False
+    #: without grace for what is running
+    kill: bool = False

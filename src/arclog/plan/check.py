@@ -19,8 +19,6 @@ from arclog.playbook.walk import Findings
 NOT_YET: dict[str, str] = {
     "keychain": "keychain",
     "auth": "auth (keychain)",
-    "executor.spec.concurrency": "executor.spec.concurrency",
-    "approval": "approval: required",
     "results.reference_first": "results.reference_first: false",
 }
 

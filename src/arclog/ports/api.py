@@ -61,6 +61,39 @@ class Summary(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
+    #: a pause has taken effect
+    paused: bool = False
+
+
+class SignalRequest(Struct, frozen=True):
+    """Something that a run is told to do."""
+
+    #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a name of one's own
+    signal: str
+    #: the same id again is answered as before; '' = one is made up
+    signal_id: str = ""
+    #: required with CANCEL, REJECT, SKIP_STEP and EMERGENCY_STOP
+    reason: str = ""
+    step: str = ""
+    data: Any = None
+    #: who says so
+    by: str = ""
+
+
+class SignalAnswer(Struct, frozen=True):
+    """What became of a signal."""
+
+    execution_id: str
+    signal: str
+    signal_id: str
+    accepted: bool
+    #: why it was refused
+    message: str
+    #: of the run, afterwards
+    state: str
+    paused: bool
+    #: with RETRY_RUN: the new run
+    started: str | None = None
 
 
 class Listed(Struct, frozen=True):
@@ -79,12 +112,13 @@ class Listed(Struct, frozen=True):
     error: str | None
     #: the run that called it
     parent: str | None = None
+    paused: bool = False
 
 
 class Wait(Struct, frozen=True):
     """One thing that a run waits for."""
 
-    #: worker | lease | task | retry | timer | signal | approval | child | join | token | routing | none
+    #: worker | lease | task | retry | timer | signal | approval | child | join | token | routing | pause | slot | none
     what: str
     #: a sentence for people
     text: str
@@ -241,6 +275,12 @@ class Api(Protocol):
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         """The run as it was after event `at`: 0 is before anything, beyond the head (or None) the newest."""
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
+
+    async def pausing(self, execution_id: str) -> bool:
+        """Whether the run is paused, or draining to be."""
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         """End the run at once."""

@@ -6,6 +6,8 @@ Rules:
   answered as before, a gap raises `ReportGap` with the expected n, another fence raises `StaleFence`.
 - An answered report is durable. `wants` claims up to that many of the commands that the report itself made possible,
   in the same commit.
+- While a run is to pause, reports are answered with `pause`: the worker stops at the next task boundary (between two
+  tasks, two attempts or two iterations), hands in what it has, and gives the command back.
 - A worker only ever emits step.started, step.done, step.failed, task.*, loop.iteration.* and policy.task.evaluated for a
   command that it holds. Everything else is the engine's.
 """
@@ -17,7 +19,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.plan.program import Program
 from arclog.ports.store import LogLine
 
@@ -42,8 +44,11 @@ class Control(Protocol):
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         """Extend leases by (command_id, fence); returns the command ids that are no longer this worker's."""
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[int]:
-        """Commands taken from this worker since the last call (cancelled runs); waits that long for one."""
+    async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
+        """Return a command between two tasks; it goes on from there, with whoever gets it. A stale fence is ignored."""
+
+    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
+        """Commands that were taken from this worker, or that shall pause, since the last call; waits that long for one."""
 
     async def program(self, digest: str) -> Program:
         """The plan that a command names, ready to run."""

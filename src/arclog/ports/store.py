@@ -6,6 +6,8 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `base_id + i`.
 - An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
 - A claim is a compare-and-set that raises the command's fence; whoever holds an older fence can change nothing.
+  Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
+- An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
 """
@@ -23,6 +25,14 @@ from arclog.model.events import Event
 
 class TerminalExists(Conflict):
     """The execution has its terminal event already."""
+
+
+class NoSlot(Conflict):
+    """As many executions of the same playbook as may run at a time are running."""
+
+    def __init__(self, holders: Sequence[int]) -> None:
+        self.holders = tuple(holders)
+        super().__init__(f"all slots are held, by executions {', '.join(map(str, self.holders))}")
 
 
 class Scope(Struct, frozen=True):
@@ -92,6 +102,8 @@ class NewCommand(Struct, frozen=True):
     #: loop items [first, last) for a chunk; (0, 0) = the whole step run
     items: tuple[int, int] = (0, 0)
     grant: Grant | None = None
+    #: nobody may claim it until it is unheld
+    held: bool = False
 
 
 class CommandRecord(Struct, frozen=True):
@@ -102,12 +114,12 @@ class CommandRecord(Struct, frozen=True):
     kinds: tuple[str, ...]
     pool: str
     items: tuple[int, int]
-    #: issued | claimed
+    #: issued | claimed | held
     state: str
     #: how often it was claimed
     fence: int
     worker_id: str
-    #: 0 while issued
+    #: 0 while issued or held
     lease_until: int
 
 
@@ -137,6 +149,12 @@ class Append(Struct, frozen=True):
     close: Sequence[int] = ()
     #: commands whose lease is lost: back to issued, the fence stays
     release: Sequence[int] = ()
+    #: (command_id, fence): out of everybody's reach; Conflict when its fence is another one by now
+    hold: Sequence[tuple[int, int]] = ()
+    #: held commands that may be claimed again; carried out after `hold`
+    unhold: Sequence[int] = ()
+    #: the execution (not a new one) starts and at most so many of its path and tenant may run at a time; 0 = any number
+    slots: int = 0
     #: (command_id, fence, lease_until): a report is also a heartbeat
     extend: Sequence[tuple[int, int, int]] = ()
     set_timers: Sequence[Timer] = ()
@@ -238,7 +256,9 @@ class Store(Protocol):
     # -- the log ------------------------------------------------------------------------------------------------------
 
     async def append(self, append: Append) -> Appended:
-        """Commit one transaction. Raises Conflict (head moved, or the execution exists), TerminalExists, StoreUnavailable."""
+        """Commit one transaction. Raises Conflict (head moved, a command to hold was claimed, or the execution exists),
+        TerminalExists, NoSlot, StoreUnavailable.
+        """
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -265,6 +285,11 @@ class Store(Protocol):
         self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         """Newest first (by execution_id), older than `before` when that is given."""
+
+    async def live(
+        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        """Executions that have not ended, oldest first, newer than `after`."""
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         """All step runs in the order in which they were scheduled."""

@@ -8,7 +8,8 @@ Rules for a tool:
   an error outcome; an exception is a bug and is recorded as kind `internal`.
 - Time limits and cancellation arrive as `asyncio.CancelledError` inside `run`. The tool then stops everything that it
   started, processes with all their children included, and lets the exception pass. Nothing may outlive `run` except
-  warm resources that belong to the tool itself.
+  warm resources that belong to the tool itself. A second `CancelledError` while it gives its processes time to end
+  means that there is no time: kill them.
 - One tool object serves many tasks at once.
 - `context.key` is the same for every attempt of one task run: hand it to outside systems as the idempotency key.
 """

@@ -29,6 +29,8 @@ from arclog.ports.store import (
     LogLine,
     Mark,
     NewCommand,
+    NewExecution,
+    NoSlot,
     PlanRecord,
     Scope,
     StepRunRecord,
@@ -135,6 +137,24 @@ class MemoryStore:
         ids = [command.command_id for command in append.issue]
         if not derived.terminal and (len(set(ids)) < len(ids) or any(self._holds(append, each) for each in ids)):
             raise InvariantBroken(f"append to execution {append.execution_id} issues a command id that is in use")
+        for command_id, fence in append.hold:
+            held = execution.commands.get(command_id) if execution is not None else None
+            if held is None or held.fence != fence:
+                raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
+        if append.slots and execution is not None:
+            self._check_slots(append, execution.record.new)
+
+    def _check_slots(self, append: Append, new: NewExecution) -> None:
+        holders = [
+            execution_id
+            for execution_id, other in sorted(self._executions.items())
+            if execution_id != append.execution_id
+            and not other.over
+            and other.record.now.state == "RUNNING"
+            and (other.record.new.path, other.record.new.scope.tenant) == (new.path, new.scope.tenant)
+        ]
+        if len(holders) >= append.slots:
+            raise NoSlot(holders)
 
     def _holds(self, append: Append, command_id: int) -> bool:
         return self._owners.get(command_id) == append.execution_id and command_id not in append.close
@@ -166,6 +186,15 @@ class MemoryStore:
             if lost is not None:
                 execution.commands[command_id] = replace(lost, state="issued", worker_id="", lease_until=0)
                 self._grants.pop(command_id, None)
+        for command_id, _ in () if derived.terminal else append.hold:
+            execution.commands[command_id] = replace(
+                execution.commands[command_id], state="held", worker_id="", lease_until=0
+            )
+            self._grants.pop(command_id, None)
+        for command_id in append.unhold:
+            waiting = execution.commands.get(command_id)
+            if waiting is not None and waiting.state == "held":
+                execution.commands[command_id] = replace(waiting, state="issued")
         for timer_id in append.clear_timers if not derived.terminal else tuple(execution.timers):
             execution.timers.pop(timer_id, None)
         if derived.terminal:
@@ -245,6 +274,17 @@ class MemoryStore:
             self._executions[execution_id].record
             for execution_id in sorted(self._executions, reverse=True)
             if (not before or execution_id < before) and _matches(self._executions[execution_id].record, which)
+        ]
+        return found[:limit]
+
+    async def live(
+        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            execution.record
+            for execution_id, execution in sorted(self._executions.items())
+            if execution_id > after and not execution.over and _matches(execution.record, which)
         ]
         return found[:limit]
 
@@ -413,7 +453,9 @@ class MemoryStore:
 def _issued(execution_id: int, command: NewCommand) -> CommandRecord:
     grant = command.grant
     state, fence, worker_id, lease_until = (
-        ("issued", 0, "", 0) if grant is None else ("claimed", 1, grant.worker_id, grant.lease_until)
+        ("held" if command.held else "issued", 0, "", 0)
+        if grant is None
+        else ("claimed", 1, grant.worker_id, grant.lease_until)
     )
     return CommandRecord(
         command.command_id,

@@ -29,6 +29,7 @@ from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
@@ -77,6 +78,7 @@ class Life:
         self.control = EngineControl(self.engine)
         self.children = Children(self.engine)
         self.api = EngineApi(self.engine, SPECS)
+        self.slots = Slots(self.engine)
         self.tasks: list[asyncio.Task[None]] = []
         self._world = world
 
@@ -92,6 +94,8 @@ class Life:
     def start_sweeper(self) -> None:
         self.tasks.append(asyncio.ensure_future(self._sweep()))
         self.tasks.append(asyncio.ensure_future(Timers(self.engine).run()))
+        if self._world.program.plan.concurrency is not None:
+            self.tasks.append(asyncio.ensure_future(self.slots.keep(0, self._world.settings.number("engine.sweep_s"))))
 
     async def _sweep(self) -> None:
         pause = self._world.settings.number("engine.sweep_s")
@@ -100,6 +104,7 @@ class Life:
             try:
                 await self.control.sweep()
                 await self.children.sweep()
+                await self.control.watch()
             except ArclogError as problem:
                 log.info("sweep: %s", problem)
 

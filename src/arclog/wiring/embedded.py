@@ -18,6 +18,7 @@ from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import MICROS, Engine
 from arclog.engine.minter import Minter
+from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import parse_id, timestamp
@@ -59,15 +60,20 @@ class Embedded:
 
     async def start_worker(self, execution_id: str = "") -> None:
         """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only."""
-        self._presence.enter(self._worker_id)
+        only = parse_id(execution_id, "execution id") if execution_id else 0
+        self._presence.enter(self._worker_id, only)
         self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
         toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
-        only = parse_id(execution_id, "execution id") if execution_id else 0
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
         worker = Worker(info, self.control, toolbox, self.engine.clock, self._settings)
         self.worker = asyncio.ensure_future(worker.run())
-        timers = asyncio.ensure_future(Timers(self.engine).run())
-        self._tasks = [self.worker, asyncio.ensure_future(self._sweep()), timers]
+        timers = Timers(self.engine).run()
+        waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
+        self._tasks = [self.worker, *(asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting))]
+
+    def served_by(self, execution_id: str) -> str:
+        """The worker of another process that is there for this run alone, '' when there is none."""
+        return self._presence.serving(parse_id(execution_id, "execution id"))
 
     async def take_over(self, execution_id: str) -> str:
         """Free the run of workers that are gone. '' when this process may go on with it, else who runs it."""
@@ -109,6 +115,7 @@ class Embedded:
         while True:
             await self.engine.clock.sleep(pause)
             await self.control.sweep()
+            await self.control.watch()
             try:
                 await self.children.sweep()
             except ArclogError as problem:

@@ -17,11 +17,12 @@ class Presence:
         self._folder = home / "workers"
         self._mine: dict[str, int] = {}
 
-    def enter(self, worker_id: str) -> None:
-        """Be seen as alive until the process ends or `leave`."""
+    def enter(self, worker_id: str, execution_id: int = 0) -> None:
+        """Be seen as alive until the process ends or `leave`; with an id, as there for that execution alone."""
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._folder / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, str(execution_id).encode())
         self._mine[worker_id] = descriptor
 
     def leave(self, worker_id: str) -> None:
@@ -29,6 +30,18 @@ class Presence:
         if descriptor is not None:
             (self._folder / worker_id).unlink(missing_ok=True)
             os.close(descriptor)
+
+    def serving(self, execution_id: int) -> str:
+        """Another process's live worker that is there for this execution alone, '' when there is none."""
+        for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
+            worker_id = path.name
+            try:
+                wanted = path.read_text() == str(execution_id)
+            except OSError:
+                continue
+            if wanted and worker_id not in self._mine and self.is_alive(worker_id):
+                return worker_id
+        return ""
 
     def is_alive(self, worker_id: str) -> bool:
         """Whether the worker's process is there; a file without a holder is cleared away."""

@@ -41,15 +41,15 @@ MICROS = 1_000_000
 _ENVELOPE_BYTES = 2048
 
 
+class PausedHere(Exception):
+    """The run is to pause, and the command stands between two tasks."""
+
+
 class _IterationOver(NamedTuple):
     """How an iteration ended, and what it did to ctx."""
 
     error: dict[str, Any] | None
     ctx: dict[str, Any]
-
-
-def _result(task: asyncio.Task[_IterationOver | None]) -> _IterationOver | None:
-    return task.result()
 
 
 class CommandRun:
@@ -90,7 +90,7 @@ class CommandRun:
         )
 
     async def run(self) -> None:
-        """Run to the end, or to a task that waits; the last events are left in the stream for the final flush."""
+        """Run to the end, to a task that waits, or to where a pause stops it; the last events are left in the stream."""
         command = self.command
         if not command.started:
             self._add(self._event("step.started", self.frame))
@@ -120,22 +120,32 @@ class CommandRun:
         """Run some iterations at a time; the first failure stops the rest when the step fails fast."""
         todo = self._iterations(loop)
         running: set[asyncio.Task[_IterationOver | None]] = set()
+        paused: PausedHere | None = None
         try:
             while True:
-                for index, pipeline in itertools.islice(todo, loop.at_a_time - len(running)):
+                room = 0 if paused else loop.at_a_time - len(running)
+                for index, pipeline in itertools.islice(todo, room):
                     frame = self._frame_of(loop, index)
                     running.add(asyncio.create_task(self._iteration(loop, index, pipeline, frame)))
                 if not running:
-                    return
+                    break
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if self.fail_fast and any(over is not None and over.error is not None for over in map(_result, ended)):
-                    return
+                for task in ended:
+                    problem = task.exception()
+                    if isinstance(problem, PausedHere):
+                        paused = problem
+                    elif problem is not None:
+                        raise problem
+                    elif self.fail_fast and (over := task.result()) is not None and over.error is not None:
+                        return
                 if self.stream.should_flush:
                     await self.stream.flush()
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+        if paused is not None:
+            raise paused
 
     def _iterations(self, loop: LoopWork) -> Iterator[tuple[int, Pipeline | None]]:
         """What is to be gone on with, then what was not started."""
@@ -149,6 +159,7 @@ class CommandRun:
     ) -> _IterationOver | None:
         """Run one iteration. None: the engine goes on with it, this command is over."""
         if pipeline is None:
+            self._pause_here()
             self._add(self._event("loop.iteration.started", frame))
             names = {self.iterator: item_at(loop.items, index - loop.first), "index": index, "total": loop.total}
             if loop.parent is not None:
@@ -170,6 +181,7 @@ class CommandRun:
             move = core.next_move(pipeline, self.step, max_runs)
             if isinstance(move, Over):
                 return move
+            self._pause_here()
             record = await self._attempt(pipeline, move, frame)
             if record is None:
                 return None
@@ -269,7 +281,20 @@ class CommandRun:
         """Sleep under the lease until a retry is due; never early, also when the clock was set back meanwhile."""
         while (left := due - self.clock.now()) > 0:
             await self.stream.flush()
-            await self.clock.sleep(left / MICROS)
+            self._pause_here()
+            asleep = asyncio.ensure_future(self.clock.sleep(left / MICROS))
+            pausing = asyncio.ensure_future(self.stream.pausing.wait())
+            try:
+                await asyncio.wait((asleep, pausing), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asleep.cancel()
+                pausing.cancel()
+            self._pause_here()
+
+    def _pause_here(self) -> None:
+        """Called at every task boundary: between tasks, attempts and iterations."""
+        if self.stream.pausing.is_set():
+            raise PausedHere
 
     def _ended(self, what: str, frame: Frame, over: Over) -> Event:
         if over.error is None:

@@ -7,14 +7,14 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from arclog.model.commands import Command
+from arclog.model.commands import Command, Revocation
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.worker.logs import LogSink
-from arclog.worker.pipeline import CommandRun
+from arclog.worker.pipeline import CommandRun, PausedHere
 from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
@@ -22,6 +22,8 @@ log = logging.getLogger("arclog.worker")
 
 #: How long one claim waits for work.
 _CLAIM_WAIT_S = 20.0
+#: Between telling a tool to stop and telling it again, when it shall not take its time.
+_NO_GRACE_S = 0.02
 
 
 @dataclass(slots=True)
@@ -126,6 +128,8 @@ class Worker:
                 _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1))
             else:
                 following = await stream.flush(wants=1)
+        except PausedHere:
+            return await self._give_back(command, stream)
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
             return []
@@ -134,6 +138,15 @@ class Worker:
         finally:
             self._held.pop(command.command_id, None)
             await stream.abandon()
+
+    async def _give_back(self, command: Command, stream: ReportStream) -> list[Command]:
+        """The run is to pause: hand in what was done, then the command."""
+        try:
+            await asyncio.gather(self._logs.flush(), stream.flush())
+            await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
+        except (LeaseLost, RequestRejected) as lost:
+            log.warning("worker %s: %s", self.info.worker_id, lost)
+        return []
 
     async def _program(self, digest: str) -> Program:
         found = self._programs.get(digest)
@@ -173,8 +186,20 @@ class Worker:
 
     async def _watch_revocations(self) -> None:
         while True:
-            for command_id in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S):
-                self._drop(command_id, "it was withdrawn")
+            for revocation in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S):
+                self._revoke(revocation)
+
+    def _revoke(self, revocation: Revocation) -> None:
+        held = self._held.get(revocation.command_id)
+        if held is None:
+            return
+        if revocation.pause:
+            held.stream.pausing.set()
+            return
+        self._drop(revocation.command_id, "it was withdrawn")
+        if revocation.kill and held.task is not None:
+            # A tool that is cancelled again while it gives its processes time to end kills them.
+            asyncio.get_running_loop().call_later(_NO_GRACE_S, held.task.cancel)
 
     def _drop(self, command_id: int, why: str) -> None:
         held = self._held.pop(command_id, None)

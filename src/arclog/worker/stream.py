@@ -34,6 +34,8 @@ class ReportStream:
         self.proved_at = clock.monotonic()
         #: an effectful task ended and nobody has acknowledged it yet
         self.unacknowledged_effect = False
+        #: set while the run is to pause: nothing new is begun
+        self.pausing = asyncio.Event()
 
     def add(self, event: Event) -> None:
         if not self._waiting:
@@ -99,6 +101,7 @@ class ReportStream:
                 self._n += 1
                 del self._waiting[: len(piece)]
                 self.proved_at = self._clock.monotonic()
+                self.pausing.set() if answer.pause else self.pausing.clear()
                 if answer.closed and not answer.commands:
                     raise LeaseLost(f"command {self._command.command_id} is over; what was done for it is not needed")
                 granted += answer.commands

@@ -11,7 +11,19 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
-from arclog.ports.api import ExecuteRequest, Listed, Started, StateView, Status, StepSummary, Summary, Wait, Why
+from arclog.ports.api import (
+    ExecuteRequest,
+    Listed,
+    SignalAnswer,
+    SignalRequest,
+    Started,
+    StateView,
+    Status,
+    StepSummary,
+    Summary,
+    Wait,
+    Why,
+)
 
 ID = "380452616754167808"
 RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"
@@ -33,6 +45,7 @@ class FakeRun:
         self.state = state
         self.summary = {"steps": {}, "ctx": {}, "result": None, "error": None, **summary}
         self.logs: list[dict[str, Any]] = []
+        self.paused = False
         self.source = ""
         #: how many events a reader sees at first; whoever waits sees one more
         self.shown = len(self.events)
@@ -56,6 +69,7 @@ class FakeApi:
         self.runs = runs or {}
         self.requests: builtins.list[ExecuteRequest] = []
         self.cancelled: builtins.list[tuple[str, str]] = []
+        self.signals: builtins.list[SignalRequest] = []
         #: what a new run will be
         self.next: FakeRun | None = None
         self.refusal: Exception | None = None
@@ -148,6 +162,25 @@ class FakeApi:
             self.runs[execution_id] = FakeRun(("execution.cancelled", {}), state="CANCELLED")
         return await self.status(execution_id)
 
+    async def pausing(self, execution_id: str) -> bool:
+        return self.run(execution_id).paused
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        if self.refusal is not None:
+            raise self.refusal
+        self.signals.append(request)
+        run = self.run(execution_id)
+        before = run.state if run.ended else "RUNNING"
+        problem = f"the execution has ended ({before})" if run.ended and request.signal != "RETRY_RUN" else ""
+        if request.signal == "RESUME" and not problem:
+            run.paused = False
+        if request.signal == "CANCEL" and not problem:
+            await self.cancel(execution_id, request.reason)
+        now = await self.status(execution_id)
+        return SignalAnswer(
+            execution_id, request.signal, request.signal_id or "s", not problem, problem, now.state, run.paused
+        )
+
     async def source(self, execution_id: str) -> str:
         return self.run(execution_id).source
 
@@ -161,6 +194,7 @@ class FakeEmbedded:
         self.api = api
         self.worked_on: list[str] = []
         self.held = ""
+        self.elsewhere = ""
         self.worker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: what the worker dies of
         self.death: Exception | None = None
@@ -173,6 +207,9 @@ class FakeEmbedded:
     async def take_over(self, execution_id: str) -> str:
         return self.held
 
+    def served_by(self, execution_id: str) -> str:
+        return self.elsewhere
+
 
 class FakeHome:
     """Stands in for `arclog.cli.home`'s way to the runs."""
@@ -181,6 +218,7 @@ class FakeHome:
         self.api = api
         self.opened: list[bool] = []
         self.held = ""
+        self.elsewhere = ""
         self.death: Exception | None = None
         self.here: FakeEmbedded | None = None
 
@@ -189,6 +227,7 @@ class FakeHome:
         self.opened.append(read_only)
         self.here = FakeEmbedded(self.api)
         self.here.held = self.held
+        self.here.elsewhere = self.elsewhere
         self.here.death = self.death
         yield self.here
 

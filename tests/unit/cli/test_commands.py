@@ -25,6 +25,7 @@ SUMMARY_KEYS = [
     "ctx",
     "result",
     "error",
+    "paused",
 ]
 STATUS_KEYS = [
     "execution_id",
@@ -224,7 +225,7 @@ def test_list(arclog, api, home):
     rows = json.loads(arclog("list", "--json").out)
     assert [row["execution_id"] for row in rows] == ["12", "11", "9"]
     assert list(rows[0]) == ["execution_id", "run_id", "name", "path", "version", "state", "current_step", "created_at",
-                             "started_at", "ended_at", "error", "parent"]  # fmt: skip
+                             "started_at", "ended_at", "error", "parent", "paused"]  # fmt: skip
     assert [row["execution_id"] for row in json.loads(arclog("list", "--json", "--state", "RUNNING").out)] == ["9"]
     assert len(json.loads(arclog("list", "--json", "--limit", "2").out)) == 2
     assert arclog("list", "--state", "cancelled").out == "no cancelled runs\n"
@@ -360,7 +361,59 @@ def test_cancel(arclog, api, home):
     assert json.loads(arclog("cancel", ID, "--json").out)["state"] == "CANCELLED"
     api.runs = {ID: completed("start")}
     assert arclog("cancel", ID).code == 2
-    assert "completed already" in arclog("cancel", ID).err
+    assert "has ended (COMPLETED)" in arclog("cancel", ID).err
+
+
+def test_signals_reach_the_run_with_all_they_carry(arclog, api, home):
+    api.runs = {ID: FakeRun(("playbook.started", {}))}
+    words = {
+        "pause": ("PAUSE", "", None),
+        "skip start": ("SKIP_STEP", "start", None),
+        "retry start": ("RETRY_STEP", "start", None),
+        "approve --step start --data [1]": ("APPROVE", "start", [1]),
+        "reject": ("REJECT", "", None),
+        "signal go --step start --data 1": ("go", "start", 1),
+        "signal UPDATE_PARAMS": ("UPDATE_PARAMS", "", None),
+    }
+    for line, (signal, step, data) in words.items():
+        command, *rest = line.split()
+        done = arclog(command, ID, *rest, "--reason", "why not", "--signal-id", "s-1", "--json")
+        assert done.code == 0
+        assert json.loads(done.out)["signal"] == signal
+        sent = api.signals[-1]
+        assert (sent.signal, sent.step, sent.data, sent.reason, sent.signal_id) == (
+            signal,
+            step,
+            data,
+            "why not",
+            "s-1",
+        )
+        assert sent.by
+    assert "recorded" in arclog("signal", ID, "go").out
+    assert arclog("signal", ID, "go", "--data", "{").code == 2
+    assert arclog("signal", ID, "RETRY_RUN").code == 2
+    api.runs = {ID: completed("start")}
+    done = arclog("pause", ID)
+    assert done.code == 2
+    assert "has ended (COMPLETED)" in done.err
+
+
+def test_resume_of_a_paused_run(arclog, api, home):
+    run = completed("start", result="end")
+    run.shown = 1
+    run.paused = True
+    api.runs = {ID: run}
+    home.elsewhere = "host-7-ab"
+    done = arclog("resume", ID)
+    assert done.code == 0
+    assert "worker host-7-ab goes on with it" in done.out
+    assert home.here.worked_on == []
+    assert [sent.signal for sent in api.signals] == ["RESUME"]
+    home.elsewhere = ""
+    run.paused = True
+    done = arclog("resume", ID)
+    assert (done.code, home.here.worked_on) == (0, [ID])
+    assert "completed in" in done.out
 
 
 def test_resume_goes_on_and_tells_only_what_is_new(arclog, api, home):

@@ -56,6 +56,23 @@ DELETE FROM commands WHERE execution_id = ?
 UPDATE commands SET worker_id = '', lease_until = 0, by_command = 0, by_fence = 0, by_n = 0
 WHERE execution_id = ? AND command_id = ?
 
+-- name: fence_of
+SELECT fence FROM commands WHERE execution_id = ? AND command_id = ?
+
+-- name: hold
+-- -1 is outside of both partial indexes: what is held is neither looked for by claims nor by the search for lost leases.
+UPDATE commands SET worker_id = '', lease_until = -1, by_command = 0, by_fence = 0, by_n = 0
+WHERE execution_id = ? AND command_id = ?
+
+-- name: unhold
+UPDATE commands SET lease_until = 0 WHERE execution_id = ? AND command_id = ? AND lease_until = -1
+
+-- name: slot_holders
+SELECT other.execution_id
+FROM executions me JOIN executions other ON other.path = me.path AND other.tenant = me.tenant
+WHERE me.execution_id = ?1 AND other.over = 0 AND other.state = 'RUNNING' AND other.execution_id <> ?1
+ORDER BY other.execution_id
+
 -- name: extend
 UPDATE commands SET lease_until = ?
 WHERE execution_id = ? AND command_id = ? AND fence = ? AND lease_until > 0
@@ -101,6 +118,13 @@ WHERE over = 0 AND execution_id < ?1
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
 ORDER BY execution_id DESC LIMIT ?5
+
+-- name: oldest_live
+SELECT * FROM executions
+WHERE over = 0 AND execution_id > ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
+  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+ORDER BY execution_id LIMIT ?5
 
 -- name: by_idempotency_key
 SELECT * FROM executions

@@ -112,6 +112,13 @@ def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int
     ]
 
 
+def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:
+    states = msgspec.json.encode(which.states).decode()
+    return [
+        execution_record(row) for row in execute(SQL["oldest_live"], (after, states, which.path, which.tenant, limit))
+    ]
+
+
 def by_idempotency_key(execute: Execute, scope: Scope, key: str) -> ExecutionRecord | None:
     return _first(execute(SQL["by_idempotency_key"], (scope.tenant, scope.project, scope.environment, key)))
 

@@ -17,6 +17,9 @@ from arclog.ports.store import (
     Scope,
 )
 
+#: lease_until of a held command: neither issued (0) nor claimed (above)
+HELD = -1
+
 _KINDS = msgspec.json.Decoder(tuple[str, ...])
 
 Bindings = tuple[Any, ...]
@@ -91,7 +94,7 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
     )
     grant = command.grant
     if grant is None:
-        return (*head, 0, "", 0, 0, 0, 0)
+        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0)
     return (*head, 1, grant.worker_id, grant.lease_until, *grant.by)
 
 
@@ -105,8 +108,8 @@ def command_record(row: Sequence[Any]) -> CommandRecord:
         kinds_of(kinds),
         pool,
         (item0, item1),
-        "claimed" if lease_until else "issued",
+        "claimed" if lease_until > 0 else ("held" if lease_until == HELD else "issued"),
         fence,
         worker_id,
-        lease_until,
+        max(lease_until, 0),
     )

@@ -91,6 +91,11 @@ class SqliteStore:
     ) -> list[ExecutionRecord]:
         return await self._reader.do(lambda execute: reads.executions(execute, which, before, limit))
 
+    async def live(
+        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        return await self._reader.do(lambda execute: reads.live(execute, which, after, limit))
+
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
 

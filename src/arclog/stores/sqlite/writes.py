@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.store import Append, Appended, CommandRecord, PlanRecord, TerminalExists
+from arclog.ports.store import Append, Appended, CommandRecord, NoSlot, PlanRecord, TerminalExists
 from arclog.stores.rows import Derived, StepChange
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
@@ -28,6 +28,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     execute = tx.execute
     execution_id = what.execution_id
     expected = what.expected
+    if what.hold or what.slots:
+        _check_reserved(tx, what)
     if what.new is not None:
         over = int(derived.terminal)
         state = state_columns(what.now)
@@ -45,6 +47,17 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         _change_step(tx, execution_id, change)
     _change_work(tx, what, derived)
     return Appended(expected + 1, derived.last_seq, tx.at)
+
+
+def _check_reserved(tx: Tx, what: Append) -> None:
+    """Refuse when a command was claimed that is to be held, or when no slot is free."""
+    for command_id, fence in what.hold:
+        if tx.execute(SQL["fence_of"], (what.execution_id, command_id)).get != fence:
+            raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
+    if what.slots:
+        holders = [holder for (holder,) in tx.execute(SQL["slot_holders"], (what.execution_id,)).fetchall()]
+        if len(holders) >= what.slots:
+            raise NoSlot(holders)
 
 
 def _refusal(tx: Tx, what: Append, *, terminal: bool) -> Conflict:
@@ -89,6 +102,10 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(_CLOSE_COMMAND, (execution_id, command_id))
     for command_id in what.release:
         execute(SQL["release"], (execution_id, command_id))
+    for command_id, _ in what.hold:
+        execute(SQL["hold"], (execution_id, command_id))
+    for command_id in what.unhold:
+        execute(SQL["unhold"], (execution_id, command_id))
     for timer_id in what.clear_timers:
         execute(SQL["clear_timer"], (execution_id, timer_id))
     if derived.terminal:  # an execution that is over has no open work, whatever the append lists

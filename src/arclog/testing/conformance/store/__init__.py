@@ -10,6 +10,7 @@ Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for pa
 
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
+from arclog.testing.conformance.store.control import ControlRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.payloads import PayloadRules
@@ -19,5 +20,5 @@ from arclog.testing.conformance.store.reading import ReadingRules
 __all__ = ["MakeStore", "StoreContract"]
 
 
-class StoreContract(LogRules, ReadingRules, RaceRules, CommandRules, OddsRules, PayloadRules):
+class StoreContract(LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, PayloadRules):
     """All rules. A subclass gives the fixture `make_store`."""
