@@ -6,7 +6,8 @@ Law: `evaluate` gives JSON data or raises ExpressionError; its value is never re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
 from arclog.expr.compile import Compiler
@@ -26,23 +27,34 @@ if TYPE_CHECKING:
 _REMEDY = "a condition is one {{ expression }}, a bare expression, or true or false"
 
 
+class Code(NamedTuple):
+    """What a text compiles to, wherever it stands."""
+
+    #: None: no template markers, `finish` gives the literal
+    run: Expression | None
+    finish: Finish
+    #: for each use of a free name the longest static path of keys
+    paths: frozenset[tuple[str, ...]]
+    #: the names that the scope must have
+    free: frozenset[str]
+    slots: int
+
+
 class Template:
     """A compiled text. Immutable; safe to share and to evaluate many times."""
 
     __slots__ = ("_finish", "_run", "_slots", "at", "constant", "free", "paths", "source")
 
-    def __init__(self, source: str, at: Position, run: Expression | None, finish: Finish, names: Names) -> None:
+    def __init__(self, source: str, at: Position, code: Code) -> None:
         self.source = source
         self.at = at
         #: no template markers: evaluate gives the literal
-        self.constant = run is None
-        #: for each use of a free name the longest static path of keys
-        self.paths = frozenset(names.paths)
-        #: the names that the scope must have
-        self.free = frozenset(path[0] for path in self.paths)
-        self._run = run
-        self._finish = finish
-        self._slots = names.slots
+        self.constant = code.run is None
+        self.paths = code.paths
+        self.free = code.free
+        self._run = code.run
+        self._finish = code.finish
+        self._slots = code.slots
 
     def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
         """Give the template's value in `scope`."""
@@ -75,6 +87,8 @@ class Template:
 
 #: turns what the closures gave into the template's value
 Finish = Callable[[Any, Any], Any]
+#: Longer texts are compiled each time: they are rare, and keeping them would let a playbook fill the memory.
+_KEPT_LENGTH = 512
 
 
 def compile_text(source: str, at: Position = NOWHERE) -> Template:
@@ -82,13 +96,9 @@ def compile_text(source: str, at: Position = NOWHERE) -> Template:
     if not has_markers(source):
         return _literal(source, source, at)
     try:
-        body = parse_template(source)
-        lone = _lone_expression(body)
-        if lone is not None:
-            return _native(source, at, lone)
-        compiler = TextCompiler()
-        run = _rendered(compiler.body(body))
-        return Template(source, at, run, lambda _, value: value, compiler.names)
+        return Template(
+            source, at, _text_code(source) if len(source) <= _KEPT_LENGTH else _text_code.__wrapped__(source)
+        )
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
@@ -101,29 +111,49 @@ def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  
     if not source.strip():
         raise ExpressionError(f"the condition is empty; {_REMEDY}", at)
     try:
-        node: nodes.Node | None
-        if has_markers(source):
-            node = _lone_expression(parse_template(source))
-            if node is None:
-                raise Failure(f"{_REMEDY}; text around it is never part of one")
-        else:
-            node = parse_expression(source.rstrip())
-        compiler = Compiler()
-        return Template(source, at, compiler.expression(node), _truth, compiler.names)
+        code = _condition_code if len(source) <= _KEPT_LENGTH else _condition_code.__wrapped__
+        return Template(source, at, code(source))
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
 
 
-def _literal(source: str, value: Any, at: Position) -> Template:
-    return Template(source, at, None, lambda _, __: value, Names())
+@lru_cache(maxsize=4096)
+def _text_code(source: str) -> Code:
+    body = parse_template(source)
+    lone = _lone_expression(body)
+    if lone is not None:
+        compiler = Compiler()
+        run = compiler.expression(lone)
+        return _code(run, passed_through if _passes(lone) else composed, compiler.names)
+    text = TextCompiler()
+    return _code(_rendered(text.body(body)), _as_it_is, text.names)
 
 
-def _native(source: str, at: Position, node: nodes.Node) -> Template:
+@lru_cache(maxsize=4096)
+def _condition_code(source: str) -> Code:
+    node: nodes.Node | None
+    if has_markers(source):
+        node = _lone_expression(parse_template(source))
+        if node is None:
+            raise Failure(f"{_REMEDY}; text around it is never part of one")
+    else:
+        node = parse_expression(source.rstrip())
     compiler = Compiler()
-    run = compiler.expression(node)
-    finish = passed_through if _passes(node) else composed
-    return Template(source, at, run, finish, compiler.names)
+    return _code(compiler.expression(node), _truth, compiler.names)
+
+
+def _code(run: Expression, finish: Finish, names: Names) -> Code:
+    paths = frozenset(names.paths)
+    return Code(run, finish, paths, frozenset(path[0] for path in paths), names.slots)
+
+
+def _literal(source: str, value: Any, at: Position) -> Template:
+    return Template(source, at, Code(None, lambda _, __: value, frozenset(), frozenset(), 0))
+
+
+def _as_it_is(_: Any, value: Any) -> Any:
+    return value
 
 
 def _passes(whole: Any) -> bool:
