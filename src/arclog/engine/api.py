@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from arclog.core.loops import encoded_size
 from arclog.engine.bundle import register
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
+from arclog.engine.minter import new_run_id
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
@@ -75,7 +75,7 @@ class EngineApi:
         program = engine.live.keep(Program(plan, record.digest))
         scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
         new = NewExecution(
-            run_id=str(uuid.uuid4()),
+            run_id=new_run_id(),
             name=plan.name,
             path=record.path,
             version=record.version,
@@ -247,7 +247,7 @@ class EngineApi:
             first = await engine.store.events(record.execution_id, limit=1)
             workload = first[0].event.payload.get("workload") or {}
             new = NewExecution(
-                run_id=str(uuid.uuid4()),
+                run_id=new_run_id(),
                 name=old.name,
                 path=old.path,
                 version=old.version,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from arclog.core.inputs import Cancel, ChildEnded, ParentTold, Request, Signal
 from arclog.core.loops import encoded_size
 from arclog.core.state import State, Wait
 from arclog.engine.engine import Engine
+from arclog.engine.minter import new_run_id
 from arclog.model import ids, status
 from arclog.model.errors import ArclogError, Conflict, NotFound
 from arclog.model.events import Event
@@ -164,7 +164,7 @@ class Children:
             return error("limit", message, code="MAX_PAYLOAD_BYTES")
         scope = record.new.scope
         new = NewExecution(
-            run_id=str(uuid.uuid4()),
+            run_id=new_run_id(),
             name=program.plan.name,
             path=plan.path,
             version=plan.version,
