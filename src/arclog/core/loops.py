@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 CHUNK_US = 100_000
 MAX_CHUNK = 200
 
+#: Types whose values can be of any size.
+_MEASURED = (str, list, dict)
+
 _encode = msgspec.json.Encoder().encode
 
 
 def encoded_size(payload: Mapping[str, Any]) -> int:
     """Bytes that a payload takes in the log; the small common ones are not measured."""
-    if all(isinstance(value, int | float | bool | None) or key == "tokens" for key, value in payload.items()):
+    if not any(isinstance(value, _MEASURED) and value for key, value in payload.items() if key != "tokens"):
         return 0
     return len(_encode(payload))
 

@@ -291,7 +291,7 @@ def _event(
 
 def _oversized(values: dict[str, Any], what: str, max_bytes: int) -> TaskError | None:
     for key, value in values.items():
-        if isinstance(value, str | list | dict) and value:
+        if isinstance(value, (str, list, dict)) and value:
             size = len(encode(value))
             if size > max_bytes:
                 message = f"{what}.{key} is {size} bytes; at most {max_bytes} are kept (limits.max_ctx_bytes)"

@@ -9,6 +9,7 @@ from typing import Any
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
 from arclog.engine.bundle import register
+from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
 from arclog.engine.minter import new_run_id
@@ -19,8 +20,6 @@ from arclog.model import ids, status
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
-from arclog.plan.build import build_or_raise
-from arclog.plan.program import Program
 from arclog.ports.api import (
     ExecuteRequest,
     Listed,
@@ -55,7 +54,7 @@ class EngineApi:
         is_alive: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._engine = engine
-        self._kinds = kinds
+        self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
 
@@ -64,15 +63,15 @@ class EngineApi:
             raise RequestRejected("the request holds no playbook")
         engine = self._engine
         settings = engine.settings
-        plan = build_or_raise(request.playbook, request.file, self._kinds, settings)
+        plan = self._compiler.compile(request.playbook, request.file).plan
         size, cap = encoded_size({"workload": dict(request.workload)}), plan.limits.max_payload_bytes
         if size > cap:
             raise RequestRejected(
                 f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
             )
         now = engine.clock.now()
-        record, files = await register(engine, self._kinds, plan, request.playbook, request.file, request.files)
-        program = engine.live.keep(Program(plan, record.digest))
+        record, files = await register(engine, self._compiler, request.playbook, request.file, request.files)
+        program = engine.live.program_of(plan, record.digest)
         scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
         new = NewExecution(
             run_id=new_run_id(),

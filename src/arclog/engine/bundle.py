@@ -8,13 +8,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 
+from arclog.engine.compiled import Compiled, Compiler
 from arclog.engine.engine import Engine
 from arclog.model.errors import RequestRejected
-from arclog.model.kinds import KindSpec
-from arclog.plan import net
-from arclog.plan.build import build_or_raise
 from arclog.plan.net import Plan
-from arclog.plan.program import Program
 from arclog.ports.store import PlanRecord
 
 #: Playbooks that one run may bring along.
@@ -39,17 +36,17 @@ def beside(file: str, called: str) -> str:
 
 
 async def register(
-    engine: Engine, kinds: Mapping[str, KindSpec], plan: Plan, source: str, file: str, texts: Mapping[str, str]
+    engine: Engine, compiler: Compiler, source: str, file: str, texts: Mapping[str, str]
 ) -> tuple[PlanRecord, Files]:
     """Register a playbook and all that it calls by file; what each called file came to, by the calling plan's name."""
     records: dict[str, PlanRecord] = {}
-    pending: list[tuple[str, str, Plan]] = [(posixpath.normpath(file) if file else file, source, plan)]
+    first = posixpath.normpath(file) if file else file
+    pending: list[tuple[str, str, Compiled]] = [(first, source, compiler.compile(source, file))]
     plans: dict[str, Plan] = {}
-    first = pending[0][0]
     while pending:
         name, text, found = pending.pop()
-        records[name], plans[name] = await _register(engine, found, text), found
-        for called in called_files(found):
+        records[name], plans[name] = await _register(engine, found, text), found.plan
+        for called in called_files(found.plan):
             where = beside(name, called)
             if where in records or any(where == other for other, _, _ in pending):
                 continue
@@ -57,19 +54,18 @@ async def register(
                 raise RequestRejected(f"{name or 'the playbook'} calls file {called!r}, which was not sent with it")
             if len(records) + len(pending) >= MAX_FILES:
                 raise RequestRejected(f"more than {MAX_FILES} playbooks call each other by file")
-            pending.append((where, texts[where], build_or_raise(texts[where], where, kinds, engine.settings)))
+            pending.append((where, texts[where], compiler.compile(texts[where], where)))
     files: Files = {}
-    for name, found in plans.items():
-        known = {called: records[beside(name, called)] for called in called_files(found)}
+    for name, plan in plans.items():
+        known = {called: records[beside(name, called)] for called in called_files(plan)}
         if known:
             files[records[name].digest] = {called: (one.path, one.version) for called, one in known.items()}
     return records[first], files
 
 
-async def _register(engine: Engine, plan: Plan, source: str) -> PlanRecord:
-    body = net.encode(plan)
-    record = await engine.store.register_plan(
-        net.digest(body), plan.path or plan.name, body, source, engine.clock.now()
-    )
-    engine.live.keep(Program(plan, record.digest))
+async def _register(engine: Engine, found: Compiled, source: str) -> PlanRecord:
+    plan = found.plan
+    now = engine.clock.now()
+    record = await engine.store.register_plan(found.digest, plan.path or plan.name, found.body, source, now)
+    engine.live.program_of(plan, record.digest)
     return record

@@ -103,5 +103,10 @@ class LiveStates:
             found = self.keep(Program(net.decode(record.body), digest))
         return found
 
+    def program_of(self, plan: net.Plan, digest: str) -> Program:
+        """The program of a plan that the caller has in hand."""
+        found = self._programs.get(digest)
+        return found or self.keep(Program(plan, digest))
+
     def keep(self, program: Program) -> Program:
         return self._programs.setdefault(program.digest, program)
