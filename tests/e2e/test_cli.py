@@ -30,7 +30,6 @@ SUMMARY_KEYS = {
     "ctx",
     "result",
     "error",
-    "paused",
 }
 
 
@@ -382,7 +381,8 @@ def test_ctrl_c_leaves_a_paused_run_paused(where):
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "arclog resume" in err
-    assert json.loads(arclog("show", "last", "--json").stdout)["paused"] is True
+    assert json.loads(arclog("list", "--json").stdout)[0]["paused"] is True
+    assert "running (paused)" in arclog("show", "last").stdout
     assert summary_of("resume", "last")["result"] == {"ok": True}
     assert (where / "ledger").read_text() == "once\n"
 

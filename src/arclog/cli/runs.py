@@ -135,7 +135,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     facts = [
         ("execution", summary.execution_id),
         ("run", summary.run_id),
-        ("state", out.state(summary.state) + (" (paused)" if summary.paused else "")),
+        ("state", out.state(summary.state) + (" (paused)" if await api.pausing(summary.execution_id) else "")),
         ("started", moment(summary.started_at) or "not yet"),
         ("ended", f"{moment(summary.ended_at)}{f' · took {took}' if took else ''}" if summary.ended_at else "not yet"),
     ]

@@ -137,7 +137,6 @@ class EngineApi:
             ctx=state.ctx,
             result=state.result,
             error=state.error if state.terminal else None,
-            paused=state.paused_at is not None,
         )
 
     async def list(

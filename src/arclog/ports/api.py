@@ -61,8 +61,6 @@ class Summary(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
-    #: a pause has taken effect
-    paused: bool = False
 
 
 class SignalRequest(Struct, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,17 +20,25 @@ class Presence:
 
     def enter(self, worker_id: str, execution_id: int = 0) -> None:
         """Be seen as alive until the process ends or `leave`; with an id, as there for that execution alone."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = self._opened(worker_id)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, str(execution_id).encode())
         self._mine[worker_id] = descriptor
+
+    def _opened(self, worker_id: str) -> int:
+        """A file of its own; somebody who leaves may remove the folder just before it is opened."""
+        while True:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                return os.open(self._folder / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def leave(self, worker_id: str) -> None:
         descriptor = self._mine.pop(worker_id, None)
         if descriptor is not None:
             (self._folder / worker_id).unlink(missing_ok=True)
             os.close(descriptor)
+            with suppress(OSError):
+                self._folder.rmdir()
 
     def serving(self, execution_id: int) -> str:
         """Another process's live worker that is there for this execution alone, '' when there is none."""

@@ -25,7 +25,6 @@ SUMMARY_KEYS = [
     "ctx",
     "result",
     "error",
-    "paused",
 ]
 STATUS_KEYS = [
     "execution_id",
