@@ -206,6 +206,7 @@ class Decision:
         problem = error("poison", message).as_dict()
         failed = self.say("command.failed", {"error": problem}, step=step, run=run, command_id=lost.command_id)
         self.txn.close.append(lost.command_id)
+        self.withdraw_commands("the step failed", (step, run))
         self.fail_step(step, run, problem, failed)
 
     def _reclaim(self, taken: Reclaimed) -> None:

@@ -73,7 +73,7 @@ def drawn_net(draw: Random, *, cycles: bool) -> str:
 def finished(net: Net, draw: Random, failing: float) -> Net:
     """End the open step runs in any order until the run is over."""
     while not net.over:
-        assert net.open, explain(net.program, net.state, [], 0)
+        assert net.open, explain(net.state, net.program, [], 0)
         # A join that waits is held up by something that is there.
         for join in waiting(net.program, net.state):
             assert not join.ready
