@@ -139,8 +139,9 @@ def outcome(program: Program, state: State, step_run: StepRun) -> tuple[dict[str
     gathered = step_run.gathered
     if gathered is None or not is_parallel(program, step_run.step):
         return {}, None
-    patch = dict(gathered.written)
-    for key in {**gathered.folded, **gathered.exact, **gathered.ordered}:
+    # Sorted: also the order of ctx's keys must not tell who was first.
+    patch = dict(sorted(gathered.written.items()))
+    for key in sorted({*gathered.folded, *gathered.exact, *gathered.ordered}):
         reducer = _reducer(program, key)
         start = state.ctx.get(key)
         unfit = _unfit(reducer, start)

@@ -197,8 +197,8 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
     """Iterations of an outer loop: their inner items are evaluated as they start."""
     step = decision.program.steps[step_run.step]
     at_a_time = plan.max_in_flight if plan.mode == "parallel" else 1
+    busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
     while step_run.state == "open" and loop.handed < loop.total:
-        busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
         if busy >= at_a_time or (busy and not decision.has_room_for_commands):
             return
         if decision.is_full:
@@ -225,6 +225,8 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         _hand_out(decision, step_run, below)
         if _is_over(step_run, below):
             _close(decision, step_run, below)
+        else:
+            busy += 1
 
 
 def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:

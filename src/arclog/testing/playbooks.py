@@ -1,7 +1,7 @@
 """Random valid playbooks, of every construct that can run: by seed (fast), or as a hypothesis strategy (shrinks).
 
-`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and the order of
-all ends. `branching` ones fan out; what their branches write does not depend on who comes first, so their ctx and the
+`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and (but for loops
+that run items side by side) the order of all ends. `branching` ones fan out; what their branches write does not depend on who comes first, so their ctx and the
 multiset of their ends are determined, but not the order. Cycles and jumps are bounded by counters.
 """
 
@@ -31,8 +31,27 @@ class Drawn:
     #: what makes it again
     seed: int | None = None
 
+    @property
+    def side_by_side(self) -> bool:
+        """Some loop runs its items side by side: the order of events is not determined."""
+        return any(_is_parallel(step.get("loop")) for step in json.loads(self.text)["workflow"])
+
+    @property
+    def racing(self) -> set[str]:
+        """Steps whose items run side by side and whose first failure ends the rest: what was done then differs."""
+        return {
+            step["step"]
+            for step in json.loads(self.text)["workflow"]
+            if _is_parallel(step.get("loop"))
+            and step.get("spec", {}).get("policy", {}).get("failure", {}).get("mode") != "best_effort"
+        }
+
     def __repr__(self) -> str:
         return f"Drawn(seed={self.seed}, branching={self.branching}, text=\n{json.dumps(json.loads(self.text), indent=1)}\n)"
+
+
+def _is_parallel(loop: dict[str, Any] | None) -> bool:
+    return loop is not None and (loop["spec"]["mode"] == "parallel" or _is_parallel(loop.get("loop")))
 
 
 class _Draw:
@@ -212,6 +231,8 @@ class _Draw:
             step["loop"] = self.loop()
             self.in_loop = True
         step["tool"] = self.pipeline(name)
+        if self.side_by_side and self.chance(70):
+            step.setdefault("spec", {}).setdefault("policy", {})["failure"] = {"mode": "best_effort"}
         self.in_loop = self.side_by_side = False
         arcs = self.arcs(index)
         if arcs:
