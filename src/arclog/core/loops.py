@@ -21,7 +21,7 @@ from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from arclog.core.decide import Decision
     from arclog.expr import Tree
@@ -84,14 +84,21 @@ def go_on_with_all(decision: Decision) -> None:
                 _go_on(decision, step_run, path_of(key) if key else ())
 
 
-def iteration_ended(decision: Decision, event: Event, command_id: int = 0) -> None:
-    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop."""
+def iteration_ended(decision: Decision, event: Event, command_id: int = 0, coming: Iterable[Event] = ()) -> None:
+    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop.
+
+    `coming` is the rest of the report. When the loop fails here, what was done beyond is kept as a fact only.
+    """
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None or event.iteration is None:
         raise InvariantBroken(f"{event.type} of step {event.step}, which is no open loop")
     problem = _stops(decision, step_run, event.iteration)
     if problem is not None:
-        _fail(decision, step_run, problem, command_id)
+        cause = len(decision.txn.events) - 1
+        for beyond in coming:
+            beyond.informative = True
+            decision.emit(beyond)
+        _fail(decision, step_run, problem, command_id, cause)
         return
     if command_id and command_id not in decision.state.commands:
         decision.txn.close.append(command_id)
@@ -148,9 +155,9 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
     return problem is None
 
 
-def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], command_id: int = 0) -> None:
+def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], command_id: int = 0, cause: int = -1) -> None:
     """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken."""
-    cause = len(decision.txn.events) - 1
+    cause = cause if cause >= 0 else len(decision.txn.events) - 1
     if command_id:
         decision.txn.close.append(command_id)
     decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id)
