@@ -104,6 +104,16 @@ EXAMPLES: dict[str, Any] = {
     "branch": {"ordered": 2},
     "retry": {"attempts": 3},
     "loop": "3 orders, 169.50 in all",
+    "parallel_loop": {
+        "words": 10,
+        "longest": 4,
+        "vocabulary": ["to", "be", "or", "not", "that", "is", "the", "question"],
+        "failed": [3],
+    },
+    "nested_loops": {
+        "offers": ["Oslo, Fjord: single 180", "Oslo, Fjord: double 280", "Rome, Forum: double 240"],
+        "cheapest": 180,
+    },
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
     "fork_join": {"stock": "in stock", "to_pay": 17.5},
     "saga": {"booked": ["flight F-17", "H-4"]},

@@ -196,19 +196,17 @@ class Decision:
         first = report.events[0]
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
-        for event in report.events:
-            if self.state.run_of(event.step, event.run) is None:
-                # An earlier event of this report ended the step run; what was done beyond is kept as a fact only.
-                event.informative = True
+        coming = iter(report.events)
+        for event in coming:
             self.emit(event)
-            match "" if event.informative else event.type:
+            match event.type:
                 case "step.started":
                     loops.begin(self, event)
                 case "step.done" | "step.failed":
                     self.txn.close.append(report.command_id)
                     routing.route(self, event.step, event.run, len(self.txn.events) - 1)
                 case "loop.iteration.done" | "loop.iteration.failed":
-                    loops.iteration_ended(self, event, report.command_id)
+                    loops.iteration_ended(self, event, report.command_id, coming)
                 case "task.started" | "task.attempt.started" | "policy.task.evaluated":
                     if waits.suspends(self.program, event):
                         waits.suspend(self, event, report.command_id)
@@ -227,7 +225,7 @@ class Decision:
         problem = error("poison", message).as_dict()
         failed = self.say("command.failed", {"error": problem}, step=step, run=run, command_id=lost.command_id)
         self.txn.close.append(lost.command_id)
-        self.withdraw_commands("another part of the loop is poison", (step, run))
+        self.withdraw_commands("the step failed", (step, run))
         self.fail_step(step, run, problem, failed)
 
     def _take_back(self, given: GivenBack) -> None:

@@ -6,6 +6,7 @@ Iterations of a chunk start in order; one that was started and is not open any m
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import Any
 
 from msgspec.json import encode
@@ -20,8 +21,9 @@ from arclog.model.outcome import data_of
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
-#: How many errors loop.done names.
+#: How many errors loop.done names, those of the first items, and how long their messages are at most.
 MAX_ERRORS = 100
+MAX_MESSAGE = 500
 #: Weight of the newest item in the moving average of item times.
 _NEWEST = 0.2
 
@@ -132,8 +134,8 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     inner = level_of(step, path[:-1]).inner is not None
     if failed:
         loop.failed += 1
-        if len(loop.errors) < MAX_ERRORS:
-            loop.errors.append({"index": path[-1], **problem})
+        insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda known: int(known["index"]))
+        del loop.errors[MAX_ERRORS:]
         if step.plan.failure_mode == "fail_fast":
             loop.broken = loop.broken or problem
     else:
@@ -146,8 +148,9 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     taken = max(event.at - iteration.started_at, 1)
     loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
     record = pipeline.results[pipeline.prev] if pipeline.prev else None
-    if record is not None:
-        step_run.record = record
+    if record is not None and (loop.broken is not None or path >= step_run.record_of):
+        # Not the one that ended last: that would depend on who was quicker.
+        step_run.record, step_run.record_of = record, path
     _keep_result(step_run, path, record)
     gathering.take(program, state, step_run, path, pipeline.ctx)
     chunk = chunk_with(step_run, path)
@@ -156,6 +159,12 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
         del step_run.chunks[chunk.id]
         for command in [one for one in state.commands.values() if _runs(one, step_run, chunk)]:
             del state.commands[command.id]
+
+
+def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
+    """loop.iteration.failed has the whole message; a hundred of them must fit into one event."""
+    message = str(problem.get("message", ""))
+    return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
 
 
 def _keep_result(step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arclog.core import routing
+from arclog.core import gathering, routing, waits
 from arclog.core.items import as_payload
 from arclog.core.iterations import iter_of, level_of, loop_at
 from arclog.core.scopes import inner_scope
@@ -21,7 +21,7 @@ from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from arclog.core.decide import Decision
     from arclog.expr import Tree
@@ -87,18 +87,21 @@ def go_on_with_all(decision: Decision) -> None:
                 _go_on(decision, step_run, path_of(key) if key else ())
 
 
-def iteration_ended(decision: Decision, event: Event, command_id: int = 0) -> None:
-    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop."""
+def iteration_ended(decision: Decision, event: Event, command_id: int = 0, coming: Iterable[Event] = ()) -> None:
+    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop.
+
+    `coming` is the rest of the report. When the loop fails here, what was done beyond is kept as a fact only.
+    """
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is None or event.iteration is None:
         raise InvariantBroken(f"{event.type} of step {event.step}, which is no open loop")
     problem = _stops(decision, step_run, event.iteration)
     if problem is not None:
         cause = len(decision.txn.events) - 1
-        if command_id:
-            decision.txn.close.append(command_id)
-        decision.withdraw_commands("the loop failed", (event.step, event.run), command_id)
-        decision.fail_step(event.step, event.run, problem, cause)
+        for beyond in coming:
+            beyond.informative = True
+            decision.emit(beyond)
+        _fail(decision, step_run, problem, command_id, cause)
         return
     if command_id and command_id not in decision.state.commands:
         decision.txn.close.append(command_id)
@@ -125,26 +128,44 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
 
 def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None:
     """Hand out what there is room for; when a level is over, go on one level up."""
-    while step_run.state == "open":
+    while True:
         loop = loop_at(step_run, path)
-        if loop.ok + loop.failed < loop.total:
-            _hand_out(decision, step_run, loop)
-            if path_key(path) not in step_run.loops or loop.ok + loop.failed < loop.total:
-                return
-            continue
-        cause = len(decision.txn.events) - 1
-        _say_done(decision, step_run, loop, cause)
-        if not path:
-            done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
-            routing.route(decision, step_run.step, step_run.run, done)
-            return
-        _end_outer(decision, step_run, loop)
-        problem = _stops(decision, step_run, path)
-        if problem is not None:
-            decision.withdraw_commands("the loop failed", (step_run.step, step_run.run))
-            decision.fail_step(step_run.step, step_run.run, problem, len(decision.txn.events) - 1)
+        _hand_out(decision, step_run, loop)
+        if not _is_over(step_run, loop) or not _close(decision, step_run, loop) or not path:
             return
         path = path[:-1]
+
+
+def _is_over(step_run: StepRun, loop: Loop) -> bool:
+    return step_run.state == "open" and loop.ok + loop.failed == loop.total
+
+
+def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
+    """All items of a level have ended, and so has the outer iteration or the step. Tells whether the loop goes on."""
+    cause = len(decision.txn.events) - 1
+    if loop.path:
+        _say_done(decision, step_run, loop, cause)
+        _end_outer(decision, step_run, loop)
+        problem = _stops(decision, step_run, loop.path)
+    else:
+        _, problem = gathering.outcome(decision.program, decision.state, step_run)
+        if problem is None:
+            _say_done(decision, step_run, loop, cause)
+            done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
+            routing.route(decision, step_run.step, step_run.run, done)
+    if problem is not None:
+        _fail(decision, step_run, problem)
+    return problem is None
+
+
+def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], command_id: int = 0, cause: int = -1) -> None:
+    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken."""
+    cause = cause if cause >= 0 else len(decision.txn.events) - 1
+    if command_id:
+        decision.txn.close.append(command_id)
+    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id)
+    waits.fail_open_tasks(decision, step_run, error("cancelled", "the loop that it belongs to failed"), cause)
+    decision.fail_step(step_run.step, step_run.run, problem, cause)
 
 
 def _hand_out(decision: Decision, step_run: StepRun, loop: Loop) -> None:
@@ -188,9 +209,9 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
     """Iterations of an outer loop: their inner items are evaluated as they start."""
     step = decision.program.steps[step_run.step]
     at_a_time = plan.max_in_flight if plan.mode == "parallel" else 1
+    busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
     while step_run.state == "open" and loop.handed < loop.total:
-        busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
-        if busy >= at_a_time:
+        if busy >= at_a_time or (busy and not decision.has_room_for_commands):
             return
         if decision.state.pause is not None:
             return
@@ -207,14 +228,19 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}
         problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
         if problem is not None:
-            decision.withdraw_commands("the loop failed", (step_run.step, step_run.run))
-            decision.fail_step(step_run.step, step_run.run, problem.as_dict(), len(decision.txn.events) - 1)
+            message = f"iteration {path_key(path)}: {problem.message}"
+            _fail(decision, step_run, {**problem.as_dict(), "message": message})
             return
         inner = plan.inner
         mode = inner.mode if inner is not None else plan.mode
         _say_of(decision, step_run, "loop.iteration.started", path)
         _say_of(decision, step_run, "loop.started", path, {**payload, "mode": mode})
-        _go_on(decision, step_run, path)
+        below = loop_at(step_run, path)
+        _hand_out(decision, step_run, below)
+        if _is_over(step_run, below):
+            _close(decision, step_run, below)
+        else:
+            busy += 1
 
 
 def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:

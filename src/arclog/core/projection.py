@@ -12,6 +12,9 @@ from arclog.model.commands import Command, LoopWork
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
+#: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
+MAX_SIDE_BY_SIDE = 1000
+
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
     """The command as its worker gets it, with all that was done for it before."""
@@ -62,4 +65,6 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
 def _at_a_time(step: StepProgram, plan: LoopPlan) -> int:
     """Iterations that one worker runs side by side. A task that waits ends its command, so it must be alone in it."""
     waits = any(task.plan.runs_on == "engine" for task in step.tasks)
-    return plan.max_in_flight if plan.mode == "parallel" and plan.exec == "local" and not waits else 1
+    if plan.mode != "parallel" or plan.exec != "local" or waits:
+        return 1
+    return min(plan.max_in_flight, MAX_SIDE_BY_SIDE)

@@ -108,7 +108,7 @@ class _Place:
         if self.chunk is None:
             if event.iteration is not None:
                 return f"step {self.step.name} is no loop"
-        elif event.iteration is None or path_key(event.iteration) not in self.open:
+        elif event.iteration is None or not self._is_open(event.iteration):
             return "comes outside an iteration"
         if event.type in ("task.done", "task.failed"):
             outcome = event.payload.get("outcome")
@@ -152,7 +152,14 @@ class _Place:
             self.next += 1
             self.open.add(key)
             return ""
-        if key not in self.open:
+        if not self._is_open(event.iteration):
             return f"iteration {key} is not open"
         self.open.discard(key)
         return ""
+
+    def _is_open(self, path: tuple[int, ...]) -> bool:
+        """Whether an iteration is under way, and this command's: other commands run iterations of the same loop."""
+        chunk = self.chunk
+        if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
+            return False
+        return path_key(path) in self.open

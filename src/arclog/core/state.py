@@ -75,6 +75,8 @@ class Gathered(Struct, omit_defaults=True):
     folded: dict[str, Any] = field(default_factory=dict)
     #: declared keys that are folded in item order at the end: key → path → value
     ordered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: floats of a sum, exact: a whole number of the smallest float, in hex
+    exact: dict[str, str] = field(default_factory=dict)
     ordered_bytes: int = 0
     #: why these writes cannot stand together
     problem: dict[str, Any] | None = None
@@ -99,8 +101,10 @@ class StepRun(Struct, omit_defaults=True):
     iterations: dict[str, Iteration] = field(default_factory=dict)
     #: of a parallel loop whose iterations wrote ctx
     gathered: Gathered | None = None
-    #: outcome record of the task executed last
+    #: outcome record of the task executed last; of a loop: of its last item, or of the item that failed it
     record: dict[str, Any] | None = None
+    #: path of the item that the record is of
+    record_of: tuple[int, ...] = ()
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None

@@ -11,6 +11,7 @@ from arclog.plan.compile import Compiled, Text
 from arclog.plan.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
 from arclog.plan.flow import check_flow
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.parallel import check_parallel
 from arclog.playbook.canon import Playbook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
@@ -94,6 +95,7 @@ class _Check:
         self.reachable()
         self.endless()
         check_flow(self.plan, self.playbook, self.findings)
+        check_parallel(self.plan, self.findings)
 
     # --- arcs and steps -----------------------------------------------------------------------------------------
 

@@ -64,7 +64,8 @@ def _step_runs(events: Sequence[Event], *, complete: bool) -> None:
 
 
 def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
-    own = [event for event in own if not event.type.startswith(("command.", "signal."))]
+    # What a worker did beyond the end of its step run is a fact for readers, without effect.
+    own = [event for event in own if not event.informative and not event.type.startswith(("command.", "signal."))]
     types = [event.type for event in own]
     counts = Counter(types)
     assert types[0] == "step.scheduled", f"{what} begins with {types[0]}"
@@ -130,7 +131,7 @@ def _tasks(events: Iterable[Event], *, complete: bool) -> None:
             # What was under way in a step run that somebody skips has no end of its own.
             for key in [key for key in open_tasks if key[:2] == (event.step, event.run)]:
                 del open_tasks[key]
-        if not event.task:
+        if not event.task or event.informative:
             continue
         pipeline = (event.step, event.run, event.iteration)
         key = (*pipeline, event.task, event.task_run)
@@ -195,8 +196,8 @@ def _reports(events: Iterable[Event]) -> None:
     reported: dict[tuple[int, int], int] = {}
     open_report: tuple[str, int] | None = None
     for event in events:
-        resumed = event.type == "command.issued" and event.payload["reason"] == "resumed"
-        if resumed or (event.type == "step.scheduled" and event.command_id):
+        new = event.type == "command.issued" and event.payload["reason"] in ("resumed", "loop")
+        if new or (event.type == "step.scheduled" and event.command_id):
             issued[event.command_id] = (event.step, event.run)
             fences[event.command_id] = 1
         elif event.type == "command.issued":

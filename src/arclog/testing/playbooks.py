@@ -1,7 +1,7 @@
 """Random valid playbooks, of every construct that can run: by seed (fast), or as a hypothesis strategy (shrinks).
 
-`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and the order of
-all ends. `branching` ones fan out; what their branches write does not depend on who comes first, so their ctx and the
+`sequential` ones have one token at a time, so everything about their runs is determined: ctx, results and (but for loops
+that run items side by side) the order of all ends. `branching` ones fan out; what their branches write does not depend on who comes first, so their ctx and the
 multiset of their ends are determined, but not the order. Cycles and jumps are bounded by counters.
 """
 
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 #: Most laps of a cycle of steps, and most jumps of a task.
 LAPS = 2
+#: Reducers that take any number.
+REDUCERS = ("sum", "count", "min", "max", "append", "union", "last")
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,27 @@ class Drawn:
     #: what makes it again
     seed: int | None = None
 
+    @property
+    def side_by_side(self) -> bool:
+        """Some loop runs its items side by side: the order of events is not determined."""
+        return any(_is_parallel(step.get("loop")) for step in json.loads(self.text)["workflow"])
+
+    @property
+    def racing(self) -> set[str]:
+        """Steps whose items run side by side and whose first failure ends the rest: what was done then differs."""
+        return {
+            step["step"]
+            for step in json.loads(self.text)["workflow"]
+            if _is_parallel(step.get("loop"))
+            and step.get("spec", {}).get("policy", {}).get("failure", {}).get("mode") != "best_effort"
+        }
+
     def __repr__(self) -> str:
         return f"Drawn(seed={self.seed}, branching={self.branching}, text=\n{json.dumps(json.loads(self.text), indent=1)}\n)"
+
+
+def _is_parallel(loop: dict[str, Any] | None) -> bool:
+    return loop is not None and (loop["spec"]["mode"] == "parallel" or _is_parallel(loop.get("loop")))
 
 
 class _Draw:
@@ -42,6 +63,10 @@ class _Draw:
         self.branching = branching
         self.count = integer(1, 5)
         self.names = [f"s{i}" for i in range(self.count)]
+        #: whether the tasks being drawn run side by side, so that what they do to ctx must not depend on the order
+        self.side_by_side = False
+        #: whether their step is a loop
+        self.in_loop = False
         #: with joins arcs carry no args: how often a join fires is determined, which tokens meet there is not
         self.joins = branching and self.chance(60)
 
@@ -142,7 +167,10 @@ class _Draw:
 
     def setting(self, then: dict[str, Any], step: str) -> dict[str, Any]:
         if self.chance(35):
-            if self.branching:
+            if self.in_loop and self.chance(60):
+                # Each iteration gives one value a key, so what the reducers make of them is determined.
+                then["set_ctx"] = {f"{self.one_of(*REDUCERS)}_{step}": self.reducible()}
+            elif self.branching or self.side_by_side:
                 then["set_ctx"] = {f"seen_{step}": True}
             else:
                 then["set_ctx"] = {
@@ -152,6 +180,28 @@ class _Draw:
         if self.chance(30):
             then["set_iter"] = {"kept": "{{ (iter.kept | default(0)) + 1 }}"}
         return then
+
+    def reducible(self) -> Any:
+        """A value for any reducer but merge, the same whenever its iteration runs."""
+        return self.one_of(1, 0.1, "{{ iter.index }}", "{{ iter.index / 3 }}", "{{ iter.total }}")
+
+    def loop(self, depth: int = 0) -> dict[str, Any]:
+        """A loop of any mode, up to three levels deep."""
+        items: Any = self.one_of([], [1], [1, 2, 3], "{{ workload.list }}", "{{ range(args.n | default(2)) }}")
+        if depth:
+            items = self.one_of([], [1], [1, 2], "{{ workload.list }}", "{{ range(iter.index + 1) }}")
+        if self.chance(4):
+            items = "{{ workload.w }}"
+        spec: dict[str, Any] = {"mode": self.one_of("sequential", "sequential", "parallel")}
+        if spec["mode"] == "parallel":
+            self.side_by_side = True
+            spec["max_in_flight"] = self.integer(1, 4)
+        if self.chance(30):
+            spec["policy"] = {"exec": self.one_of("local", "distributed")}
+        made: dict[str, Any] = {"in": items, "iterator": "item", "spec": spec}
+        if depth < 2 and self.chance(25):
+            made["loop"] = self.loop(depth + 1)
+        return made
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -178,11 +228,12 @@ class _Draw:
         if self.chance(30):
             step["args"] = {"n": self.number([], in_task=False), "deep": {"m": self.number([], in_task=False)}}
         if self.chance(35):
-            items: Any = self.one_of([], [1], [1, 2, 3], "{{ workload.list }}", "{{ range(args.n | default(2)) }}")
-            if self.chance(4):
-                items = "{{ workload.w }}"
-            step["loop"] = {"in": items, "iterator": "item", "spec": {"mode": "sequential"}}
+            step["loop"] = self.loop()
+            self.in_loop = True
         step["tool"] = self.pipeline(name)
+        if self.side_by_side and self.chance(70):
+            step.setdefault("spec", {}).setdefault("policy", {})["failure"] = {"mode": "best_effort"}
+        self.in_loop = self.side_by_side = False
         arcs = self.arcs(index)
         if arcs:
             spec: dict[str, Any] = {"mode": self.one_of("inclusive", "exclusive") if self.branching else "exclusive"}
@@ -227,7 +278,8 @@ class _Draw:
         return arcs
 
     def playbook(self) -> dict[str, Any]:
-        spec: dict[str, Any] = {"entry_step": "s0"}
+        declared = {f"{name}_{step}": {"reducer": name} for name in REDUCERS for step in self.names}
+        spec: dict[str, Any] = {"entry_step": "s0", "ctx": declared}
         if self.branching:
             spec["result"] = "{{ ctx }}"
         elif self.chance(40):
