@@ -29,9 +29,11 @@ _REMEDY = "a condition is one {{ expression }}, a bare expression, or true or fa
 class Template:
     """A compiled text. Immutable; safe to share and to evaluate many times."""
 
-    __slots__ = ("_finish", "_run", "_slots", "at", "constant", "free", "paths", "source")
+    __slots__ = ("_finish", "_limits", "_run", "_slots", "at", "constant", "free", "paths", "source")
 
-    def __init__(self, source: str, at: Position, run: Expression | None, finish: Finish, names: Names) -> None:
+    def __init__(
+        self, source: str, at: Position, limits: Limits, run: Expression | None, finish: Finish, names: Names
+    ) -> None:
         self.source = source
         self.at = at
         #: no template markers: evaluate gives the literal
@@ -43,26 +45,27 @@ class Template:
         self._run = run
         self._finish = finish
         self._slots = names.slots
+        self._limits = limits
 
-    def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate(self, scope: Mapping[str, Any]) -> Any:
         """Give the template's value in `scope`."""
         run = self._run
         if run is None:
             return self._finish(None, None)
         try:
-            frame = Frame(scope, limits, self._slots)
+            frame = Frame(scope, self._limits, self._slots)
             return self._finish(frame, run(frame))
         except Exception as error:  # noqa: BLE001  # the one place where every Python error becomes the author's
             placed = _placed(error, self.source, self.at)
             raise placed from placed.__cause__
 
-    def evaluate_items(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
         """As `evaluate`, but a range is given as it is, not written out."""
         run = self._run
         if run is None:
             return self._finish(None, None)
         try:
-            frame = Frame(scope, limits, self._slots)
+            frame = Frame(scope, self._limits, self._slots)
             value = run(frame)
             return value if type(value) is range else self._finish(frame, value)
         except Exception as error:  # noqa: BLE001  # as in evaluate
@@ -77,7 +80,7 @@ class Template:
 Finish = Callable[[Any, Any], Any]
 
 
-def compile_text(source: str, at: Position = NOWHERE) -> Template:
+def compile_text(source: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
     """Compile a field: one `{{ expr }}` gives its native value, other text a string, text without markers itself."""
     if not has_markers(source):
         return _literal(source, source, at)
@@ -85,16 +88,16 @@ def compile_text(source: str, at: Position = NOWHERE) -> Template:
         body = parse_template(source)
         lone = _lone_expression(body)
         if lone is not None:
-            return _native(source, at, lone)
+            return _native(source, at, limits, lone)
         compiler = TextCompiler()
         run = _rendered(compiler.body(body))
-        return Template(source, at, run, lambda _, value: value, compiler.names)
+        return Template(source, at, limits, run, lambda _, value: value, compiler.names)
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
 
 
-def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  # a YAML value
+def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
     """Compile a `when`: one `{{ expr }}`, a bare expression or a boolean; its value is a bool."""
     if isinstance(source, bool):
         return _literal(str(source).lower(), source, at)
@@ -109,21 +112,21 @@ def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  
         else:
             node = parse_expression(source.rstrip())
         compiler = Compiler()
-        return Template(source, at, compiler.expression(node), _truth, compiler.names)
+        return Template(source, at, limits, compiler.expression(node), _truth, compiler.names)
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
 
 
 def _literal(source: str, value: Any, at: Position) -> Template:
-    return Template(source, at, None, lambda _, __: value, Names())
+    return Template(source, at, DEFAULT_LIMITS, None, lambda _, __: value, Names())
 
 
-def _native(source: str, at: Position, node: nodes.Node) -> Template:
+def _native(source: str, at: Position, limits: Limits, node: nodes.Node) -> Template:
     compiler = Compiler()
     run = compiler.expression(node)
     finish = passed_through if _passes(node) else composed
-    return Template(source, at, run, finish, compiler.names)
+    return Template(source, at, limits, run, finish, compiler.names)
 
 
 def _passes(whole: Any) -> bool:

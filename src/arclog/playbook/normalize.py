@@ -206,6 +206,8 @@ class _Normalizer:
                 self.findings.value("limit-exceeded", message, (*path, field.name), f"at most {ceiling}")
                 value = ceiling
             self.out.limits[field.name] = _whole(value, ceiling)
+        self.out.limits["max_expr_work"] = self.settings.integer("expr.max_work")
+        self.out.limits["max_expr_bytes"] = self.settings.integer("expr.max_bytes")
 
     def emit(self, policy: dict[str, Any], path: Path) -> tuple[str, ...]:
         names: list[str] = []
