@@ -11,7 +11,7 @@ from arclog.model.errors import NOWHERE, ExpressionError
 
 
 class Limits(Struct, frozen=True):
-    """The caps of one evaluation."""
+    """The caps of one evaluation. The operator sets the first two; the others hold for everybody."""
 
     #: counted operations: loop rounds × their size, items walked, KiB copied
     max_work: int = 1_000_000
@@ -47,10 +47,10 @@ class Budget:
         """Count work that is about to be done."""
         self.work -= operations
         if self.work < 0:
-            raise Failure(f"the template does more than {self.limits.max_work} operations (limit max_work)")
+            raise Failure(f"the template does more than {self.limits.max_work} operations (setting expr.max_work)")
 
     def room(self, size: int) -> None:
         """Ask for a string or list of about `size` bytes; copying is work too."""
         if size > self.limits.max_bytes:
-            raise Failure(f"the template builds a value over {self.limits.max_bytes} bytes (limit max_bytes)")
+            raise Failure(f"the template builds a value over {self.limits.max_bytes} bytes (setting expr.max_bytes)")
         self.charge(1 + (size >> 10))

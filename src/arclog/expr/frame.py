@@ -28,7 +28,7 @@ class Frame(Budget):
         """Write to the text that is being rendered."""
         self.size += len(text)
         if self.size > self.limits.max_bytes:
-            raise Failure(f"the rendered text is over {self.limits.max_bytes} bytes (limit max_bytes)")
+            raise Failure(f"the rendered text is over {self.limits.max_bytes} bytes (setting expr.max_bytes)")
         self.out.append(text)
 
 

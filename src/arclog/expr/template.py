@@ -43,9 +43,9 @@ class Code(NamedTuple):
 class Template:
     """A compiled text. Immutable; safe to share and to evaluate many times."""
 
-    __slots__ = ("_finish", "_run", "_slots", "at", "constant", "free", "paths", "source")
+    __slots__ = ("_finish", "_limits", "_run", "_slots", "at", "constant", "free", "paths", "source")
 
-    def __init__(self, source: str, at: Position, code: Code) -> None:
+    def __init__(self, source: str, at: Position, limits: Limits, code: Code) -> None:
         self.source = source
         self.at = at
         #: no template markers: evaluate gives the literal
@@ -55,26 +55,27 @@ class Template:
         self._run = code.run
         self._finish = code.finish
         self._slots = code.slots
+        self._limits = limits
 
-    def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate(self, scope: Mapping[str, Any]) -> Any:
         """Give the template's value in `scope`."""
         run = self._run
         if run is None:
             return self._finish(None, None)
         try:
-            frame = Frame(scope, limits, self._slots)
+            frame = Frame(scope, self._limits, self._slots)
             return self._finish(frame, run(frame))
         except Exception as error:  # noqa: BLE001  # the one place where every Python error becomes the author's
             placed = _placed(error, self.source, self.at)
             raise placed from placed.__cause__
 
-    def evaluate_items(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
         """As `evaluate`, but a range is given as it is, not written out."""
         run = self._run
         if run is None:
             return self._finish(None, None)
         try:
-            frame = Frame(scope, limits, self._slots)
+            frame = Frame(scope, self._limits, self._slots)
             value = run(frame)
             return value if type(value) is range else self._finish(frame, value)
         except Exception as error:  # noqa: BLE001  # as in evaluate
@@ -91,20 +92,19 @@ Finish = Callable[[Any, Any], Any]
 _KEPT_LENGTH = 512
 
 
-def compile_text(source: str, at: Position = NOWHERE) -> Template:
+def compile_text(source: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
     """Compile a field: one `{{ expr }}` gives its native value, other text a string, text without markers itself."""
     if not has_markers(source):
         return _literal(source, source, at)
     try:
-        return Template(
-            source, at, _text_code(source) if len(source) <= _KEPT_LENGTH else _text_code.__wrapped__(source)
-        )
+        code = _text_code if len(source) <= _KEPT_LENGTH else _text_code.__wrapped__
+        return Template(source, at, limits, code(source))
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
 
 
-def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  # a YAML value
+def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
     """Compile a `when`: one `{{ expr }}`, a bare expression or a boolean; its value is a bool."""
     if isinstance(source, bool):
         return _literal(str(source).lower(), source, at)
@@ -112,7 +112,7 @@ def compile_condition(source: str | bool, at: Position = NOWHERE) -> Template:  
         raise ExpressionError(f"the condition is empty; {_REMEDY}", at)
     try:
         code = _condition_code if len(source) <= _KEPT_LENGTH else _condition_code.__wrapped__
-        return Template(source, at, code(source))
+        return Template(source, at, limits, code(source))
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
@@ -149,7 +149,7 @@ def _code(run: Expression, finish: Finish, names: Names) -> Code:
 
 
 def _literal(source: str, value: Any, at: Position) -> Template:
-    return Template(source, at, Code(None, lambda _, __: value, frozenset(), frozenset(), 0))
+    return Template(source, at, DEFAULT_LIMITS, Code(None, lambda _, __: value, frozenset(), frozenset(), 0))
 
 
 def _as_it_is(_: Any, value: Any) -> Any:

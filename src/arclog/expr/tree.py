@@ -10,7 +10,7 @@ from arclog.expr.template import Template, compile_text
 from arclog.model.errors import NOWHERE, ExpressionError, Position
 
 Locate = Callable[[tuple[str | int, ...]], Position]
-_Build = Callable[[Mapping[str, Any], Limits], Any]
+_Build = Callable[[Mapping[str, Any]], Any]
 _MAX_DEPTH = 100
 
 
@@ -31,40 +31,42 @@ class Tree:
         self.free = frozenset[str]().union(*(template.free for template in templates))
         self.paths = frozenset[tuple[str, ...]]().union(*(template.paths for template in templates))
 
-    def evaluate(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate(self, scope: Mapping[str, Any]) -> Any:
         """Give the value with every template evaluated; the limits hold for each template."""
-        return self._build(scope, limits)
+        return self._build(scope)
 
-    def evaluate_items(self, scope: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Any:
+    def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
         """As `evaluate`, but a range is given as it is, not written out."""
-        return self._build(scope, limits) if self._whole is None else self._whole.evaluate_items(scope, limits)
+        return self._build(scope) if self._whole is None else self._whole.evaluate_items(scope)
 
 
-def compile_tree(value: Any, locate: Locate = nowhere) -> Tree:
+def compile_tree(value: Any, locate: Locate = nowhere, limits: Limits = DEFAULT_LIMITS) -> Tree:
     """Compile every string inside `value`; `locate` gives the position of the value at a path of keys."""
     templates: list[Template] = []
-    build = _compiled(value, (), locate, templates)
+    build = _compiled(value, (), locate, limits, templates)
     return Tree(build, templates, templates[0] if isinstance(value, str) and templates else None)
 
 
-def _compiled(value: Any, path: tuple[str | int, ...], locate: Locate, templates: list[Template]) -> _Build:
+def _compiled(
+    value: Any, path: tuple[str | int, ...], locate: Locate, limits: Limits, templates: list[Template]
+) -> _Build:
     if len(path) > _MAX_DEPTH:
         raise ExpressionError(f"the value is nested deeper than {_MAX_DEPTH} levels", locate(path))
     if isinstance(value, str):
-        template = compile_text(value, locate(path))
+        template = compile_text(value, locate(path), limits)
         if not template.constant:
             templates.append(template)
             return template.evaluate
     elif isinstance(value, Mapping):
-        return _mapping({key: _compiled(part, (*path, key), locate, templates) for key, part in value.items()})
+        return _mapping({key: _compiled(part, (*path, key), locate, limits, templates) for key, part in value.items()})
     elif isinstance(value, (list, tuple)):
-        return _sequence([_compiled(part, (*path, at), locate, templates) for at, part in enumerate(value)])
-    return lambda _, __: value
+        return _sequence([_compiled(part, (*path, at), locate, limits, templates) for at, part in enumerate(value)])
+    return lambda _: value
 
 
 def _mapping(parts: dict[Any, _Build]) -> _Build:
-    return lambda scope, limits: {key: build(scope, limits) for key, build in parts.items()}
+    return lambda scope: {key: build(scope) for key, build in parts.items()}
 
 
 def _sequence(parts: list[_Build]) -> _Build:
-    return lambda scope, limits: [build(scope, limits) for build in parts]
+    return lambda scope: [build(scope) for build in parts]

@@ -154,6 +154,9 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     max_events: int = 100_000_000
     max_step_runs: int = 10_000_000
     max_loop_results_bytes: int = 8_388_608
+    #: of each template evaluation; the operator's alone
+    max_expr_work: int = 1_000_000
+    max_expr_bytes: int = 4_194_304
 
 
 class Place(Struct, frozen=True):

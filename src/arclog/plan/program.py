@@ -5,11 +5,11 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from arclog.expr import Template, Tree, compile_condition, compile_tree
+from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.reach import Reach
@@ -28,9 +28,9 @@ class Condition:
 
     __slots__ = ("source", "template")
 
-    def __init__(self, when: str | bool | None, at: Position) -> None:
+    def __init__(self, when: str | bool | None, at: Position, limits: Limits) -> None:
         self.source = "" if when is None else str(when)
-        self.template: Template | None = None if when is None else compile_condition(when, at)
+        self.template: Template | None = None if when is None else compile_condition(when, at, limits)
 
     def holds(self, scope: Mapping[str, Any]) -> bool:
         return self.template is None or bool(self.template.evaluate(scope))
@@ -40,39 +40,66 @@ class Condition:
         return () if self.template is None else self.template.paths
 
 
+class _Texts:
+    """The template texts below one path of a step: where each stands, and what it may cost."""
+
+    __slots__ = ("_fallback", "_limits", "_spots", "_start")
+
+    def __init__(self, spots: Mapping[str, Position], prefix: str, fallback: Position, limits: Limits) -> None:
+        self._spots = spots
+        self._start = f"{prefix}." if prefix else ""
+        self._fallback = fallback
+        self._limits = limits
+
+    def condition(self, when: str | bool | None, path: str) -> Condition:
+        return Condition(when, self._at(path), self._limits)
+
+    def tree(self, value: Mapping[str, Any], path: str) -> Tree:
+        return compile_tree(dict(value), lambda keys: self._at(".".join((path, *map(str, keys)))), self._limits)
+
+    def whole(self, value: Any, path: str) -> Tree:
+        """A value of which one place is known."""
+        at = self._at(path)
+        return compile_tree(value, lambda _: at, self._limits)
+
+    def _at(self, path: str) -> Position:
+        """What was not recorded is where the whole thing stands."""
+        return self._spots.get(self._start + path, self._fallback)
+
+
 class RuleProgram:
     """One rule of a task policy."""
 
     __slots__ = ("condition", "rule", "set_ctx", "set_iter")
 
-    def __init__(self, rule: TaskRule, index: int, locate: Callable[[str], Position]) -> None:
+    def __init__(self, rule: TaskRule, index: int, texts: _Texts) -> None:
         self.rule = rule
         where = f"policy.rules.{index}"
-        self.condition = Condition(self.rule.when, locate(f"{where}.when"))
-        self.set_iter = _tree(self.rule.then.set_iter, f"{where}.then.set_iter", locate)
-        self.set_ctx = _tree(self.rule.then.set_ctx, f"{where}.then.set_ctx", locate)
+        self.condition = texts.condition(self.rule.when, f"{where}.when")
+        self.set_iter = texts.tree(self.rule.then.set_iter, f"{where}.then.set_iter")
+        self.set_ctx = texts.tree(self.rule.then.set_ctx, f"{where}.then.set_ctx")
 
 
 class TaskProgram:
     """One task: its rendered part, its verbatim part and its rules."""
 
-    def __init__(self, plan: TaskPlan, index: int, step: StepPlan) -> None:
+    def __init__(self, plan: TaskPlan, index: int, step: StepPlan, limits: Limits) -> None:
         self.plan = plan
         self.index = index
-        self._locate = _within(step.spots, f"tasks.{index}", plan.at)
+        self._texts = _Texts(step.spots, f"tasks.{index}", plan.at, limits)
         self.verbatim = {key: plan.config[key] for key in plan.verbatim if key in plan.config}
 
     @cached_property
     def config(self) -> Tree:
         templated = {key: value for key, value in self.plan.config.items() if key not in self.verbatim}
-        return _tree(templated, "config", self._locate)
+        return self._texts.tree(templated, "config")
 
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:
         policy = self.plan.policy
         if policy is None:
             return ()
-        return tuple(RuleProgram(rule, index, self._locate) for index, rule in enumerate(policy.rules))
+        return tuple(RuleProgram(rule, index, self._texts) for index, rule in enumerate(policy.rules))
 
     def paths(self) -> set[tuple[str, ...]]:
         """Every name path that the task's templates read."""
@@ -88,11 +115,11 @@ class ArcProgram:
 
     __slots__ = ("args", "condition", "plan")
 
-    def __init__(self, arc: ArcPlan, spots: Mapping[str, Position]) -> None:
+    def __init__(self, arc: ArcPlan, spots: Mapping[str, Position], limits: Limits) -> None:
         self.plan = arc
-        locate = _within(spots, f"arcs.{arc.index}", arc.at)
-        self.condition = Condition(arc.when, locate("when"))
-        self.args = _tree(arc.args, "args", locate)
+        texts = _Texts(spots, f"arcs.{arc.index}", arc.at, limits)
+        self.condition = texts.condition(arc.when, "when")
+        self.args = texts.tree(arc.args, "args")
 
 
 class Needs:
@@ -118,27 +145,27 @@ class Needs:
 class StepProgram:
     """One step."""
 
-    def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str]) -> None:
+    def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str], limits: Limits) -> None:
         self.plan = plan
         self.name = plan.name
         #: event types that lean emission leaves out and this step writes all the same
         self.emit = emit
         self._step_names = step_names
-        self._locate = _within(plan.spots, "", plan.at)
-        self.tasks = tuple(TaskProgram(task, i, plan) for i, task in enumerate(plan.tasks))
+        self._limits = limits
+        self._texts = _Texts(plan.spots, "", plan.at, limits)
+        self.tasks = tuple(TaskProgram(task, i, plan, limits) for i, task in enumerate(plan.tasks))
         self.index = {task.name: i for i, task in enumerate(plan.tasks)}
 
     @cached_property
     def args(self) -> Tree:
-        return _tree(self.plan.args, "args", self._locate)
+        return self._texts.tree(self.plan.args, "args")
 
     @cached_property
     def admit(self) -> tuple[tuple[Condition, bool], ...] | None:
         if self.plan.admit is None:
             return None
         return tuple(
-            (Condition(rule.when, self._locate(f"admit.{i}.when")), rule.allow)
-            for i, rule in enumerate(self.plan.admit)
+            (self._texts.condition(rule.when, f"admit.{i}.when"), rule.allow) for i, rule in enumerate(self.plan.admit)
         )
 
     @property
@@ -154,8 +181,7 @@ class StepProgram:
         found: list[Tree] = []
         plan: LoopPlan | None = self.loop
         while plan is not None:
-            where = self._locate("loop." + "inner." * len(found) + "items")
-            found.append(compile_tree(plan.items, lambda _, at=where: at))  # type: ignore[misc]  # a default binds it now
+            found.append(self._texts.whole(plan.items, "loop." + "inner." * len(found) + "items"))
             plan = plan.inner
         return tuple(found)
 
@@ -164,7 +190,7 @@ class StepProgram:
 
     @cached_property
     def arcs(self) -> tuple[ArcProgram, ...]:
-        return tuple(ArcProgram(arc, self.plan.spots) for arc in self.plan.arcs)
+        return tuple(ArcProgram(arc, self.plan.spots, self._limits) for arc in self.plan.arcs)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -186,13 +212,16 @@ class Program:
         self.plan = plan
         self.digest = digest
         names = frozenset(step.name for step in plan.steps)
-        self.steps = {step.name: StepProgram(step, names, _emitted(plan.emit + step.emit)) for step in plan.steps}
+        self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
+        self.steps = {
+            step.name: StepProgram(step, names, _emitted(plan.emit + step.emit), self._limits) for step in plan.steps
+        }
 
     @cached_property
     def result(self) -> Tree | None:
         if self.plan.result is None:
             return None
-        return compile_tree(self.plan.result, lambda _: self.plan.spots.get("result", NOWHERE))
+        return _Texts(self.plan.spots, "", NOWHERE, self._limits).whole(self.plan.result, "result")
 
     @cached_property
     def reach(self) -> Reach:
@@ -228,16 +257,6 @@ class Program:
 def _emitted(asked: tuple[str, ...]) -> frozenset[str]:
     """The optional event types that `emit.events` asks for; 'full' is all of them."""
     return OPTIONAL_EVENTS if "full" in asked else OPTIONAL_EVENTS & set(asked)
-
-
-def _tree(value: Mapping[str, Any], where: str, locate: Callable[[str], Position]) -> Tree:
-    return compile_tree(dict(value), lambda path: locate(".".join((where, *map(str, path)))))
-
-
-def _within(spots: Mapping[str, Position], prefix: str, fallback: Position) -> Callable[[str], Position]:
-    """A look-up of positions below a prefix; what was not recorded is where the whole thing stands."""
-    start = f"{prefix}." if prefix else ""
-    return lambda path: spots.get(start + path, fallback)
 
 
 def _widened(keys: set[str] | None, path: tuple[str, ...]) -> set[str] | None:

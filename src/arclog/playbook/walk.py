@@ -79,6 +79,19 @@ class Findings:
         """A finding at the key that holds a value."""
         self.add(code, message, self.document.key_at(path), hint, severity)
 
+    def unique(self, name: str, path: Path, seen: dict[str, Path], what: str) -> None:
+        """Keep a name that must stand once, or tell where it stood first."""
+        if name in seen:
+            first = self.document.at(seen[name])
+            self.value(
+                "duplicate-name",
+                f"the {what} {name!r} stands twice, first at {first}",
+                path,
+                "give one of them another name",
+            )
+        else:
+            seen[name] = path
+
 
 def noun(value: Any) -> str:
     """What a value is, with its text when that helps."""

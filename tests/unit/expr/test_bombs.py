@@ -226,7 +226,7 @@ def test_a_deep_tree_is_refused():
 )
 def test_the_error_names_the_limit(source, limits, name):
     with pytest.raises(ExpressionError, match=name):
-        compile_text(source).evaluate({}, limits)
+        compile_text(source, limits=limits).evaluate({})
     compile_text(source).evaluate({})
 
 

@@ -35,7 +35,7 @@ pieces = st.sampled_from(
 
 def attempt(compile_source, source):
     with contextlib.suppress(ExpressionError):
-        value = compile_source(source).evaluate(SCOPE, LIMITS)
+        value = compile_source(source, limits=LIMITS).evaluate(SCOPE)
         json.dumps(value, allow_nan=False) if value is not SCOPE["huge"] and "huge" not in source else None
 
 

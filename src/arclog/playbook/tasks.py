@@ -1,0 +1,305 @@
+"""Tasks: every way to write one ends in one shape.
+
+Law: only declared keys cross from an outer spec into a task's, `policy` and `mode` never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from arclog.model.kinds import KindSpec
+from arclog.model.merge import deep_merge
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.playbook.canon import Step, Task, Use
+from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
+from arclog.playbook.load import Path
+from arclog.playbook.rules import read_action, read_rules
+from arclog.playbook.schema import TASK, TASK_POLICY, task_spec_fields
+from arclog.playbook.sugar import SUGAR, Entry, Expander
+from arclog.playbook.walk import Walker
+
+#: Kinds that older playbooks name, and what they are now.
+_OLD_KINDS = {
+    "sink": "storing is an ordinary task: use the kind that writes the data",
+    "iterator": 'a loop belongs to the step: loop: {in: "{{ … }}", iterator: NAME}',
+    "loop": 'a loop belongs to the step: loop: {in: "{{ … }}", iterator: NAME}',
+    "start": "use kind: noop",
+    "end": "use kind: noop",
+}
+
+
+class Layer(NamedTuple):
+    """An outer spec that tasks inherit from."""
+
+    spec: dict[str, Any]
+    path: Path
+    #: what an author calls it
+    label: str
+
+
+class TaskReader:
+    """Reads the tasks of one playbook; the workbook first, since tasks take from it."""
+
+    def __init__(
+        self,
+        walker: Walker,
+        kinds: Mapping[str, KindSpec],
+        settings: Settings,
+        executor_spec: dict[str, Any],
+        uses: list[Use],
+    ) -> None:
+        self.walker = walker
+        self.findings = walker.findings
+        self.kinds = kinds
+        self.settings = settings
+        self.executor_spec = executor_spec
+        #: parts of the language that were met, told to the playbook
+        self.uses = uses
+        #: usable entries by name: raw task and its path
+        self.workbook: dict[str, tuple[dict[str, Any], Path]] = {}
+        self.task_fields: dict[str, tuple[Field, ...]] = {}
+        self.spec_fields: dict[str, tuple[Field, ...]] = {}
+        #: values that layers and workbook may still copy into tasks
+        self.room = settings.integer("playbook.max_nodes")
+
+    def read_workbook(self, entries: Any) -> None:
+        seen: dict[str, Path] = {}
+        for index, raw in enumerate(as_list(entries)):
+            path: Path = ("workbook", index)
+            if not isinstance(raw, dict):
+                continue
+            name = raw.get("name")
+            if not isinstance(name, str):
+                self.findings.value("missing-key", "workbook entry needs the key 'name'", path)
+                continue
+            self.findings.unique(name, (*path, "name"), seen, "workbook entry")
+            if raw.get("kind") == "workbook":
+                self.findings.value("bad-value", "a workbook entry cannot be of kind workbook", (*path, "kind"))
+                continue
+            self.task(Entry(name, path, raw=raw), ())
+            self.workbook.setdefault(name, (raw, path))
+
+    def read(self, step: Step, tool: Any, path: Path, layers: tuple[Layer, ...]) -> None:
+        if isinstance(tool, dict):
+            if "kind" not in tool and any(word in tool for word in SUGAR):
+                word = next(word for word in SUGAR if word in tool)
+                self.findings.key(
+                    "wrong-type", f"{word} stands in a list of tasks", (*path, word), f"tool: [{{{word}: …}}]"
+                )
+                return
+            named = tool.get("name")
+            entries = [Entry(named if isinstance(named, str) and named else f"{step.name}_task", path, raw=tool)]
+        elif isinstance(tool, list):
+            entries = Expander(self.walker, self.kinds.get("noop")).expand(tool, path)
+            if not tool:
+                self.findings.value("missing-key", "the step has no task", path, "tool: {kind: noop}")
+        else:
+            return
+        seen: dict[str, Path] = {}
+        for entry in entries:
+            task = entry.made if entry.raw is None else self.task(entry, layers)
+            if task is None:
+                continue
+            where = (*entry.path, "name") if entry.raw is not None and "name" in entry.raw else entry.path
+            self.findings.unique(task.name, where, seen, "task")
+            step.tasks.append(task)
+
+    def task(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
+        raw, path = entry.raw or {}, entry.path
+        kind_name = raw.get("kind")
+        if kind_name is None and len(raw) == 1:
+            ((label, inner),) = raw.items()
+            if isinstance(inner, dict) and "kind" in inner:
+                hint = f"- {{name: {label}, kind: {inner['kind']}, …}}"
+                self.findings.key(
+                    "task-label-map",
+                    f"a task's label stands under `name:`, not as a key: {label!r}",
+                    (*path, label),
+                    hint,
+                )
+                return None
+        if not isinstance(kind_name, str):
+            self.walker.keys(
+                raw,
+                (*TASK, *(Field(key, "any") for key in raw if key not in {field.name for field in TASK})),
+                path,
+                "task",
+            )
+            return None
+        if kind_name == "workbook":
+            return self.from_workbook(entry, layers)
+        kind = self.kind(kind_name, path)
+        if kind is None:
+            return None
+        self.walker.keys(raw, self.fields_of(kind), path, "task")
+        self.one_of(raw, kind, path)
+        return self.finish(entry.label, kind, raw, path, {}, layers)
+
+    def kind(self, name: str, path: Path) -> KindSpec | None:
+        kind = self.kinds.get(name)
+        if kind is None:
+            hint = _OLD_KINDS.get(name) or self.findings.did_you_mean(name, [*self.kinds, "workbook"])
+            known = ", ".join(sorted(self.kinds))
+            message = f"there is no tool kind {name[:60]!r} here; known: {known}"
+            self.findings.value("unknown-kind", message, (*path, "kind"), "" if hint.startswith("known:") else hint)
+            return None
+        if kind.runs_on == "engine":
+            self._use(f"kind.{name}", (*path, "kind"))
+        return kind
+
+    def fields_of(self, kind: KindSpec) -> tuple[Field, ...]:
+        fields = self.task_fields.get(kind.name)
+        if fields is None:
+            own = {field.name for field in kind.fields}
+            spec = Field("spec", "object", fields=(*task_spec_fields(kind), TASK_POLICY))
+            common = tuple(
+                spec if field.name == "spec" else field
+                for field in TASK
+                if field.name not in own or field.name == "spec"
+            )
+            fields = self.task_fields[kind.name] = (*common, *kind.fields)
+            self.spec_fields[kind.name] = task_spec_fields(kind)
+        return fields
+
+    def one_of(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
+        for group in kind.one_of:
+            there = [key for key in group if key in raw]
+            if len(there) != 1:
+                what = " and ".join(there) + " exclude each other" if there else f"one of {', '.join(group)} is needed"
+                self.findings.value("one-of", f"task of kind {kind.name}: {what}", path)
+
+    def from_workbook(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
+        """The workbook's entry in place of the task, with the task's args and spec laid over it."""
+        raw, path = entry.raw or {}, entry.path
+        known = (
+            Field("name", "string", "The workbook entry.", required=True),
+            Field("kind", "string", required=True),
+            Field("desc", "string"),
+            Field("args", "object", template=True),
+            Field("spec", "object"),
+        )
+        good = self.walker.keys(raw, known, path, "task")
+        name = as_text(raw.get("name"))
+        found = self.workbook.get(name)
+        if not good or found is None:
+            if name:
+                self.findings.value(
+                    "unknown-workbook",
+                    f"the workbook has no entry {name!r}",
+                    (*path, "name"),
+                    self.findings.did_you_mean(name, self.workbook),
+                )
+            return None
+        body, home = found
+        kind = self.kinds.get(as_text(body.get("kind")))
+        if kind is None:
+            return None
+        if "args" in raw and all(field.name != "args" for field in kind.fields):
+            self.findings.key("unknown-key", f"a task of kind {kind.name} takes no args", (*path, "args"))
+        spec_field = Field("spec", "object", fields=(*task_spec_fields(kind), TASK_POLICY))
+        self.walker.walk(raw.get("spec", {}), spec_field, (*path, "spec"), "task.spec")
+        if not self.has_room(body, path):
+            return None
+        config = deep_merge(body, {key: raw[key] for key in ("args", "spec") if key in raw})
+        roots: dict[Path, Path] = {(key,): (*home, key) for key in body}
+        roots.update({("args", key): (*path, "args", key) for key in as_map(raw.get("args"))})
+        if "spec" in raw:
+            roots[("spec",)] = (*path, "spec")
+        return self.finish(name, kind, config, path, roots, layers)
+
+    def finish(
+        self, label: str, kind: KindSpec, raw: dict[str, Any], path: Path, roots: dict[Path, Path],
+        layers: tuple[Layer, ...],
+    ) -> Task:  # fmt: skip
+        spec = as_map(raw.get("spec"))
+        config = {
+            key: value
+            for key, value in raw.items()
+            if key not in ("name", "kind", "desc", "spec") and not key.startswith("x-")
+        }
+        own = {field.name for field in kind.fields}
+        for key in ("name", "desc"):
+            if key in raw and key in own:
+                config[key] = raw[key]
+        task = Task(label, kind, config, path, roots)
+        if "auth" in raw:
+            self._use("auth", task.locate(("auth",)))
+        self.layered(task, spec, layers)
+        policy = spec.get("policy")
+        if isinstance(policy, dict):
+            self.policy(task, policy, task.locate(("spec", "policy")))
+        return task
+
+    def layered(self, task: Task, spec: dict[str, Any], layers: tuple[Layer, ...]) -> None:
+        """merge(kind_defaults, executor.spec, step.spec, loop.spec, task.spec), declared keys only."""
+        fields = {field.name: field for field in self.spec_fields.get(task.kind.name) or task_spec_fields(task.kind)}
+        written: dict[str, Any] = {}
+        for layer, path, label in layers:
+            for key, value in layer.items():
+                field = fields.get(key)
+                if field is None or key in ("policy", "mode") or not self.has_room(value, (*path, key)):
+                    continue
+                fitting = self.walker.walk(value, field, (*path, key), f"{label}.{key} (for kind {task.kind.name})")
+                if key == "timeout":
+                    self.positive(value, (*path, key), f"{label}.timeout")
+                if fitting:
+                    written = deep_merge(written, {key: value})
+        for key, value in spec.items():
+            if key in fields:
+                written = deep_merge(written, {key: value})
+        if "timeout" in spec:
+            self.positive(spec["timeout"], task.locate(("spec", "timeout")), "task.spec.timeout")
+        task.spec = deep_merge(task.kind.defaults, written)
+        task.timeout_s = (
+            _seconds_of(written.get("timeout"))
+            or above_zero(dig(self.executor_spec, "policy", "defaults", "timeouts", "task_s"))
+            or _seconds_of(task.kind.defaults.get("timeout"))
+            or self.settings.number("tasks.timeout_s")
+        )
+
+    def has_room(self, value: Any, path: Path) -> bool:
+        """Whether what a task inherits still fits: copies count, or a small file could make a huge plan."""
+        if self.room < 0:
+            return False
+        if isinstance(value, (dict, list)):
+            self.room -= size(value, self.room)
+        if self.room < 0:
+            most = self.settings.integer("playbook.max_nodes")
+            message = f"tasks inherit more than {most:,} values from here and elsewhere (playbook.max_nodes)"
+            self.findings.key("limit-exceeded", message, path)
+            return False
+        return True
+
+    def positive(self, timeout: Any, path: Path, label: str) -> None:
+        """No kind may let a time limit of zero through: nothing runs for ever."""
+        parts = timeout.items() if isinstance(timeout, dict) else [("", timeout)]
+        for key, value in parts:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
+                where, name = ((*path, key), f"{label}.{key}") if key else (path, label)
+                self.findings.value("out-of-range", f"{name}: {value} must be more than 0", where)
+
+    def policy(self, task: Task, policy: dict[str, Any], path: Path) -> None:
+        for hook in ("before", "after", "finally"):
+            if policy.get(hook):
+                self.findings.key(
+                    "not-run",
+                    f"task.spec.policy.{hook} is a placeholder: its entries are not run",
+                    (*path, hook),
+                    severity="warning",
+                )
+        if "rules" not in policy:
+            return
+        task.on_unmatched = as_text(policy.get("on_unmatched"), "continue")
+        task.rules = read_rules(self.walker, policy["rules"], (*path, "rules"))
+        for rule in task.rules:
+            read_action(self.walker, rule)
+
+    def _use(self, feature: str, path: Path) -> None:
+        self.uses.append(Use(feature, path))
+
+
+def _seconds_of(timeout: Any) -> float | None:
+    """The attempt's limit in a `timeout`: a number, or the `total` of a map."""
+    return above_zero(timeout.get("total") if isinstance(timeout, dict) else timeout)
