@@ -198,7 +198,12 @@ def cause_text(cause: Cause) -> str:
 
 
 def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
-    if any(wait.what in {"task", "retry"} for wait in waits):
+    kinds = {wait.what for wait in waits}
+    if "approval" in kinds:
+        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
+    if "signal" in kinds:
+        return [f"arclog signal {execution_id} NAME", f"arclog cancel {execution_id}"]
+    if kinds & {"task", "retry", "timer", "child"}:
         return [f"arclog events {execution_id} --follow", f"arclog cancel {execution_id}"]
     return [f"arclog resume {execution_id}", f"arclog events {execution_id}"]
 
