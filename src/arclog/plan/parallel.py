@@ -28,7 +28,9 @@ def _rule(plan: Plan, step: StepPlan, rule: TaskRule, findings: Findings) -> Non
     for key, value in rule.then.set_ctx.items():
         if "reducer" in plan.ctx.get(key, {}) or not _names(value) & own or _chooses(rule):
             continue
-        message = f"iterations of the parallel loop of step {step.name} can set ctx.{key} to different values: that fails it"
+        message = (
+            f"iterations of the parallel loop of step {step.name} can set ctx.{key} to different values: that fails it"
+        )
         hint = f"declare executor.spec.ctx: {{{key}: {{reducer: …}}}}, or read {{{{ {step.name}.results }}}} behind the loop"
         findings.add("ctx-conflict", message, rule.at, hint, "warning")
 

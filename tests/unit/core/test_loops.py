@@ -77,7 +77,7 @@ class Looping(Core):
 
     def ran(self, work: NewWork, path: Path, *, fails: bool = False, ctx: Any = None, us: int = 0) -> list[Event]:
         """The events of one iteration."""
-        at = {"iteration": path}
+        at: dict[str, Any] = {"iteration": path}
         status = "error" if fails else "ok"
         error = {"kind": "exception", "message": f"no {path}", "code": None, "retryable": False}
         outcome = {
@@ -158,7 +158,7 @@ def test_chunks_are_as_large_as_their_items_are_quick() -> None:
         core = Looping(parallel("{{ range(4000) }}"))
         core.go()
         core.finish(us=us)
-        sizes = [one.payload["items"][2] - one.payload["items"][1] for one in core.of("command.issued")]
+        sizes: list[int] = [one.payload["items"][2] - one.payload["items"][1] for one in core.of("command.issued")]
         assert sizes[:4] == [1, 1, 1, 1], "nobody knows yet how long an item takes"
         assert sizes[-1] < max(sizes) or max(sizes) == 1, "towards the end everybody gets a share"
         return max(sizes)

@@ -10,7 +10,7 @@ import pytest
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
 
-ELSE = {"else": {"then": {}}}
+ELSE: dict[str, Any] = {"else": {"then": {}}}
 
 
 def found(value: Any, *, mode: str = "parallel", inner: str = "", when: Any = None, ctx: Any = None) -> list[str]:
