@@ -236,6 +236,9 @@ def run_key(step: str, run: int) -> str:
 
 
 def path_key(path: tuple[int, ...]) -> str:
+    if len(path) == 1:
+        # A dozen calls for each item of a loop: worth the short cut.
+        return str(path[0])
     return ".".join(map(str, path))
 
 
