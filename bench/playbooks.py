@@ -24,6 +24,13 @@ def loop(items: int, tool: str = NOOP) -> str:
     return HEAD + head + tool
 
 
+def parallel_loop(items: int, at_a_time: int = 10, tool: str = NOOP) -> str:
+    """One step that runs its task for every item, some at a time."""
+    spec = f"{{mode: parallel, max_in_flight: {at_a_time}}}"
+    head = f'  - step: start\n    loop: {{in: "{{{{ range({items}) }}}}", iterator: item, spec: {spec}}}\n'
+    return HEAD + head + tool
+
+
 def check_run(sample: Sample, *, steps: int, tasks: int, result: str = "null") -> None:
     """A completed run, with a log in which nothing is missing and nothing is double."""
     counts = sample["counts"]

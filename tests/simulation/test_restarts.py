@@ -146,7 +146,9 @@ def test_dying_once_anywhere_changes_nothing(group: range) -> None:
                     problem.add_note(f"{kind} = {n}, {'eager' if with_settings is EAGER else 'lean'}")
                     raise
                 # A branch may be cancelled by another one while it waits to die.
-                assert it.deaths == 1 or ((drawn.branching or drawn.racing) and kind == "die_late_in"), f"{kind} {n} did not happen"
+                assert it.deaths == 1 or ((drawn.branching or drawn.racing) and kind == "die_late_in"), (
+                    f"{kind} {n} did not happen"
+                )
 
 
 @pytest.mark.parametrize("group", seeds(96, 8, first=20_000), ids=str)

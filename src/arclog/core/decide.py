@@ -45,8 +45,10 @@ Admission = tuple[tuple[Condition, bool], ...]
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
 EVENTS_PER_DECISION = 500
-#: Tokens wait while this many commands are open, so that all of them can be withdrawn in one transaction.
-MAX_OPEN_COMMANDS = 1500
+#: What a report leads to may go this far beyond the report itself, so that a long one still hands out the next work.
+EVENTS_AFTER_REPORT = 50
+#: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
+MAX_OPEN_COMMANDS = 1000
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
@@ -63,6 +65,7 @@ class Decision:
         self.now = now
         self.base_id = base_id
         self.txn = Txn()
+        self._enough = EVENTS_PER_DECISION
 
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
@@ -151,7 +154,7 @@ class Decision:
     @property
     def is_full(self) -> bool:
         """Enough for one decision; the rest is left to a Continue."""
-        return len(self.txn.events) >= EVENTS_PER_DECISION
+        return len(self.txn.events) >= self._enough
 
     @property
     def has_room_for_commands(self) -> bool:
@@ -196,6 +199,7 @@ class Decision:
         first = report.events[0]
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
+        self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
         coming = iter(report.events)
         for event in coming:
             self.emit(event)

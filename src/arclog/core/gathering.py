@@ -201,6 +201,10 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
     misfit = _misfit(reducer, value)
     if misfit:
         gathered.problem = _cannot_take(where, key, misfit, reducer)
+    elif reducer == "last":
+        known = gathered.ordered.get(key)
+        if not known or path >= max(map(path_of, known)):
+            gathered.ordered[key] = {where: value}
     elif reducer not in _ANY_ORDER:
         gathered.ordered.setdefault(key, {})[where] = value
         gathered.ordered_bytes += len(encode(value))

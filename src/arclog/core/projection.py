@@ -13,7 +13,7 @@ from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
 #: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
-MAX_SIDE_BY_SIDE = 1000
+MAX_SIDE_BY_SIDE = 500
 
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:

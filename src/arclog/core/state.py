@@ -13,7 +13,7 @@ from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
-STATE_VERSION = "2"
+STATE_VERSION = "3"
 
 
 class Token(Struct, omit_defaults=True):
@@ -287,6 +287,9 @@ def run_key(step: str, run: int) -> str:
 
 
 def path_key(path: tuple[int, ...]) -> str:
+    if len(path) == 1:
+        # A dozen calls for each item of a loop: worth the short cut.
+        return str(path[0])
     return ".".join(map(str, path))
 
 

@@ -432,9 +432,10 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
 
 
 def _most_events(state: State, given: Input) -> int:
-    """How many events a decision can have: the report, what may follow from it, and all open work withdrawn."""
+    """How many events a decision can have: the report, what may follow from it, and all open work and tasks ended."""
     reported = len(given.events) if isinstance(given, WorkReported) else 0
-    return reported + EVENTS_PER_DECISION + len(state.commands) + 64
+    tasks = sum(1 + len(step_run.iterations) for step_run in state.open.values())
+    return reported + EVENTS_PER_DECISION + len(state.commands) + tasks + 64
 
 
 def projected(state: State) -> ExecutionState:

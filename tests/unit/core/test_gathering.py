@@ -110,7 +110,7 @@ def test_a_sum_of_floats_is_exact_and_small_whatever_their_number() -> None:
 @pytest.mark.parametrize("loop", [over(6), SEQUENTIAL])
 @pytest.mark.parametrize(("name", "value"), [("sum", "1"), ("sum", True), ("min", None), ("max", [1]), ("merge", 3)])
 def test_a_value_that_a_reducer_cannot_take_fails_the_step(loop: Any, name: str, value: Any) -> None:
-    good = {} if name == "merge" else 1
+    good: Any = {} if name == "merge" else 1
     core = ended(loop, [{name: good}, {name: good}, *[{name: value}] * 4], 3, ctx=reducers(name), failure="best_effort")
     failed = core.of("step.failed")[0].payload["error"]
     assert (failed["kind"], failed["code"]) == ("conflict", "CTX_REDUCER")

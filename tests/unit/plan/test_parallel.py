@@ -10,7 +10,7 @@ import pytest
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
 
-ELSE = {"else": {"then": {}}}
+ELSE: dict[str, Any] = {"else": {"then": {}}}
 
 
 def found(value: Any, *, mode: str = "parallel", inner: str = "", when: Any = None, ctx: Any = None) -> list[str]:
@@ -19,8 +19,17 @@ def found(value: Any, *, mode: str = "parallel", inner: str = "", when: Any = No
     loop: dict[str, Any] = {"in": [1, 2], "iterator": "item", "spec": {"mode": mode}}
     if inner:
         loop["loop"] = {"in": [1], "iterator": "inner", "spec": {"mode": inner}}
-    step = {"step": "start", "loop": loop, "tool": [{"name": "t", "kind": "noop", "spec": {"policy": {"rules": rules}}}]}
-    made = {"metadata": {"name": "p"}, "executor": {"spec": {"ctx": ctx or {}}}, "workload": {"w": 1}, "workflow": [step]}
+    step = {
+        "step": "start",
+        "loop": loop,
+        "tool": [{"name": "t", "kind": "noop", "spec": {"policy": {"rules": rules}}}],
+    }
+    made = {
+        "metadata": {"name": "p"},
+        "executor": {"spec": {"ctx": ctx or {}}},
+        "workload": {"w": 1},
+        "workflow": [step],
+    }
     result = build(json.dumps(made), "p.yaml", KINDS)
     return [one.severity for one in result.findings if one.code == "ctx-conflict"]
 

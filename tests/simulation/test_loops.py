@@ -1,0 +1,151 @@
+"""Loops on the real engine and worker in virtual time: how many run at a time, waits and long retries inside, lateness."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from arclog.core.state import State
+from arclog.model.events import Event
+from arclog.model.outcome import Outcome
+from arclog.ports.tool import TaskContext
+from arclog.testing.harness import World
+from arclog.testing.laws import check_log
+from arclog.testing.scripted import Call
+from arclog.testing.virtual import run_virtually
+from tests.simulation.support import EAGER
+
+SPECS: dict[str, dict[str, Any]] = {
+    "sequential": {"mode": "sequential"},
+    "sequential, distributed": {"mode": "sequential", "policy": {"exec": "distributed"}},
+    "parallel": {"mode": "parallel", "max_in_flight": 3},
+    "parallel, local": {"mode": "parallel", "max_in_flight": 3, "policy": {"exec": "local"}},
+}
+WAITS = [
+    {"name": "before", "kind": "act"},
+    {"name": "rest", "kind": "wait", "for_s": 600},
+    {"name": "after", "kind": "act"},
+]
+LAST_WAITS = WAITS[:2]
+FAILS_ONCE = {
+    "policy": {
+        "rules": [
+            {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "delay": 90}},
+            {"else": {"then": {}}},
+        ]
+    }
+}
+RETRIES = [{"name": "before", "kind": "act"}, {"name": "again", "kind": "act", "fail_attempts": 1, "spec": FAILS_ONCE}]
+
+
+def playbook(spec: Any, tool: Any, *, count: int = 5, step: Any = None) -> str:
+    loop = {"in": list(range(count)), "iterator": "n", "spec": spec}
+    first = {"step": "start", "loop": loop, "tool": tool, **(step or {})}
+    return json.dumps(
+        {"metadata": {"name": "loops"}, "workflow": [first, {"step": "rescue", "tool": {"kind": "noop"}}]}
+    )
+
+
+async def ran(text: str, **options: Any) -> tuple[State, list[Event], World]:
+    async with World(text, settings=EAGER, **options) as world:
+        state = await world.run()
+        check_log(await world.stored(), "loops")
+        assert await world.state() == state
+        assert not state.waits
+        assert not state.timers
+        assert await world.store.next_due() is None
+        assert await world.store.commands(world.execution_id) == []
+        return state, await world.events(), world
+
+
+class Watch:
+    """How many calls are under way at a time."""
+
+    def __init__(self, takes: float = 1.0) -> None:
+        self.takes = takes
+        self.now = self.most = 0
+
+    async def __call__(self, _call: Call, _context: TaskContext) -> Outcome | None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(self.takes)
+        finally:
+            self.now -= 1
+        return None
+
+
+@pytest.mark.parametrize(
+    ("spec", "most"), [("sequential", 1), ("sequential, distributed", 1), ("parallel", 3), ("parallel, local", 3)]
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_as_many_items_at_a_time_as_the_loop_says(spec: str, most: int, workers: int) -> None:
+    watch = Watch()
+    text = playbook(SPECS[spec], [{"name": "t", "kind": "act"}], count=12)
+    state, _, world = run_virtually(ran(text, hook=watch, workers=workers))
+    assert state.status == "COMPLETED"
+    assert watch.most == most
+    assert set(world.ledger.times().values()) == {1}
+    assert len(world.ledger.calls) == 12
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("tool", [WAITS, LAST_WAITS, RETRIES], ids=["wait", "wait at the end", "long retry"])
+def test_tasks_that_wait_inside_a_loop(spec: str, tool: list[dict[str, Any]]) -> None:
+    state, events, world = run_virtually(ran(playbook(SPECS[spec], tool)))
+    assert state.status == "COMPLETED"
+    done = Counter(event.type for event in events)
+    assert (done["loop.iteration.done"], done["loop.done"]) == (5, 1)
+    assert set(world.ledger.times().values()) == {1}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_late_loop_fails_with_all_that_is_under_way(spec: str) -> None:
+    late = {"spec": {"policy": {"lifecycle": {"timeout_s": 10}, "failure": {"mode": "best_effort"}}}}
+    late["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}  # type: ignore[dict-item]
+    watch = Watch(takes=4)
+    state, events, _ = run_virtually(
+        ran(playbook(SPECS[spec], [{"name": "t", "kind": "act"}], count=50, step=late), hook=watch)
+    )
+    assert state.status == "COMPLETED"
+    assert state.latest == {"start": "failed", "rescue": "done"}
+    failed = next(event for event in events if event.type == "step.failed")
+    assert failed.payload["error"]["kind"] == "timeout"
+    assert watch.now == 0, "what was withdrawn goes on"
+
+
+@pytest.mark.parametrize("spec", ["parallel", "parallel, local"])
+def test_the_first_failure_stops_what_runs_beside_it(spec: str) -> None:
+    watch = Watch(takes=3600)
+
+    async def hook(call: Call, context: TaskContext) -> Outcome | None:
+        return None if ":1:t:" in call.key else await watch(call, context)
+
+    tool = [{"name": "t", "kind": "act", "fail_attempts": 1}]
+    state, events, _ = run_virtually(ran(playbook(SPECS[spec], tool), hook=hook))
+    assert state.status == "FAILED"
+    assert watch.now == 0
+    assert (events[-1].at - events[0].at) < 60 * 1_000_000, "it waited for items that were withdrawn"
+
+
+def test_a_loop_in_a_branch_leaves_the_other_branch_alone() -> None:
+    loop = {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel"}}
+    made = {
+        "metadata": {"name": "loops"},
+        "workflow": [
+            {"step": "start", "tool": {"kind": "noop"}, "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": "a"}, {"step": "b"}]}},
+            {"step": "a", "loop": loop, "tool": [{"name": "t", "kind": "act", "takes": 2, "fail_attempts": "{{ iter.n - 1 }}"}],
+             "next": {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}},
+            {"step": "b", "loop": loop, "tool": [{"name": "t", "kind": "act", "takes": 5}]},
+            {"step": "rescue", "tool": {"kind": "noop"}},
+        ],
+    }  # fmt: skip
+    state, events, _ = run_virtually(ran(json.dumps(made)))
+    assert state.status == "COMPLETED"
+    assert state.latest == {"start": "done", "a": "failed", "b": "done", "rescue": "done"}
+    (done,) = [event for event in events if event.type == "loop.done"]
+    assert (done.step, done.payload["ok"]) == ("b", 3)
