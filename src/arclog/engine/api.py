@@ -60,8 +60,6 @@ class EngineApi:
         self._is_alive = is_alive
 
     async def execute(self, request: ExecuteRequest) -> Started:
-        if not request.playbook:
-            raise RequestRejected("the request holds no playbook")
         engine = self._engine
         settings = engine.settings
         plan = build_or_raise(request.playbook, request.file, self._kinds, settings)
@@ -84,8 +82,7 @@ class EngineApi:
             created_at=now,
             idempotency_key=request.idempotency_key,
         )
-        label = f"{scope.tenant}/{scope.project}/{scope.environment}"
-        given = Request(record.path, record.version, dict(request.workload), label, files=files)
+        given = Request(record.path, record.version, dict(request.workload), scope.label, files=files)
         execution_id = await engine.start(program, new, given)
         return Started(str(execution_id), new.run_id)
 
@@ -245,7 +242,7 @@ class EngineApi:
         known = await engine.store.by_idempotency_key(old.scope, key)
         if known is None:
             first = await engine.store.events(record.execution_id, limit=1)
-            workload = first[0].event.payload.get("workload") or {}
+            asked = first[0].event.payload
             new = NewExecution(
                 run_id=str(uuid.uuid4()),
                 name=old.name,
@@ -256,8 +253,14 @@ class EngineApi:
                 created_at=engine.clock.now(),
                 idempotency_key=key,
             )
-            label = f"{old.scope.tenant}/{old.scope.project}/{old.scope.environment}"
-            given = Request(old.path, old.version, workload, label, original_run_id=old.run_id)
+            given = Request(
+                old.path,
+                old.version,
+                asked.get("workload") or {},
+                old.scope.label,
+                files=asked.get("files") or {},
+                original_run_id=old.run_id,
+            )
             try:
                 return "", str(await engine.start(await engine.live.program(old.plan), new, given))
             except Conflict:  # somebody else was faster with the same signal

@@ -54,7 +54,6 @@ from arclog.ports.store import (
 
 log = logging.getLogger("arclog.engine")
 
-MICROS = 1_000_000
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
 #: Between attempts to go on with a run while the store cannot be written.

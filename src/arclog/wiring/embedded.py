@@ -16,12 +16,12 @@ from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
-from arclog.engine.engine import MICROS, Engine
+from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
 from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
-from arclog.model.ids import parse_id, timestamp
+from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.store import ExecutionFilter
