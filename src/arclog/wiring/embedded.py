@@ -109,22 +109,24 @@ class Embedded:
         return self._presence.is_alive(worker_id)
 
     async def _sweep(self) -> None:
-        """End expired leases and keep this process's node number."""
+        """End expired leases, look after children, and keep this process's node number; a store that cannot be used
+        for a moment is used again at the next turn.
+        """
         pause = self._settings.number("engine.sweep_s")
-        renew_at = 0.0
+        unrenewed_s = 0.0
         while True:
             await self.engine.clock.sleep(pause)
-            await self.control.sweep()
-            await self.control.watch()
+            unrenewed_s += pause
             try:
+                if unrenewed_s > _NODE_LEASE_S / 3:
+                    now = self.engine.clock.now()
+                    await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
+                    unrenewed_s = 0.0
+                await self.control.sweep()
+                await self.control.watch()
                 await self.children.sweep()
             except ArclogError as problem:
-                log.warning("children: %s; looking again", problem)
-            renew_at += pause
-            if renew_at > _NODE_LEASE_S / 3:
-                renew_at = 0.0
-                now = self.engine.clock.now()
-                await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
+                log.warning("sweep: %s; looking again in %g s", problem, pause)
 
     async def close(self) -> None:
         for task in reversed(self._tasks):
