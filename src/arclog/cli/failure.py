@@ -65,7 +65,8 @@ async def _where(api: Api, execution_id: str, step: str, task: str, file: str) -
     if not step:
         return []
     from arclog.model.errors import ArclogError
-    from arclog.playbook.load import lines_of, load
+    from arclog.playbook.document import lines_of
+    from arclog.playbook.load import load
 
     try:
         source = await api.source(execution_id)

@@ -76,5 +76,12 @@ async def resolve(api: Api, raw_id: str) -> str:
     raise NotFound("there is no run yet; start one with `arclog run FILE`")
 
 
+async def name_of(api: Api, execution_id: str) -> str:
+    """The playbook's name, from the id that all events of the run share."""
+    first = await api.events(execution_id, limit=1)
+    run_id = first[0].get("workflow_run_id", "") if first else ""
+    return run_id.removeprefix("workflow:").removesuffix(":run:1") or "run"
+
+
 def nothing_yet(settings: Settings) -> str:
     return f"no runs yet in {settings.text('home')}; start one with `arclog run FILE`"

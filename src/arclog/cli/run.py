@@ -1,7 +1,4 @@
-"""Commands that run a playbook to its end: run, resume.
-
-One Ctrl-C cancels the run, a second one (or SIGTERM) leaves it as it stands; a run that was left can be resumed.
-"""
+"""Commands that run a playbook to its end: run, resume, and retry of a whole run."""
 
 from __future__ import annotations
 
@@ -9,18 +6,13 @@ from argparse import Namespace
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from arclog.cli.exits import BY_STATE, FAILED, OK
+from arclog.cli.exits import BY_STATE, FAILED
 from arclog.model.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    import asyncio
-
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.ports.api import Api, Summary
-
-#: Time for tasks to be stopped when the program leaves; after it they are left behind.
-_LEAVE_S = 4.0
 
 
 def run_arguments(parser: Parser) -> None:
@@ -62,23 +54,24 @@ def run_command(options: Namespace) -> int:
 async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out) -> int:
     from arclog.cli.files import called_playbooks
     from arclog.cli.home import opened
+    from arclog.cli.interrupts import Interrupts
     from arclog.ports.api import ExecuteRequest
 
     out.outlives_reader = True
-    signals = Signals(out)
+    interrupts = Interrupts(out)
     _hear_errors(out)
     try:
-        with signals:
+        with interrupts:
             async with opened(settings) as here:
                 files = called_playbooks(text, file, settings)
                 request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
                 started = await here.api.execute(request)
-                signals.started(here.api, started.execution_id)
+                interrupts.started(here.api, started.execution_id)
                 await here.start_worker(started.execution_id)
                 return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))
     except BaseException:
-        if signals.left:
-            return signals.left
+        if interrupts.left:
+            return interrupts.left
         raise
 
 
@@ -95,18 +88,15 @@ def resume_arguments(parser: Parser) -> None:
 
 
 def resume_command(options: Namespace) -> int:
-    import asyncio
-
-    from arclog.cli.home import require, settings_of
-    from arclog.cli.render import out_of
-
-    settings = settings_of(options)
-    require(settings, options.id)
-    return asyncio.run(_resume(settings, options, out_of(options)))
+    return _go_on(options, again=False)
 
 
 def again_command(options: Namespace) -> int:
     """`arclog retry ID`: run an ended run again."""
+    return _go_on(options, again=True)
+
+
+def _go_on(options: Namespace, *, again: bool) -> int:
     import asyncio
 
     from arclog.cli.home import require, settings_of
@@ -114,19 +104,20 @@ def again_command(options: Namespace) -> int:
 
     settings = settings_of(options)
     require(settings, options.id)
-    return asyncio.run(_resume(settings, options, out_of(options), again=True))
+    return asyncio.run(_resume(settings, options, out_of(options), again=again))
 
 
-async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool = False) -> int:
+async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -> int:
     from arclog.cli.home import opened, resolve
+    from arclog.cli.interrupts import Interrupts
     from arclog.cli.signals import request_of, told
     from arclog.model.errors import RequestRejected
 
     out.outlives_reader = True
-    signals = Signals(out)
+    interrupts = Interrupts(out)
     _hear_errors(out)
     try:
-        with signals:
+        with interrupts:
             async with opened(settings) as here:
                 execution_id = await resolve(here.api, options.id)
                 if again:
@@ -145,12 +136,12 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool = 
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
-                signals.started(here.api, execution_id)
+                interrupts.started(here.api, execution_id)
                 await here.start_worker(execution_id)
                 return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=not again))
     except BaseException:
-        if signals.left:
-            return signals.left
+        if interrupts.left:
+            return interrupts.left
         raise
 
 
@@ -200,6 +191,7 @@ async def _to_the_end(api: Api, execution_id: str, out: Out, file: str = "", *, 
 async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
     """The last lines of a run that was shown."""
     from arclog.cli.failure import explained, next_commands
+    from arclog.cli.home import name_of
     from arclog.cli.render import MARKS, STATE_MARKS, between, pretty
 
     completed = summary.state == "COMPLETED"
@@ -208,7 +200,7 @@ async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
         out.say(pretty(summary.result, rest=whole))
     if completed and out.quiet:
         return
-    name = await _name_of(api, summary.execution_id)
+    name = await name_of(api, summary.execution_id)
     glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
     took = between(summary.started_at, summary.ended_at)
     line = f"{glyph} {name} {summary.state.lower()}{f' in {took}' if took else ''}"
@@ -217,93 +209,6 @@ async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
         out.say(await explained(api, summary, out, file))
         if not out.quiet:
             out.say(next_commands(summary.execution_id, out))
-
-
-async def _name_of(api: Api, execution_id: str) -> str:
-    """The playbook's name, from the id that all events of the run share."""
-    first = await api.events(execution_id, limit=1)
-    run_id = first[0].get("workflow_run_id", "") if first else ""
-    return run_id.removeprefix("workflow:").removesuffix(":run:1") or "run"
-
-
-class Signals:
-    """What Ctrl-C and SIGTERM do to the run in this process."""
-
-    def __init__(self, out: Out) -> None:
-        self._out = out
-        #: exit code of a program that left its run behind; 0: it did not
-        self.left = OK
-        self._api: Api | None = None
-        self._id = ""
-        self._cancelling: asyncio.Task[Any] | None = None
-        self._task: asyncio.Task[Any] | None = None
-
-    def started(self, api: Api, execution_id: str) -> None:
-        self._api = api
-        self._id = execution_id
-
-    def __enter__(self) -> None:
-        import asyncio
-        import signal
-
-        self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGTERM, self._leave, 143)
-
-    def __exit__(self, *exc: object) -> None:
-        import asyncio
-        import signal
-
-        loop = asyncio.get_running_loop()
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
-
-    def _interrupt(self) -> None:
-        import asyncio
-
-        if self._api is None or self._cancelling is not None:
-            self._leave(130)
-            return
-        self._cancelling = asyncio.ensure_future(self._cancel(self._api))
-
-    async def _cancel(self, api: Api) -> None:
-        from arclog.model.errors import ArclogError
-
-        try:
-            status = await api.status(self._id)
-            if status.ended_at is None and (status.started_at is None or await api.pausing(self._id)):
-                # Nothing is under way: what somebody paused, or has to approve, is left to him.
-                self._leave(130)
-                return
-            self._out.notice("cancelling; Ctrl-C again leaves the run as it stands")
-            await api.cancel(self._id, "interrupted by the user")
-        except ArclogError as error:  # it may have ended in this moment
-            self._out.notice(str(error))
-
-    def _leave(self, code: int) -> None:
-        import asyncio
-
-        if self.left:
-            self._abandon()
-        self.left = code
-        if self._cancelling is not None and self._cancelling.done() and not self._cancelling.cancelled():
-            self._out.notice(f"left; the run {self._id} is over")
-        elif self._id:
-            self._out.notice(f"left; go on with: arclog resume {self._id}")
-        else:
-            self._out.notice("left; `arclog list` shows whether the run was started")
-        # Tasks are stopped on the way out, but nobody waits for ever.
-        asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
-        if self._task is not None:
-            self._task.cancel()
-
-    def _abandon(self) -> None:
-        import os
-
-        if self._out.tty:
-            self._out.write("\x1b[?25h")
-        os._exit(self.left)
 
 
 def _hear_errors(out: Out) -> None:

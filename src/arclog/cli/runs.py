@@ -126,11 +126,11 @@ def show_command(options: Namespace) -> int:
 async def _page(api: Api, summary: Summary, out: Out) -> str:
     """A run on one page."""
     from arclog.cli.failure import explained, next_commands
+    from arclog.cli.home import name_of
     from arclog.cli.render import between, indented, moment, one_line, pretty
 
     status = await api.status(summary.execution_id)
-    first = await api.events(summary.execution_id, limit=1)
-    name = first[0].get("workflow_run_id", "").removeprefix("workflow:").removesuffix(":run:1") if first else ""
+    name = await name_of(api, summary.execution_id)
     took = between(summary.started_at, summary.ended_at)
     facts = [
         ("execution", summary.execution_id),
@@ -141,7 +141,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     ]
     if summary.ended_at is None and status.current_step:
         facts.append(("at step", status.current_step))
-    parts = [out.paint(one_line(name) or "run", "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    parts = [out.paint(one_line(name), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
     if summary.steps:
         parts += ["", out.paint("steps", "bold"), indented(await _steps_table(api, summary, out))]
     whole = f"arclog show {summary.execution_id} --json"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, joins, loops, routing, signals, slots, waits
+from arclog.core import firing, joins, leases, loops, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -84,9 +84,9 @@ class Decision:
             case Request():
                 self._start(given)
             case LeaseEnded():
-                self._lose_lease(given)
+                leases.lose(self, given)
             case Reclaimed():
-                self._reclaim(given)
+                leases.reclaim(self, given)
             case Cancel():
                 self.cancel(given.reason)
             case TimerFired():
@@ -98,7 +98,7 @@ class Decision:
                 if given.signal == "RESUME" and self.state.pause is None:
                     loops.go_on_with_all(self)
             case GivenBack():
-                self._take_back(given)
+                leases.take_back(self, given)
             case TakeSlot():
                 slots.take(self, given)
             case Abort():
@@ -215,30 +215,6 @@ class Decision:
                     if waits.suspends(self.program, event):
                         waits.suspend(self, event, report.command_id)
 
-    def _lose_lease(self, lost: LeaseEnded) -> None:
-        command = self.state.commands.get(lost.command_id)
-        if command is None or command.fence != lost.fence:
-            self._refuse("closed", "the command is no longer held with that fence")
-            return
-        step, run, losses = command.step, command.run, command.losses + 1
-        if losses < lost.max_losses:
-            payload = {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id}
-            self.reissue(command, payload)
-            return
-        message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
-        problem = error("poison", message).as_dict()
-        failed = self.say("command.failed", {"error": problem}, step=step, run=run, command_id=lost.command_id)
-        self.txn.close.append(lost.command_id)
-        self.withdraw_commands("the step failed", (step, run))
-        self.fail_step(step, run, problem, failed)
-
-    def _take_back(self, given: GivenBack) -> None:
-        command = self.state.commands.get(given.command_id)
-        if command is None or command.fence != given.fence:
-            self._refuse("closed", "the command is no longer held with that fence")
-            return
-        self.reissue(command, {"reason": "paused", "worker_id": given.worker_id})
-
     def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
         """Take a command from whoever holds it and offer it again, unless the run pauses."""
         fence = command.fence
@@ -247,23 +223,6 @@ class Decision:
             self.txn.hold.append((command.id, fence))
         else:
             self.txn.release.append(command.id)
-
-    def _reclaim(self, taken: Reclaimed) -> None:
-        command = self.state.commands.get(taken.command_id)
-        if command is None or command.fence != taken.fence:
-            self._refuse("closed", "the command is no longer held with that fence")
-            return
-        self.emit(
-            Event(
-                type="command.claimed",
-                at=self.now,
-                step=command.step,
-                run=command.run,
-                command_id=taken.command_id,
-                fence=taken.fence,
-                worker_id=taken.worker_id,
-            )
-        )
 
     def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
         """End the run at once; with a code, tasks are killed without grace."""

@@ -17,11 +17,10 @@ from arclog.core.scopes import task_scope
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
+from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, OK, TaskError, error
 from arclog.plan.net import Action
 from arclog.plan.program import RuleProgram, StepProgram, TaskProgram
-
-MICROS = 1_000_000
 
 
 class Run(Struct, frozen=True):

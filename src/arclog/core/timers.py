@@ -16,9 +16,8 @@ from math import ceil
 
 from arclog.core.state import State, run_key
 from arclog.model.events import Event
+from arclog.model.ids import MICROS
 from arclog.plan.program import Program
-
-MICROS = 1_000_000
 
 EXECUTION = "execution"
 TIMEOUT = "timeout:"

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from arclog.core.state import Wait
-from arclog.core.timers import MICROS, after
+from arclog.core.timers import after
+from arclog.model.ids import MICROS
 from arclog.model.outcome import TaskError, error
 from arclog.plan.net import TaskPlan
 

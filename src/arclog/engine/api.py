@@ -59,8 +59,6 @@ class EngineApi:
         self._is_alive = is_alive
 
     async def execute(self, request: ExecuteRequest) -> Started:
-        if not request.playbook:
-            raise RequestRejected("the request holds no playbook")
         engine = self._engine
         settings = engine.settings
         plan = self._compiler.compile(request.playbook, request.file).plan
@@ -83,8 +81,7 @@ class EngineApi:
             created_at=now,
             idempotency_key=request.idempotency_key,
         )
-        label = f"{scope.tenant}/{scope.project}/{scope.environment}"
-        given = Request(record.path, record.version, dict(request.workload), label, files=files)
+        given = Request(record.path, record.version, dict(request.workload), scope.label, files=files)
         execution_id = await engine.start(program, new, given)
         return Started(str(execution_id), new.run_id)
 
@@ -243,7 +240,7 @@ class EngineApi:
         known = await engine.store.by_idempotency_key(old.scope, key)
         if known is None:
             first = await engine.store.events(record.execution_id, limit=1)
-            workload = first[0].event.payload.get("workload") or {}
+            asked = first[0].event.payload
             new = NewExecution(
                 run_id=new_run_id(),
                 name=old.name,
@@ -254,8 +251,14 @@ class EngineApi:
                 created_at=engine.clock.now(),
                 idempotency_key=key,
             )
-            label = f"{old.scope.tenant}/{old.scope.project}/{old.scope.environment}"
-            given = Request(old.path, old.version, workload, label, original_run_id=old.run_id)
+            given = Request(
+                old.path,
+                old.version,
+                asked.get("workload") or {},
+                old.scope.label,
+                files=asked.get("files") or {},
+                original_run_id=old.run_id,
+            )
             try:
                 return "", str(await engine.start(await engine.live.program(old.plan), new, given))
             except Conflict:  # somebody else was faster with the same signal

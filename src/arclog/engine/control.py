@@ -9,9 +9,11 @@ from typing import NamedTuple
 from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
 from arclog.core.state import OpenCommand, State
-from arclog.engine.engine import MICROS, Claimant, Engine
+from arclog.engine.batch import Claimant
+from arclog.engine.engine import Engine
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import ReportGap, RequestRejected, StaleFence
+from arclog.model.ids import MICROS
 from arclog.plan.program import Program
 from arclog.ports.control import WorkerInfo
 from arclog.ports.store import CommandRecord, LogLine

@@ -15,46 +15,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from arclog.core.decide import EVENTS_PER_DECISION, decide
-from arclog.core.inputs import (
-    Abort,
-    Continue,
-    Input,
-    NewWork,
-    Refused,
-    Request,
-    Signal,
-    TakeSlot,
-    Txn,
-    WorkReported,
-)
-from arclog.core.projection import command_of
+from arclog.core.inputs import Abort, Continue, Input, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
+from arclog.engine.batch import Answer, Batch, Claimant
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
 from arclog.engine.snapshots import Snapshots
-from arclog.model.commands import Command, Revocation
+from arclog.model.commands import Revocation
 from arclog.model.errors import Conflict, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
-from arclog.ports.store import (
-    Append,
-    ExecutionRecord,
-    ExecutionState,
-    Grant,
-    NewCommand,
-    NewExecution,
-    NoSlot,
-    Store,
-    Timer,
-)
+from arclog.ports.store import ExecutionRecord, NewExecution, NoSlot, Store
 
 log = logging.getLogger("arclog.engine")
 
-MICROS = 1_000_000
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
 #: Between attempts to go on with a run while the store cannot be written.
@@ -68,24 +46,10 @@ _ALONE = (Signal, TakeSlot, Continue)
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
-class Claimant(Grant, frozen=True):
-    """A worker that wants commands in the commit of its own report."""
-
-    wants: int = 0
-
-
 @dataclass(slots=True)
-class Answer:
-    """What became of an input, after its commit."""
+class _Asked:
+    """An input, and who waits for what becomes of it."""
 
-    refused: Refused | None = None
-    commands: list[Command] = field(default_factory=list)
-    #: the run is to pause: whoever works on it stops at the next task boundary
-    pausing: bool = False
-
-
-@dataclass(slots=True)
-class _Job:
     given: Input
     claimant: Claimant | None
     #: (command_id, fence, lease_until) to extend
@@ -102,10 +66,10 @@ class _Job:
 
 
 @dataclass(slots=True)
-class _Room:
-    """Where the inputs of one execution wait for each other."""
+class _Queue:
+    """Inputs of one execution, in the order in which they came."""
 
-    jobs: list[_Job] = field(default_factory=list)
+    waiting: list[_Asked] = field(default_factory=list)
     busy: bool = False
 
 
@@ -120,7 +84,7 @@ class Engine:
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
         self.hints = Hints()
-        self._rooms: dict[int, _Room] = {}
+        self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
@@ -128,7 +92,7 @@ class Engine:
         execution_id = execution_id or self.minter.one()
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
-        append = self._append(batch, state, expected=0, new=new)
+        append = batch.append(state, expected=0, new=new)
         await self.store.append(append)
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
@@ -147,50 +111,50 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution; answers after the commit."""
-        job = _Job(given, claimant, extend, asyncio.get_running_loop().create_future())
-        room = self._rooms.setdefault(execution_id, _Room())
-        room.jobs.append(job)
-        if not room.busy:
-            room.busy = True
+        asked = _Asked(given, claimant, extend, asyncio.get_running_loop().create_future())
+        queue = self._queues.setdefault(execution_id, _Queue())
+        queue.waiting.append(asked)
+        if not queue.busy:
+            queue.busy = True
             # A task of its own: a caller that is cancelled must not take the inputs of others down with it.
-            self._later(self._serve(execution_id, room))
-        return await job.done
+            self._later(self._serve(execution_id, queue))
+        return await asked.done
 
-    async def _serve(self, execution_id: int, room: _Room) -> None:
-        """Commit what waits in the room, until nothing does."""
-        while room.jobs:
-            count = _together(room.jobs)
-            jobs, room.jobs = room.jobs[:count], room.jobs[count:]
+    async def _serve(self, execution_id: int, queue: _Queue) -> None:
+        """Commit what waits in the queue, until nothing does."""
+        while queue.waiting:
+            count = _together(queue.waiting)
+            batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
             try:
-                taken = await self._commit(execution_id, jobs)
-                room.jobs[:0] = jobs[taken:]
+                taken = await self._commit(execution_id, batched)
+                queue.waiting[:0] = batched[taken:]
             except Exception as problem:  # noqa: BLE001 - it belongs to those who wait
-                for job in jobs:
-                    job.fail(problem)
-        self._rooms.pop(execution_id, None)
+                for asked in batched:
+                    asked.fail(problem)
+        self._queues.pop(execution_id, None)
 
-    async def _commit(self, execution_id: int, jobs: list[_Job]) -> int:
+    async def _commit(self, execution_id: int, batched: list[_Asked]) -> int:
         """Decide and commit inputs; how many of them were taken."""
         holders: tuple[int, ...] = ()
         for _ in range(MAX_CONFLICTS):
             # What these find impossible is not appended, so no conflict would tell that the state is old.
-            news = isinstance(jobs[0].given, _ALONE) and await self.live.catch_up(execution_id)
+            news = isinstance(batched[0].given, _ALONE) and await self.live.catch_up(execution_id)
             live = await self.live.get(execution_id)
             head = live.state.head
-            given = [(await self._prepared(execution_id, job.given, holders), job.claimant) for job in jobs]
+            given = [(await self._prepared(execution_id, asked.given, holders), asked.claimant) for asked in batched]
             try:
                 batch = self._decided(live.program, live.state, given)
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
-                await self._quarantine(execution_id, jobs, problem)
-                return len(jobs)
+                await self._quarantine(execution_id, batched, problem)
+                return len(batched)
             if batch.events:
                 extend = [
-                    job.extend
-                    for job, txn in zip(jobs, batch.txns, strict=False)
-                    if job.extend and txn.refused is None and job.extend[0] not in batch.close
+                    asked.extend
+                    for asked, txn in zip(batched, batch.txns, strict=False)
+                    if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
                 ]
-                append = self._append(batch, live.state, expected=head, extend=extend)
+                append = batch.append(live.state, expected=head, extend=extend)
                 try:
                     await self.store.append(append)
                 except Conflict as lost:
@@ -203,8 +167,8 @@ class Engine:
             self._committed(live, batch)
             if news:
                 self.hints.caught_up(live.state)
-            for job, answer in zip(jobs, batch.answers, strict=False):
-                job.answer(answer)
+            for asked, answer in zip(batched, batch.answers, strict=False):
+                asked.answer(answer)
             return len(batch.answers)
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
 
@@ -223,7 +187,7 @@ class Engine:
         if record is not None and record.head > self.live.head(execution_id):
             await self.put(execution_id, Continue())
 
-    async def _quarantine(self, execution_id: int, jobs: list[_Job], problem: Exception) -> None:
+    async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule of ours: end that one execution with the reason, and let the others be."""
         log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
         live = await self.live.get(execution_id)
@@ -232,17 +196,17 @@ class Engine:
         batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
         if batch.events:
             try:
-                await self.store.append(self._append(batch, live.state, expected=head))
+                await self.store.append(batch.append(live.state, expected=head))
             finally:
                 self.live.drop(execution_id)
             self._committed(live, batch)
-        for job in jobs:
-            job.answer(Answer(Refused("closed", message)))
+        for asked in batched:
+            asked.answer(Answer(Refused("closed", message)))
 
-    def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> _Batch:
+    def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> Batch:
         """Decide inputs one after the other, as many as fit; ids of their events are one run."""
         base = self.minter.peek()
-        batch = _Batch(base)
+        batch = Batch(base)
         for one, claimant in given:
             if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
                 break
@@ -255,34 +219,7 @@ class Engine:
         self.minter.take(len(batch.events))
         return batch
 
-    def _append(
-        self,
-        batch: _Batch,
-        state: State,
-        *,
-        expected: int,
-        new: NewExecution | None = None,
-        extend: Sequence[tuple[int, int, int]] = (),
-    ) -> Append:
-        return Append(
-            execution_id=state.execution_id,
-            expected=expected,
-            events=batch.events,
-            base_id=batch.base_id,
-            now=projected(state),
-            new=new,
-            issue=batch.issue,
-            close=batch.close,
-            release=batch.release,
-            hold=batch.hold,
-            unhold=batch.unhold,
-            slots=batch.slots,
-            extend=extend,
-            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in batch.timers.items() if due],
-            clear_timers=[timer_id for timer_id, due in batch.timers.items() if not due],
-        )
-
-    def _committed(self, live: Live, batch: _Batch) -> None:
+    def _committed(self, live: Live, batch: Batch) -> None:
         """Effects of a committed transaction."""
         state = live.state
         execution_id = state.execution_id
@@ -342,80 +279,12 @@ class Engine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class _Batch:
-    """Several decisions that are committed together."""
-
-    def __init__(self, base_id: int) -> None:
-        self.base_id = base_id
-        self.txns: list[Txn] = []
-        self.events: list[Event] = []
-        self.issue: list[NewCommand] = []
-        self.close: list[int] = []
-        self.release: list[int] = []
-        #: by id; 0 = cleared
-        self.timers: dict[str, int] = {}
-        self.answers: list[Answer] = []
-        self.hold: list[tuple[int, int]] = []
-        self.unhold: list[int] = []
-        self.slots = 0
-        self.more = False
-        self.offers = False
-        self._grants: dict[int, tuple[Answer, Claimant]] = {}
-        self._new: list[NewWork] = []
-        self._starts = False
-
-    def take(self, txn: Txn, claimant: Claimant | None) -> None:
-        answer = Answer(txn.refused)
-        self.txns.append(txn)
-        self.answers.append(answer)
-        self.events.extend(txn.events)
-        self.close.extend(txn.close)
-        self.release.extend(txn.release)
-        self.timers.update(txn.timers)
-        self.hold.extend(txn.hold)
-        self.unhold.extend(txn.unhold)
-        self._starts = self._starts or txn.slot
-        self._new.extend(txn.issue)
-        self.more = self.more or txn.more
-        if claimant is not None:
-            for work in txn.issue[: claimant.wants]:
-                self._grants[work.command_id] = (answer, claimant)
-
-    def settle(self, program: Program, state: State) -> None:
-        """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
-        self.slots = program.plan.concurrency or 0 if self._starts else 0
-        for answer in self.answers:
-            answer.pausing = state.pause is not None
-        for work in self._new:
-            command = state.commands.get(work.command_id)
-            if command is None:
-                self.close.remove(work.command_id)
-                continue
-            grant = self._grants.get(work.command_id)
-            if grant is None or command.held:
-                self.offers = True
-                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds, held=command.held))
-                continue
-            answer, claimant = grant
-            self.issue.append(
-                NewCommand(
-                    work.command_id,
-                    work.step,
-                    work.run,
-                    work.kinds,
-                    grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by),
-                )
-            )
-            answer.commands.append(command_of(program, state, command, claimant.lease_until))
-        self.offers = self.offers or bool(self.release or self.unhold)
-
-
-def _together(jobs: Sequence[_Job]) -> int:
-    """How many of the first jobs share a commit."""
-    for index, job in enumerate(jobs[:INPUTS_PER_COMMIT]):
-        if isinstance(job.given, _ALONE):
+def _together(waiting: Sequence[_Asked]) -> int:
+    """How many of the first inputs share a commit."""
+    for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
+        if isinstance(asked.given, _ALONE):
             return max(index, 1)
-    return min(len(jobs), INPUTS_PER_COMMIT)
+    return min(len(waiting), INPUTS_PER_COMMIT)
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:
@@ -436,16 +305,3 @@ def _most_events(state: State, given: Input) -> int:
     reported = len(given.events) if isinstance(given, WorkReported) else 0
     tasks = sum(1 + len(step_run.iterations) for step_run in state.open.values())
     return reported + EVENTS_PER_DECISION + len(state.commands) + tasks + 64
-
-
-def projected(state: State) -> ExecutionState:
-    """The execution's record as its state says."""
-    return ExecutionState(
-        state=state.status,
-        current_step=state.current_step,
-        started_at=state.started_at,
-        ended_at=state.ended_at,
-        terminal_event=state.terminal,
-        paused=state.paused_at is not None,
-        error=state.error.get("message") if state.error and state.terminal else None,
-    )

@@ -16,12 +16,10 @@ from arclog.core.state import State, StepRun
 from arclog.engine import holding
 from arclog.engine.position import current_task
 from arclog.model.commands import Pipeline
-from arclog.model.ids import timestamp
+from arclog.model.ids import MICROS, timestamp
 from arclog.plan.program import Program
 from arclog.ports.api import Cause, Wait, Why
 from arclog.ports.store import CommandRecord
-
-MICROS = 1_000_000
 
 
 class OpenWork(Struct, frozen=True):

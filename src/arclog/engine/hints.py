@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from arclog.core.state import State
-    from arclog.model.events import Event
 
 from arclog.core.state import State
 from arclog.model.commands import Revocation
+from arclog.model.events import Event
 
 
 class Hints:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 
 from arclog.core.inputs import TimerFired
-from arclog.engine.engine import MICROS, Engine
+from arclog.engine.engine import Engine
 from arclog.model.errors import ArclogError
-from arclog.model.ids import MAX_ID
+from arclog.model.ids import MAX_ID, MICROS
 from arclog.ports.store import Timer
 
 log = logging.getLogger("arclog.engine")

@@ -14,6 +14,8 @@ MAX_NODE = (1 << NODE_BITS) - 1
 MAX_SEQUENCE = (1 << SEQUENCE_BITS) - 1
 MAX_ID = (1 << 63) - 1
 
+#: times are counted in microseconds: so many are a second
+MICROS = 1_000_000
 #: without a zone, whose name isoformat would write
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,9 +16,10 @@ from arclog.model.settings import Settings
 from arclog.plan.check import check
 from arclog.plan.compile import compile_playbook
 from arclog.plan.net import Plan
-from arclog.playbook.load import lines_of, load
+from arclog.playbook.document import lines_of
+from arclog.playbook.engine_kinds import ENGINE_KINDS
+from arclog.playbook.load import load
 from arclog.playbook.normalize import normalize
-from arclog.playbook.schema import ENGINE_KINDS
 from arclog.playbook.walk import Findings
 
 _MOST_SHOWN = 160

@@ -30,7 +30,7 @@ from arclog.plan.net import (
     Transition,
 )
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
-from arclog.playbook.load import Document, Path
+from arclog.playbook.document import Document, Path
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 

@@ -13,8 +13,8 @@ from arclog.model.kinds import KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Use
+from arclog.playbook.document import Document, Path
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
-from arclog.playbook.load import Document, Path
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
 from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, KEYCHAIN_FIELDS, LIMITS, root_field

@@ -6,8 +6,8 @@ from typing import Any
 
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Rule
+from arclog.playbook.document import Path
 from arclog.playbook.lenient import as_list, as_map, as_text
-from arclog.playbook.load import Path
 from arclog.playbook.schema import ACTION, ACTION_KEYS, ELSE_RULE, EMPTY_ELSE_RULE, RULE
 from arclog.playbook.walk import Walker
 

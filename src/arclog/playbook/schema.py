@@ -1,8 +1,7 @@
 """The playbook language as data.
 
 Everything that a map may say stands in a table here: validation (`walk`), `json_schema` and the reference read the
-same rows.
-In these tables `items` of an open object is the shape of each of its values.
+same rows. In these tables `items` of an open object is the shape of each of its values.
 """
 
 from __future__ import annotations
@@ -334,6 +333,12 @@ def crossing_fields(kinds: Mapping[str, KindSpec]) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
+def task_spec_fields(kind: KindSpec) -> tuple[Field, ...]:
+    """The keys of `task.spec` for a kind; its own word on a common key wins."""
+    own = {field.name: field for field in kind.spec_fields}
+    return (*(own.pop(field.name, field) for field in COMMON_SPEC_FIELDS), *own.values())
+
+
 def root_field(kinds: Mapping[str, KindSpec]) -> Field:
     """The whole language with the task spec keys of these kinds."""
     crossing = crossing_fields(kinds)
@@ -377,145 +382,3 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
         Field("workbook", "list", "Reusable tasks, used by `kind: workbook`.", items=Field("workbook entry", "object")),
         Field("workflow", "list", "The steps.", required=True, items=step),
     )
-
-
-#: Kinds that the control plane itself handles; tools bring the others.
-ENGINE_KINDS: dict[str, KindSpec] = {
-    kind.name: kind
-    for kind in (
-        KindSpec(
-            "wait",
-            "Waits for a time or a signal without holding a worker.",
-            fields=(
-                Field("for_s", "number", "How long, seconds.", template=True, minimum=0),
-                Field("until", "string", "An instant, RFC 3339.", template=True),
-                Field("signal", "string", "Name of a signal.", template=True),
-                Field(
-                    "timeout_s", "number", "With `signal`: how long at most, seconds.", template=True, exclusive_min=0
-                ),
-            ),
-            runs_on="engine",
-            one_of=(("for_s", "until", "signal"),),
-        ),
-        KindSpec(
-            "approval",
-            "Waits until somebody approves or rejects.",
-            fields=(
-                Field("prompt", "string", "What is to be approved.", template=True),
-                Field("approvers", "list", "Roles that may decide.", items=Field("role", "string"), template=True),
-                Field("timeout_s", "number", "How long at most, seconds.", template=True, exclusive_min=0),
-            ),
-            runs_on="engine",
-        ),
-        KindSpec(
-            "playbook",
-            "Runs another playbook and gives its result.",
-            fields=(
-                Field("path", "string", "Catalog path.", template=True),
-                Field("file", "string", "File, relative to this playbook; registered when the run starts."),
-                Field("version", "string|integer", "Catalog version. Default: the newest.", template=True),
-                Field("args", "object", "Workload of the child, laid over its defaults.", template=True),
-                Field("wait", "boolean", "false: go on once the child has started.", default=True),
-            ),
-            runs_on="engine",
-            helper="child",
-            helper_fields=("execution_id", "state"),
-            one_of=(("path", "file"),),
-        ),
-    )
-}
-
-
-# --- JSON Schema ------------------------------------------------------------------------------------------------
-
-_JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
-
-
-def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a playbook with these kinds."""
-    schema = _schema_of(root_field(kinds))
-    step = schema["properties"]["workflow"]["items"]
-    task = {"$ref": "#/$defs/task"}
-    step["properties"]["tool"] = {
-        "oneOf": [task, {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}]
-    }
-    step["properties"]["loop"]["properties"]["loop"] = {"$ref": "#/$defs/loop"}
-    schema["properties"]["workbook"]["items"] = task
-    tasks = {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}
-    rounds = {"when": {"type": ["string", "boolean"]}, "do": tasks, "max": {"type": "integer", "minimum": 1}}
-    branch = {"type": "object", "properties": {"when": {"type": ["string", "boolean"]}, "then": tasks, "else": tasks}}
-    schema["$defs"] = {
-        "loop": step["properties"]["loop"],
-        "task": {
-            "type": "object",
-            "required": ["kind"],
-            "properties": {"kind": {"enum": sorted(kinds)}},
-            "allOf": [
-                {"if": {"properties": {"kind": {"const": name}}}, "then": _schema_of(_task_field(kind))}
-                for name, kind in sorted(kinds.items())
-            ],
-        },
-        "sugar": {
-            "type": "object",
-            "maxProperties": 1,
-            "properties": {
-                "choose": {"type": "array", "items": branch},
-                "while": {"type": "object", "required": ["when", "do"], "properties": rounds},
-                "until": {"type": "object", "required": ["when", "do"], "properties": rounds},
-            },
-        },
-    }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "arclog playbook", **schema}
-
-
-def task_spec_fields(kind: KindSpec) -> tuple[Field, ...]:
-    """The keys of `task.spec` for a kind; its own word on a common key wins."""
-    own = {field.name: field for field in kind.spec_fields}
-    return (*(own.pop(field.name, field) for field in COMMON_SPEC_FIELDS), *own.values())
-
-
-def _task_field(kind: KindSpec) -> Field:
-    common = [field for field in TASK if field.name != "spec"]
-    spec = _closed("spec", "Behaviour knobs of this task.", *task_spec_fields(kind), TASK_POLICY)
-    return Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields))
-
-
-def _schema_of(field: Field) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    if field.doc:
-        schema["description"] = field.doc
-    names: list[str] = []
-    for word in field.types:
-        if word == "any":
-            names = []
-            break
-        names += (
-            ["string", "boolean"]
-            if word == "condition"
-            else ["array"]
-            if word == "list"
-            else [_JSON_TYPES.get(word, word)]
-        )
-    if field.template and names and "string" not in names:
-        names.append("string")
-    if names:
-        schema["type"] = names[0] if len(names) == 1 else names
-    if "name" in field.types:
-        schema["pattern"] = "^[A-Za-z][A-Za-z0-9_]*$"
-        schema["maxLength"] = NAME_LENGTH
-    if field.choices and "object" not in field.types and not field.template:
-        schema["enum"] = list(field.choices)
-    if field.default is not None:
-        schema["default"] = field.default
-    bounds = {"minimum": field.minimum, "exclusiveMinimum": field.exclusive_min, "maximum": field.maximum}
-    schema.update({key: bound for key, bound in bounds.items() if bound is not None})
-    if field.fields is not None:
-        schema["properties"] = {inner.name: _schema_of(inner) for inner in field.fields}
-        schema["patternProperties"] = {"^x-": {}}
-        schema["additionalProperties"] = False
-        required = [inner.name for inner in field.fields if inner.required]
-        if required:
-            schema["required"] = required
-    if field.items is not None:
-        schema["items" if "list" in field.types else "additionalProperties"] = _schema_of(field.items)
-    return schema

@@ -14,7 +14,7 @@ from msgspec import Struct
 from arclog.model.kinds import KindSpec
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Rule, Task
-from arclog.playbook.load import Path
+from arclog.playbook.document import Path
 from arclog.playbook.walk import Walker
 
 SUGAR = ("choose", "while", "until")

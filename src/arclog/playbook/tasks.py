@@ -13,8 +13,8 @@ from arclog.model.merge import deep_merge
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Step, Task, Use
+from arclog.playbook.document import Path
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
-from arclog.playbook.load import Path
 from arclog.playbook.rules import read_action, read_rules
 from arclog.playbook.schema import TASK, TASK_POLICY, task_spec_fields
 from arclog.playbook.sugar import SUGAR, Entry, Expander

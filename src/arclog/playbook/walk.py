@@ -9,7 +9,7 @@ from typing import Any
 
 from arclog.model.errors import Finding, Position
 from arclog.model.shapes import Field
-from arclog.playbook.load import Document, Path
+from arclog.playbook.document import Document, Path
 from arclog.playbook.older import CONTROL, CONTROL_LABELS, LEGACY, PLACEHOLDERS
 from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
 

@@ -10,14 +10,12 @@ from msgspec import Struct
 
 
 class ExecuteRequest(Struct, frozen=True):
-    """A run asked for: a playbook's text, or the path of a registered one."""
+    """A run asked for."""
 
-    #: YAML or JSON text of the playbook; '' to run what is registered under `path`
-    playbook: str = ""
+    #: YAML or JSON text of the playbook
+    playbook: str
     #: where the text came from, for messages
     file: str = ""
-    path: str = ""
-    version: int = 0
     workload: Mapping[str, Any] = {}
     #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
     files: Mapping[str, str] = {}

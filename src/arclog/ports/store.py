@@ -42,6 +42,11 @@ class Scope(Struct, frozen=True):
     project: str
     environment: str
 
+    @property
+    def label(self) -> str:
+        """As events carry it."""
+        return f"{self.tenant}/{self.project}/{self.environment}"
+
 
 class NewExecution(Struct, frozen=True):
     """The immutable half of an execution's record; handed in with its first append."""

@@ -16,12 +16,12 @@ from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
-from arclog.engine.engine import MICROS, Engine
+from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
 from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
-from arclog.model.ids import parse_id, timestamp
+from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.store import ExecutionFilter
@@ -109,22 +109,24 @@ class Embedded:
         return self._presence.is_alive(worker_id)
 
     async def _sweep(self) -> None:
-        """End expired leases and keep this process's node number."""
+        """End expired leases, look after children, and keep this process's node number; a store that cannot be used
+        for a moment is used again at the next turn.
+        """
         pause = self._settings.number("engine.sweep_s")
-        renew_at = 0.0
+        unrenewed_s = 0.0
         while True:
             await self.engine.clock.sleep(pause)
-            await self.control.sweep()
-            await self.control.watch()
+            unrenewed_s += pause
             try:
+                if unrenewed_s > _NODE_LEASE_S / 3:
+                    now = self.engine.clock.now()
+                    await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
+                    unrenewed_s = 0.0
+                await self.control.sweep()
+                await self.control.watch()
                 await self.children.sweep()
             except ArclogError as problem:
-                log.warning("children: %s; looking again", problem)
-            renew_at += pause
-            if renew_at > _NODE_LEASE_S / 3:
-                renew_at = 0.0
-                now = self.engine.clock.now()
-                await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
+                log.warning("sweep: %s; looking again in %g s", problem, pause)
 
     async def close(self) -> None:
         for task in reversed(self._tasks):

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from arclog.model.shapes import TYPES, Field
-from arclog.playbook.schema import ACTION, ADMIT_THEN, TASK, TASK_POLICY, json_schema, root_field
+from arclog.playbook.json_schema import json_schema
+from arclog.playbook.schema import ACTION, ADMIT_THEN, TASK, TASK_POLICY, root_field
 from tests.unit.plan.kinds import KINDS
 
 

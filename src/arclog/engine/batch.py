@@ -1,0 +1,138 @@
+"""A batch: decisions that are committed together, what becomes durable with them, and what their askers are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from arclog.core.inputs import NewWork, Refused, Txn
+from arclog.core.projection import command_of
+from arclog.core.state import State
+from arclog.model.commands import Command
+from arclog.model.events import Event
+from arclog.plan.program import Program
+from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
+
+
+class Claimant(Grant, frozen=True):
+    """A worker that wants commands in the commit of its own report."""
+
+    wants: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of an input, after its commit."""
+
+    refused: Refused | None = None
+    commands: list[Command] = field(default_factory=list)
+    #: the run is to pause: whoever works on it stops at the next task boundary
+    pausing: bool = False
+
+
+class Batch:
+    """Several decisions on one execution, and the one append that makes them durable."""
+
+    def __init__(self, base_id: int) -> None:
+        self.base_id = base_id
+        self.txns: list[Txn] = []
+        self.events: list[Event] = []
+        self.issue: list[NewCommand] = []
+        self.close: list[int] = []
+        self.release: list[int] = []
+        #: by id; 0 = cleared
+        self.timers: dict[str, int] = {}
+        self.answers: list[Answer] = []
+        self.hold: list[tuple[int, int]] = []
+        self.unhold: list[int] = []
+        self.slots = 0
+        self.more = False
+        self.offers = False
+        self._grants: dict[int, tuple[Answer, Claimant]] = {}
+        self._new: list[NewWork] = []
+        self._starts = False
+
+    def take(self, txn: Txn, claimant: Claimant | None) -> None:
+        answer = Answer(txn.refused)
+        self.txns.append(txn)
+        self.answers.append(answer)
+        self.events.extend(txn.events)
+        self.close.extend(txn.close)
+        self.release.extend(txn.release)
+        self.timers.update(txn.timers)
+        self.hold.extend(txn.hold)
+        self.unhold.extend(txn.unhold)
+        self._starts = self._starts or txn.slot
+        self._new.extend(txn.issue)
+        self.more = self.more or txn.more
+        if claimant is not None:
+            for work in txn.issue[: claimant.wants]:
+                self._grants[work.command_id] = (answer, claimant)
+
+    def settle(self, program: Program, state: State) -> None:
+        """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
+        self.slots = program.plan.concurrency or 0 if self._starts else 0
+        for answer in self.answers:
+            answer.pausing = state.pause is not None
+        for work in self._new:
+            command = state.commands.get(work.command_id)
+            if command is None:
+                self.close.remove(work.command_id)
+                continue
+            grant = self._grants.get(work.command_id)
+            if grant is None or command.held:
+                self.offers = True
+                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds, held=command.held))
+                continue
+            answer, claimant = grant
+            self.issue.append(
+                NewCommand(
+                    work.command_id,
+                    work.step,
+                    work.run,
+                    work.kinds,
+                    grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by),
+                )
+            )
+            answer.commands.append(command_of(program, state, command, claimant.lease_until))
+        self.offers = self.offers or bool(self.release or self.unhold)
+
+    def append(
+        self,
+        state: State,
+        *,
+        expected: int,
+        new: NewExecution | None = None,
+        extend: Sequence[tuple[int, int, int]] = (),
+    ) -> Append:
+        """What must be committed; `state` is the one that the decisions were made on."""
+        return Append(
+            execution_id=state.execution_id,
+            expected=expected,
+            events=self.events,
+            base_id=self.base_id,
+            now=_projected(state),
+            new=new,
+            issue=self.issue,
+            close=self.close,
+            release=self.release,
+            hold=self.hold,
+            unhold=self.unhold,
+            slots=self.slots,
+            extend=extend,
+            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
+            clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
+        )
+
+
+def _projected(state: State) -> ExecutionState:
+    """The execution's record as its state says."""
+    return ExecutionState(
+        state=state.status,
+        current_step=state.current_step,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+        terminal_event=state.terminal,
+        paused=state.paused_at is not None,
+        error=state.error.get("message") if state.error and state.terminal else None,
+    )

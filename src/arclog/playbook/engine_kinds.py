@@ -1,0 +1,51 @@
+"""The kinds that the control plane itself handles, as data; tools bring the others."""
+
+from __future__ import annotations
+
+from arclog.model.kinds import KindSpec
+from arclog.model.shapes import Field
+
+ENGINE_KINDS: dict[str, KindSpec] = {
+    kind.name: kind
+    for kind in (
+        KindSpec(
+            "wait",
+            "Waits for a time or a signal without holding a worker.",
+            fields=(
+                Field("for_s", "number", "How long, seconds.", template=True, minimum=0),
+                Field("until", "string", "An instant, RFC 3339.", template=True),
+                Field("signal", "string", "Name of a signal.", template=True),
+                Field(
+                    "timeout_s", "number", "With `signal`: how long at most, seconds.", template=True, exclusive_min=0
+                ),
+            ),
+            runs_on="engine",
+            one_of=(("for_s", "until", "signal"),),
+        ),
+        KindSpec(
+            "approval",
+            "Waits until somebody approves or rejects.",
+            fields=(
+                Field("prompt", "string", "What is to be approved.", template=True),
+                Field("approvers", "list", "Roles that may decide.", items=Field("role", "string"), template=True),
+                Field("timeout_s", "number", "How long at most, seconds.", template=True, exclusive_min=0),
+            ),
+            runs_on="engine",
+        ),
+        KindSpec(
+            "playbook",
+            "Runs another playbook and gives its result.",
+            fields=(
+                Field("path", "string", "Catalog path.", template=True),
+                Field("file", "string", "File, relative to this playbook; registered when the run starts."),
+                Field("version", "string|integer", "Catalog version. Default: the newest.", template=True),
+                Field("args", "object", "Workload of the child, laid over its defaults.", template=True),
+                Field("wait", "boolean", "false: go on once the child has started.", default=True),
+            ),
+            runs_on="engine",
+            helper="child",
+            helper_fields=("execution_id", "state"),
+            one_of=(("path", "file"),),
+        ),
+    )
+}
