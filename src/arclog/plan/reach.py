@@ -47,10 +47,16 @@ class Graph:
         self.before: dict[str, list[str]] = {name: [] for name in self.names}
         self.after: dict[str, list[str]] = {name: [] for name in self.names}
         for step in steps:
-            for arc in step.arcs:
-                if arc.target in self.bit_of:
-                    self.after[step.name].append(arc.target)
-                    self.before[arc.target].append(step.name)
+            for target in dict.fromkeys(arc.target for arc in step.arcs):
+                if target in self.bit_of:
+                    self.after[step.name].append(target)
+                    self.before[target].append(step.name)
+        self._before = self._masks(self.before)
+        self._after = self._masks(self.after)
+
+    def _masks(self, edges: Mapping[str, list[str]]) -> list[int]:
+        """The neighbours of each step; the names of a list differ, so their sum is their union."""
+        return [sum(self.bit_of[other] for other in edges[name]) for name in self.names]
 
     def named(self, mask: int) -> Iterator[str]:
         """The steps of a mask, in plan order."""
@@ -59,25 +65,32 @@ class Graph:
             yield self.names[lowest.bit_length() - 1]
             mask ^= lowest
 
-    def leading_to(self, step: str, avoiding: int = 0) -> int:
-        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`."""
-        return self._closure(step, self.before, avoiding)
+    def leading_to(self, step: str, avoiding: int = 0, known: Mapping[str, int] | None = None) -> int:
+        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`.
+
+        `known` are answers for other steps with the same `avoiding`: what they hold is not walked again, so that all
+        sources of a join together cost about one walk.
+        """
+        return self._closure(step, self._before, avoiding, known or {})
 
     def led_to_by(self, step: str, avoiding: int = 0) -> int:
         """Steps that can be reached from `step`, itself included; `avoiding` ones are reached by nothing."""
-        return self._closure(step, self.after, avoiding)
+        return self._closure(step, self._after, avoiding, {})
 
-    def _closure(self, step: str, edges: Mapping[str, list[str]], avoiding: int) -> int:
-        seen = self.bit_of[step]
-        if seen & avoiding:
-            return 0
-        open_names = [step]
-        while open_names:
-            for name in edges[open_names.pop()]:
-                bit = self.bit_of[name]
-                if not bit & (seen | avoiding):
-                    seen |= bit
-                    open_names.append(name)
+    def _closure(self, step: str, edges: Sequence[int], avoiding: int, known: Mapping[str, int]) -> int:
+        ends = sum(self.bit_of[name] for name in known)
+        seen = 0
+        open_steps = self.bit_of[step] & ~avoiding
+        while open_steps:
+            lowest = (open_steps & ends) or open_steps
+            lowest &= -lowest
+            number = lowest.bit_length() - 1
+            if lowest & ends:
+                seen |= known[self.names[number]]
+            else:
+                seen |= lowest
+                open_steps |= edges[number]
+            open_steps &= ~(seen | avoiding)
         return seen
 
     def ancestors(self, entry: str) -> dict[str, int]:
@@ -142,12 +155,16 @@ class Reach:
         for step in joining:
             own = graph.bit_of[step.name]
             masks: dict[str, int] = {step.name: 0}
+            walked: dict[str, int] = {}
             incoming = [Incoming(ENTRY, "", 0)] if step.name == entry else []
             for place, source in arriving.get(step.name, ()):
                 if source not in masks:
                     before = ancestors.get(source, 0)
                     # Only where the join leads back to the source are there ways through it to leave out.
-                    masks[source] = graph.leading_to(source, own) if before & own else before | graph.bit_of[source]
+                    if before & own:
+                        masks[source] = walked[source] = graph.leading_to(source, own, walked)
+                    else:
+                        masks[source] = before | graph.bit_of[source]
                 incoming.append(Incoming(place, source, masks[source]))
             count = step.join_count if step.join == "count" else 0
             yield step.name, Join(step.name, own, count, tuple(incoming))

@@ -86,11 +86,12 @@ class Embedded:
         return ""
 
     async def _free(self, execution_id: int) -> str:
-        """End the leases of workers that are gone, in a run and in those that it waits for."""
+        """End the leases of workers that are gone or hang, in a run and in those that it waits for."""
         for record in await self._store.commands(execution_id):
             if record.state != "claimed":
                 continue
-            if self._presence.is_alive(record.worker_id):
+            # A process that let its lease go by is stopped or hangs; should it go on, its fence is behind.
+            if record.lease_until > self.engine.clock.now() and self._presence.is_alive(record.worker_id):
                 until = timestamp(record.lease_until)
                 return f"step {record.step} is being run by worker {record.worker_id} (lease until {until})"
             await self.control.end_lease(record)
