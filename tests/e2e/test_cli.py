@@ -80,9 +80,11 @@ def waiting(where: Path, name: str = "waiting") -> str:
     )
 
 
-def started(*words: str) -> subprocess.Popen[str]:
+def started(*words: str, **env: str) -> subprocess.Popen[str]:
     """A run whose waiting step is running."""
-    process = subprocess.Popen([*ARCLOG, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*ARCLOG, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env}
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if "here" in line:
@@ -401,12 +403,10 @@ def test_an_emergency_stop_kills_what_ignores_a_polite_word(where):
     file = where / "stubborn.yaml"
     tool = {"kind": "shell", "command": "trap '' TERM; echo here; while true; do sleep 0.1; done"}
     file.write_text(json.dumps({"metadata": {"name": "stubborn"}, "workflow": [{"step": "start", "tool": tool}]}))
-    process = started("run", file.name)
-    began = time.monotonic()
+    process = started("run", file.name, ARCLOG_TASKS_KILL_GRACE_S="3600")
     assert arclog("cancel", "last", "--now").returncode == 0
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
-    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_one_run_at_a_time_in_two_processes(where):

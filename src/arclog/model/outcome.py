@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 OK = "ok"
@@ -106,9 +105,3 @@ def widened(record: Mapping[str, Any]) -> dict[str, Any]:
         if key not in wide and key != "data_at":
             wide[key] = value
     return wide
-
-
-def error_of(record: Mapping[str, Any]) -> TaskError | None:
-    """The TaskError of a lean outcome record."""
-    raw = record.get("error")
-    return None if raw is None else msgspec.convert(raw, TaskError)

@@ -42,9 +42,3 @@ class FakeClock:
     def jump(self, seconds: float) -> None:
         """Set the wall clock back or forth, as an administrator or NTP may; durations do not notice."""
         self._now += round(seconds * 1_000_000)
-
-    def next_wake(self) -> float | None:
-        """Seconds until the next sleeper is due; None when nobody sleeps."""
-        while self._sleepers and self._sleepers[0][2].done():
-            heappop(self._sleepers)
-        return self._sleepers[0][0] - self._monotonic if self._sleepers else None

@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from arclog.core.inputs import Continue
@@ -130,6 +130,11 @@ class Embedded:
                 log.warning("sweep: %s; looking again in %g s", problem, pause)
 
     async def close(self) -> None:
+        if self._tasks:
+            # The end of a run may be known here before the reason why: tasks of a run that was stopped in an emergency
+            # must not be given their time.
+            with suppress(ArclogError):
+                await self.control.watch()
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

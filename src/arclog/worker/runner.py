@@ -209,6 +209,8 @@ class Worker:
                 held.task.cancel()
 
     async def _stop(self) -> None:
+        for revocation in await self._control.revoked(self.info.worker_id, 0.0):
+            self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)

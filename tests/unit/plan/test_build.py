@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -16,6 +15,7 @@ from arclog.model.settings import Settings
 from arclog.plan import check as checks
 from arclog.plan.build import Build, build, build_or_raise, render_finding
 from arclog.plan.net import AdmitRule, NetArc, Place, Plan, StepPlan, TaskPlan, decode, digest, encode
+from arclog.playbook import walk
 from tests.unit.plan.kinds import KINDS
 
 
@@ -747,9 +747,16 @@ def test_a_small_file_cannot_make_a_huge_plan(text, code):
     assert code in codes(text)
 
 
-def test_many_unknown_names_do_not_make_hints_the_main_work():
+def test_many_unknown_names_do_not_make_hints_the_main_work(monkeypatch):
+    compared = 0
+
+    def nearest(word, known):
+        nonlocal compared
+        compared += len(list(known))
+        return ""
+
+    monkeypatch.setattr(walk, "nearest", nearest)
     tasks = "".join(f"      - {{kind: http, url: '{{{{ n{n} }}}}'}}\n" for n in range(5000))
-    begin = time.perf_counter()
     made = built(f"metadata: {{name: p}}\nworkflow:\n  - step: a\n    tool:\n{tasks}")
     assert len(made.findings) <= 501
-    assert time.perf_counter() - begin < 10, "about 1 s is usual"
+    assert 0 < compared < 60_000

@@ -1,10 +1,8 @@
 """Short ways to write to a store, also from other processes."""
 
-import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from arclog.model.events import Event
@@ -12,17 +10,6 @@ from arclog.ports.store import Append, ExecutionState, NewExecution, Scope
 
 ROOT = Path(__file__).parents[3]
 RUNNING = ExecutionState("RUNNING")
-
-
-class SystemClock:
-    def now(self) -> int:
-        return time.time_ns() // 1000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def creation(execution_id: int, *events: Event) -> Append:

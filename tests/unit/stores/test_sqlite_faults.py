@@ -13,7 +13,8 @@ from arclog.model.events import Event
 from arclog.ports.store import Appended, ExecutionState
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.lanes import Writer
-from tests.unit.stores.support import SystemClock, change, child, creation
+from arclog.wiring.clock import SystemClock
+from tests.unit.stores.support import change, child, creation
 
 BIG = Event("task.done", 1, payload={"x": os.urandom(30_000).hex()})
 
@@ -197,7 +198,8 @@ import asyncio, sys
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore
-from support import SystemClock, change, creation
+from arclog.wiring.clock import SystemClock
+from support import change, creation
 path, mine, shared, count = sys.argv[1], *map(int, sys.argv[2:])
 async def main():
     store = SqliteStore(path, clock=SystemClock())
@@ -240,7 +242,8 @@ async def test_processes_share_one_file(tmp_path):
 OPENER = """
 import asyncio, sys
 from arclog.stores.sqlite import SqliteStore
-from support import SystemClock, creation
+from arclog.wiring.clock import SystemClock
+from support import creation
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
     await store.open()
@@ -268,7 +271,8 @@ KILLED = """
 import asyncio, sys
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore
-from support import SystemClock, change, creation
+from arclog.wiring.clock import SystemClock
+from support import change, creation
 async def write(store, execution_id):
     record = await store.execution(execution_id)
     head = record.head if record else (await store.append(creation(execution_id))).last_seq

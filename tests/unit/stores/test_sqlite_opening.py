@@ -14,7 +14,8 @@ from arclog.model.settings import Settings
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connect import SCHEMA
 from arclog.stores.sqlite.queries import SQL, load_migrations
-from tests.unit.stores.support import SystemClock, change, child, creation
+from arclog.wiring.clock import SystemClock
+from tests.unit.stores.support import change, child, creation
 
 QUICK = Settings({"store.busy_timeout_s": 0.05})
 
@@ -102,7 +103,7 @@ async def test_an_empty_file_is_a_new_store(tmp_path):
 READ_ONLY = """
 import asyncio, os, sys
 from arclog.stores.sqlite import SqliteStore
-from support import SystemClock
+from arclog.wiring.clock import SystemClock
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)
 async def main():

@@ -21,7 +21,7 @@ import sys
 
 from . import guard, kernel, trees
 
-PLAIN = b"p"
+#: the letter of a request for a process with namespaces of its own; `p` asks for a plain one
 ISOLATED = b"i"
 
 #: channel to the worker, task socket or stdin, stdout, stderr
