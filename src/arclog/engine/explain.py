@@ -200,6 +200,8 @@ def cause_text(cause: Cause) -> str:
 def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
     if any(wait.what in {"task", "retry"} for wait in waits):
         return [f"arclog events {execution_id} --follow", f"arclog cancel {execution_id}"]
+    if any(wait.what == "approval" for wait in waits):
+        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
     return [f"arclog resume {execution_id}", f"arclog events {execution_id}"]
 
 
