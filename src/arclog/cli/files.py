@@ -126,6 +126,8 @@ def _workload_file(file: str, settings: Settings) -> dict[str, Any]:
     import msgspec
 
     body, name = read(file, settings)
+    if not body.strip():
+        raise Usage(f"{name}: the workload is empty", 'e.g. {"user": {"name": "Ada"}}')
     try:
         value = msgspec.json.decode(body)
         _check_numbers(value, name)
