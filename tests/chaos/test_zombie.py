@@ -45,7 +45,8 @@ def test_a_run_is_taken_over_from_a_process_that_stands_still(tmp_path: Path) ->
     first = arclog(tmp_path, "run", "p.yaml", "--json")
     try:
         while not ledger.exists() or "two" not in ledger.read_text():
-            assert time.monotonic() < end and first.poll() is None
+            assert time.monotonic() < end
+            assert first.poll() is None
             time.sleep(0.01)
         first.send_signal(signal.SIGSTOP)
         while True:  # refused for as long as the lease lasts

@@ -261,6 +261,46 @@ def test_a_full_disk_behind_stdout_is_said(where):
     assert "bug" not in done.stderr
 
 
+def test_a_run_whose_output_finds_no_room_says_so_and_goes_on(where):
+    with Path("/dev/full").open("w") as full:
+        words = [*ARCLOG, "run", str(ROOT / "examples/hello.yaml"), "--json"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0
+    assert "nothing more can be written to stdout (No space left on device)" in done.stderr
+    assert [event["event_type"] for event in events_of()][-1] == "playbook.processed"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_bug(where, closed):
+    program = " ".join(ARCLOG)
+    command = f"{program} run {ROOT}/examples/hello.yaml {closed}; {program} list {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [event["event_type"] for event in events_of()][-1] == "playbook.processed"
+
+
+def test_an_empty_playbook_is_a_finding(where):
+    Path("empty.yaml").write_text(" \n")
+    done = arclog("run", "empty.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error[yaml-empty]" in done.stderr
+
+
+def test_an_empty_home_is_as_good_as_none(where):
+    done = arclog("run", str(ROOT / "examples/hello.yaml"), "-q", ARCLOG_HOME="")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in where.iterdir()] == [".arclog"]
+    done = arclog("list", "--home", "")
+    assert (done.returncode, done.stderr.strip()) == (2, "arclog: error: --home is empty; name a folder")
+
+
+def test_a_workload_too_deep_to_keep_is_refused(where):
+    for text in ("a=" + "[" * 300 + "]" * 300, ".".join("a" * 3000) + "=1"):
+        done = arclog("run", str(ROOT / "examples/hello.yaml"), "--set", text)
+        assert done.returncode == 2, done.stderr
+        assert "nested deeper than 200 levels" in done.stderr
+
+
 def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...] = (), **env: str) -> tuple[int, str]:
     """Run in a pseudo-terminal; each key is sent once its text was seen."""
     pid, terminal = pty.fork()

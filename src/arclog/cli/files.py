@@ -16,12 +16,14 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
     """The playbook's text and what to call it in messages."""
     body, name = read(file, settings)
     try:
-        return body.decode(), name
+        text = body.decode()
     except UnicodeDecodeError:
+        text = ""
+    if not text.strip():
         from arclog.playbook.load import load
 
-        load(body, name, settings)  # says which byte, and where
-        raise
+        load(body, name, settings)  # says which byte is wrong, and where, or that there is nothing
+    return text, name
 
 
 def called_playbooks(text: str, file: str, settings: Settings) -> dict[str, str]:
@@ -124,6 +126,8 @@ def _workload_file(file: str, settings: Settings) -> dict[str, Any]:
     import msgspec
 
     body, name = read(file, settings)
+    if not body.strip():
+        raise Usage(f"{name}: the workload is empty", 'e.g. {"user": {"name": "Ada"}}')
     try:
         value = msgspec.json.decode(body)
         _check_numbers(value, name)

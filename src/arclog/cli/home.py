@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from arclog.cli.exits import Usage
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import parse_id
 from arclog.model.settings import Settings
@@ -20,6 +21,8 @@ _PAGE = 50
 def settings_of(options: Any) -> Settings:
     from arclog.wiring.settings import load_settings
 
+    if options.home == "":
+        raise Usage("--home is empty; name a folder")
     return load_settings({} if options.home is None else {"home": options.home})
 
 

@@ -17,10 +17,19 @@ def main() -> None:
     """The program: run its command line and end."""
     # Imports make much that lives and little that is garbage: collecting as often as usual costs a start 10 ms.
     gc.set_threshold(50_000, 20, 100)
+    _open_closed_streams()
     code = command(sys.argv[1:])
     # What is left is to take the interpreter apart, which costs 25 ms and changes nothing outside.
     sys.stderr.flush()
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Started with stdout or stderr closed (`>&-`), their words go nowhere, and the work is done all the same."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until the end
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
 
 
 def command(words: list[str]) -> int:

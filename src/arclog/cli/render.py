@@ -34,6 +34,9 @@ STATE_MARKS = {
 _PLAIN = str.maketrans({"·": "-", "…": "~", "│": "|", "├": "|", "└": "`", "─": "-", "█": "#", "░": ".", "×": "x"})
 _PLAIN.update({ord(mark): plain for mark, plain, _ in MARKS.values()})
 
+#: Ends of lines to many readers (`str.splitlines`), though not to JSON: one value must stay one line to all of them.
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+
 
 class Out:
     """Where a command's output goes, and what may be done there."""
@@ -68,10 +71,12 @@ class Out:
         try:
             self.stream.write(printable(text, self.stream))
             self.stream.flush()
-        except OSError:
+        except OSError as problem:
             if not self.outlives_reader:
                 raise
             self._gone = True
+            if not isinstance(problem, BrokenPipeError):
+                self.notice(f"nothing more can be written to stdout ({problem.strerror}); the run goes on all the same")
             # What is still buffered goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
@@ -125,7 +130,7 @@ def json_text(value: Any, indent: int = 0) -> str:
     import msgspec
 
     body = msgspec.json.encode(value)
-    return (msgspec.json.format(body, indent=indent) if indent else body).decode()
+    return (msgspec.json.format(body, indent=indent) if indent else body).decode().translate(_LINE_ENDS)
 
 
 def printable(text: str, stream: TextIO) -> str:

@@ -9,10 +9,11 @@ from arclog.core.state import Wait
 from arclog.core.timers import after
 from arclog.model.ids import MICROS
 from arclog.model.outcome import TaskError, error
+from arclog.model.shapes import LONGEST_S
 from arclog.plan.net import TaskPlan
 
-#: Nothing waits longer than this: a larger number is a mistake in units.
-MAX_WAIT_S = 100 * 366 * 86_400
+#: Nothing waits longer than this, by a template either.
+MAX_WAIT_S = LONGEST_S
 
 
 def ends_at(wait: Wait, task: TaskPlan, now: int) -> tuple[int, TaskError | None]:

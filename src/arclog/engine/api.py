@@ -17,6 +17,7 @@ from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
+from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
@@ -62,6 +63,8 @@ class EngineApi:
         engine = self._engine
         settings = engine.settings
         plan = self._compiler.compile(request.playbook, request.file).plan
+        if nested_deeper(dict(request.workload), DEEPEST_INPUT):
+            raise RequestRejected(f"the request's workload is nested deeper than {DEEPEST_INPUT} levels")
         size, cap = encoded_size({"workload": dict(request.workload)}), plan.limits.max_payload_bytes
         if size > cap:
             raise RequestRejected(
@@ -207,6 +210,8 @@ class EngineApi:
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
         engine = self._engine
+        if nested_deeper(request.data, DEEPEST_INPUT):
+            raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         signal_id = request.signal_id or str(engine.minter.one())
         problem, started = "", None

@@ -203,6 +203,8 @@ def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
         return [f"arclog signal {execution_id} NAME", f"arclog cancel {execution_id}"]
     if kinds & {"task", "retry", "timer", "child"}:
         return [f"arclog events {execution_id} --follow", f"arclog cancel {execution_id}"]
+    if any(wait.what == "approval" for wait in waits):
+        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
     return [f"arclog resume {execution_id}", f"arclog events {execution_id}"]
 
 

@@ -19,9 +19,12 @@ def waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
         )
         return [Wait("approval", text)]
     if state.pending_for == "slot":
-        by = ", ".join(map(str, slot_holders))
-        text = f"the run waits for a concurrency slot held by execution {by}" if by else "a concurrency slot is free"
-        return [Wait("slot", f"{text} (`arclog resume {execution_id}` if its process is gone)")]
+        if not slot_holders:
+            text = f"a concurrency slot is free (`arclog resume {execution_id}` if its process is gone)"
+            return [Wait("slot", text)]
+        # Nobody goes on with a holder whose process is gone, so say where to look for that.
+        by, first = ", ".join(map(str, slot_holders)), slot_holders[0]
+        return [Wait("slot", f"the run waits for a concurrency slot held by execution {by} (`arclog why {first}`)")]
     if state.pause is None:
         return []
     return [Wait("pause", _pause_text(state))]

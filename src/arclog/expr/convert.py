@@ -14,6 +14,9 @@ from arclog.expr.values import JSON_TYPES, SCALARS, Group, Undefined, is_lookup,
 
 #: about the 4,300 digits that Python itself converts; the conversion is quadratic
 _MAX_PRINTED_BITS = 14_000
+#: Levels of data that a template hands on. A run may wrap a value once more each round (`set_ctx: {a: "{{ [ctx.a] }}"}`),
+#: and what is written must be read again from any depth of calls. A task's result has at most 200.
+DEEPEST = 256
 
 
 def admit(value: Any) -> Any:
@@ -124,17 +127,21 @@ def _key_size(key: Any) -> int:
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether a list or dict holds JSON types only, all the way down."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        for part in item.values() if type(item) is dict else item:
-            kind = type(part)
-            if kind is list or kind is dict:
-                stack.append(part)
-            elif kind not in SCALARS:
-                return False
-    return True
+    """Tell whether a list or dict holds JSON types only, all the way down; deeper than `DEEPEST` is an error."""
+    level = [value]
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for item in level:
+            for part in item.values() if type(item) is dict else item:
+                kind = type(part)
+                if kind is list or kind is dict:
+                    below.append(part)
+                elif kind not in SCALARS:
+                    return False
+        if not below:
+            return True
+        level = below
+    raise Failure(f"the value is nested deeper than {DEEPEST} levels")
 
 
 def plain(value: Any) -> Any:
@@ -143,9 +150,12 @@ def plain(value: Any) -> Any:
     if kind in SCALARS or (kind in JSON_TYPES and is_plain(value)):
         return value
     try:
-        return _converted(value)
+        found = _converted(value)
     except RecursionError:
         raise Failure("the value is nested too deeply") from None
+    if type(found) not in SCALARS:
+        is_plain(found)
+    return found
 
 
 def _converted(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.shapes import Field
+from arclog.model.shapes import LONGEST_S, Field
 
 #: Keys of every task's spec, whatever its kind; a kind may declare more in `spec_fields`.
 COMMON_SPEC_FIELDS: tuple[Field, ...] = (
@@ -18,6 +18,7 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
         "number",
         "Seconds one attempt may take; an http task may give {connect, read, total}.",
         exclusive_min=0,
+        maximum=LONGEST_S,
     ),
     Field(
         "delivery",

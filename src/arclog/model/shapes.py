@@ -12,6 +12,9 @@ from msgspec import Struct
 #: The type words a Field may use; alternatives are joined by '|', as in 'string|list'.
 TYPES = frozenset({"any", "string", "name", "integer", "number", "boolean", "object", "list", "null", "condition"})
 
+#: Seconds that a playbook may name anywhere: a larger number is a mistake in units, and no date can be counted to it.
+LONGEST_S = 100 * 366 * 86_400
+
 
 class Field(Struct, frozen=True, omit_defaults=True):
     """One key of a map."""

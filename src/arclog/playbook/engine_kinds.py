@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arclog.model.kinds import KindSpec
-from arclog.model.shapes import Field
+from arclog.model.shapes import LONGEST_S, Field
 
 ENGINE_KINDS: dict[str, KindSpec] = {
     kind.name: kind
@@ -12,11 +12,16 @@ ENGINE_KINDS: dict[str, KindSpec] = {
             "wait",
             "Waits for a time or a signal without holding a worker.",
             fields=(
-                Field("for_s", "number", "How long, seconds.", template=True, minimum=0),
+                Field("for_s", "number", "How long, seconds.", template=True, minimum=0, maximum=LONGEST_S),
                 Field("until", "string", "An instant, RFC 3339.", template=True),
                 Field("signal", "string", "Name of a signal.", template=True),
                 Field(
-                    "timeout_s", "number", "With `signal`: how long at most, seconds.", template=True, exclusive_min=0
+                    "timeout_s",
+                    "number",
+                    "With `signal`: how long at most, seconds.",
+                    template=True,
+                    exclusive_min=0,
+                    maximum=LONGEST_S,
                 ),
             ),
             runs_on="engine",
@@ -28,7 +33,14 @@ ENGINE_KINDS: dict[str, KindSpec] = {
             fields=(
                 Field("prompt", "string", "What is to be approved.", template=True),
                 Field("approvers", "list", "Roles that may decide.", items=Field("role", "string"), template=True),
-                Field("timeout_s", "number", "How long at most, seconds.", template=True, exclusive_min=0),
+                Field(
+                    "timeout_s",
+                    "number",
+                    "How long at most, seconds.",
+                    template=True,
+                    exclusive_min=0,
+                    maximum=LONGEST_S,
+                ),
             ),
             runs_on="engine",
         ),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
-from arclog.model.shapes import Field
+from arclog.model.shapes import LONGEST_S, Field
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 NAME_LENGTH = 128
@@ -47,7 +47,7 @@ def _open(name: str, doc: str) -> Field:
 
 
 def _seconds(name: str, doc: str) -> Field:
-    return Field(name, "number", doc, exclusive_min=0)
+    return Field(name, "number", doc, exclusive_min=0, maximum=LONGEST_S)
 
 
 def _count(name: str, doc: str, minimum: float = 1) -> Field:
@@ -87,8 +87,10 @@ ACTION = (
     Field("do", "string", "What happens next.", default="continue", choices=ACTIONS),
     Field("attempts", "integer", "retry: total tries of the task run.", default=3, minimum=1),
     Field("backoff", "string", "retry: how the delay grows.", default="none", choices=BACKOFFS),
-    Field("delay", "number", "retry: seconds before the next attempt.", default=1.0, minimum=0),
-    Field("max_delay", "number", "retry: upper bound of the delay, seconds.", default=300.0, minimum=0),
+    Field("delay", "number", "retry: seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
+    Field(
+        "max_delay", "number", "retry: upper bound of the delay, seconds.", default=300.0, minimum=0, maximum=LONGEST_S
+    ),
     Field("jitter", "number", "retry: random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
     Field("to", "string", "jump: label of a task in this list."),
     Field("set_iter", "object", "Keys of `iter` to set; values may be templates.", template=True),

@@ -40,7 +40,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     by_variable = {row.variable: row.name for row in TABLE}
     found = {}
     for variable, raw in environment.items():
-        if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES:
+        # Empty is as good as unset, as it is to most programs; a home in '' would be the working directory itself.
+        if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES or not raw:
             continue
         if variable not in by_variable:
             raise SettingsError(f"the environment has {variable}, but there is no such setting (see docs/settings.md)")

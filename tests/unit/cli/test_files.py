@@ -160,3 +160,10 @@ def test_a_playbook_that_is_not_utf8_says_which_byte(tmp_path: Path):
 def test_standard_input(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: 1\n")))
     assert playbook_text("-", SETTINGS) == ("a: 1\n", "<stdin>")
+
+
+def test_an_empty_workload_file_is_called_a_workload(tmp_path):
+    file = tmp_path / "w.yaml"
+    file.write_text(" \n")
+    with pytest.raises(Usage, match="the workload is empty"):
+        workload(file=str(file))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.cli.render import Out, bare, clean, clip, duration, pretty, printable, table, width_of
+from arclog.cli.render import Out, bare, clean, clip, duration, json_text, pretty, printable, table, width_of
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,12 @@ def test_durations(seconds, text):
 
 def test_control_characters_are_shown_not_sent():
     assert clean("a\x1b[2Jb\x07\x9b1m\r\nc\td") == "a\\x1b[2Jb\\x07\\x9b1m\nc\td"
+
+
+def test_a_json_line_is_one_line_to_every_reader():
+    value = {"text": "a\x85b\u2028c\u2029d\x0b\x1c", "key\u2028": 1}
+    assert json_text(value).splitlines() == [json_text(value)]
+    assert json.loads(json_text(value)) == value
 
 
 @given(st.text())

@@ -233,3 +233,17 @@ def test_the_error_names_the_limit(source, limits, name):
 def test_work_is_counted_alike_each_time():
     template = compile_text("{% for i in range(1000) %}{{ i }}{% endfor %}")
     assert len(template.evaluate({})) == len(template.evaluate({})) == 2890
+
+
+@pytest.mark.parametrize("source", ["{{ [a] }}", "{{ a }}", "{{ {'k': a} }}", "{{ a or 1 }}", "{{ [a, range(2)] }}"])
+def test_data_that_is_wrapped_once_more_each_round_comes_to_an_end(source):
+    """`set_ctx: {a: "{{ [ctx.a] }}"}` in a cycle: what is written must be readable from any depth of calls."""
+    template = compile_text(source)
+
+    def rounds(value: Any) -> None:
+        for _ in range(1000):
+            value = [template.evaluate({"a": value})]
+
+    with pytest.raises(ExpressionError, match="nested deeper than"):
+        rounds([])
+    assert template.evaluate({"a": [1]}) is not None

@@ -305,3 +305,26 @@ def test_every_code_is_documented():
     documented = set(re.findall(r"^### `([a-z-]+)`", (ROOT / "docs/findings.md").read_text(), re.MULTILINE))
     assert used <= documented, used - documented
     assert all(f'"{code}"' in source for code in documented)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "executor: {spec: {timeout_s: 1e300}}",
+        "executor: {spec: {timeout: 1e300}}",
+        "executor: {spec: {policy: {defaults: {timeouts: {task_s: 1e300, step_s: 1}}}}}",
+        "workflow: [{step: a, tool: {kind: noop}, spec: {policy: {lifecycle: {timeout_s: 1e300}}}}]",
+        "workflow: [{step: a, tool: {kind: noop}, spec: {policy: {lifecycle: {deadline_s: 1e300}}}}]",
+        "workflow: [{step: a, tool: {kind: noop, spec: {timeout: 1e300}}}]",
+        "workflow: [{step: a, tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: retry, delay: 1e300}}}]}}}}]",
+        "workflow: [{step: a, tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: retry, max_delay: 1e300}}}]}}}}]",
+    ],
+)
+def test_no_time_is_longer_than_can_be_counted(place):
+    """A retry due in 1e300 s was once a report that no log could take, sent again and again."""
+    text = (
+        "metadata: {name: p}\n" + place + ("" if "workflow" in place else "\nworkflow: [{step: a, tool: {kind: noop}}]")
+    )
+    found = [one for one in build(text, "p.yaml", KINDS).findings if one.severity == "error"]
+    assert [one.code for one in found] == ["out-of-range"]
+    assert "above the highest value allowed" in found[0].message

@@ -53,7 +53,7 @@ def test_sources_of_one_join_share_their_walk(monkeypatch):
     looked: list[int] = []
 
     class Counted(list[int]):
-        def __getitem__(self, number):  # type: ignore[no-untyped-def]
+        def __getitem__(self, number):
             looked.append(1)
             return super().__getitem__(number)
 
