@@ -9,13 +9,14 @@ import pytest
 from arclog.core.inputs import Cancel
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
-from arclog.model.errors import StoreUnavailable
+from arclog.model.errors import RequestRejected, StoreUnavailable
 from arclog.model.events import Event
 from arclog.model.settings import Settings
 from arclog.ports.store import Append, Appended
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import Drawn, by_seed
+from arclog.testing.virtual import run_virtually
 from tests.simulation.support import EAGER, LEAN, Ending, assert_same, ending, run, seeds
 
 
@@ -99,3 +100,23 @@ def test_a_cancel_that_comes_between_wins_and_is_final(group: range) -> None:
             assert found.status == "CANCELLED"
             assert found.error["kind"] == "cancelled"
     assert cancelled
+
+
+@pytest.mark.parametrize("refusal", [RequestRejected("cannot take this value"), TypeError("no such bytes \ud800")])
+def test_what_the_store_will_never_take_ends_the_run_with_the_reason(refusal: Exception) -> None:
+    text = "metadata: {name: one}\nworkflow:\n  - {step: start, tool: {kind: noop}}\n"
+
+    async def before(_: int, append: Append) -> None:
+        if any(event.type == "task.done" for event in append.events):
+            raise refusal
+
+    async def main() -> None:
+        async with World(text, before=before) as world:
+            state = await world.run()
+            assert state.status == "FAILED"
+            assert state.error is not None
+            assert state.error["kind"] == "internal"
+            assert type(refusal).__name__ in state.error["message"]
+            assert [event.type for event in await world.events()][-2:] == ["playbook.finished", "playbook.processed"]
+
+    run_virtually(main())

@@ -92,22 +92,24 @@ class EngineApi:
         number = ids.parse_id(execution_id, "execution id")
         clock = self._engine.clock
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-        while True:
-            record = await self._record(number)
-            left = None if deadline is None else deadline - clock.monotonic()
-            if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
-                return record.head
-            await self._engine.hints.wait_appended(number, _LOOK_AGAIN_S if left is None else min(left, _LOOK_AGAIN_S))
+        with self._engine.hints.on_append(number) as news:
+            while True:
+                record = await self._record(number)
+                left = None if deadline is None else deadline - clock.monotonic()
+                if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
+                    return record.head
+                await news.heard(_LOOK_AGAIN_S if left is None else min(left, _LOOK_AGAIN_S))
 
     async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
         number = ids.parse_id(execution_id, "execution id")
         clock = self._engine.clock
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-        while (await self._record(number)).now.terminal_event is None:
-            left = _LOOK_AGAIN_S if deadline is None else deadline - clock.monotonic()
-            if left <= 0:
-                return False
-            await self._engine.hints.wait_ended(number, min(left, _LOOK_AGAIN_S))
+        with self._engine.hints.on_end(number) as news:
+            while (await self._record(number)).now.terminal_event is None:
+                left = _LOOK_AGAIN_S if deadline is None else deadline - clock.monotonic()
+                if left <= 0:
+                    return False
+                await news.heard(min(left, _LOOK_AGAIN_S))
         return True
 
     async def status(self, execution_id: str) -> Status:

@@ -38,20 +38,21 @@ class EngineControl:
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
         deadline = engine.clock.monotonic() + wait_s
-        while True:
-            records = await engine.store.claim(
-                worker.worker_id,
-                limit=limit,
-                lease_until=self._lease_until(),
-                kinds=worker.kinds,
-                pools=worker.pools,
-                execution_id=worker.execution_id,
-            )
-            found = [command for record in records if (command := await self._command(record)) is not None]
-            left = deadline - engine.clock.monotonic()
-            if found or left <= 0:
-                return found
-            await engine.hints.wait_offered(min(left, _LOOK_AGAIN_S))
+        with engine.hints.on_offer() as news:
+            while True:
+                records = await engine.store.claim(
+                    worker.worker_id,
+                    limit=limit,
+                    lease_until=self._lease_until(),
+                    kinds=worker.kinds,
+                    pools=worker.pools,
+                    execution_id=worker.execution_id,
+                )
+                found = [command for record in records if (command := await self._command(record)) is not None]
+                left = deadline - engine.clock.monotonic()
+                if found or left <= 0:
+                    return found
+                await news.heard(min(left, _LOOK_AGAIN_S))
 
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()

@@ -161,9 +161,16 @@ class Engine:
                     self.live.drop(execution_id)
                     holders = lost.holders if isinstance(lost, NoSlot) else holders
                     continue
-                except BaseException:
+                except (StoreError, asyncio.CancelledError):
                     self.live.drop(execution_id)
                     raise
+                except Exception as problem:
+                    # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
+                    self.live.drop(execution_id)
+                    if isinstance(batched[0].given, Signal):
+                        raise
+                    await self._quarantine(execution_id, batched, problem)
+                    return len(batched)
             self._committed(live, batch)
             if news:
                 self.hints.caught_up(live.state)
@@ -188,11 +195,12 @@ class Engine:
             await self.put(execution_id, Continue())
 
     async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
-        """A decision broke a rule of ours: end that one execution with the reason, and let the others be."""
+        """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
         log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
         live = await self.live.get(execution_id)
         head = live.state.head
-        message = f"arclog broke one of its own rules: {problem}"
+        message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+        message = message.encode("utf-8", "replace").decode()
         batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
         if batch.events:
             try:

@@ -1,9 +1,10 @@
-"""Hints wake those who wait. Losing one costs time, never facts."""
+"""Hints wake those who wait. Losing one costs time, never facts; still, listen first and then look, and none is lost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from arclog.core.state import State
 from arclog.model.commands import Revocation
@@ -14,9 +15,9 @@ class Hints:
     """What has just been committed, for those in this process who care."""
 
     def __init__(self) -> None:
-        self._appended: dict[int, list[asyncio.Future[None]]] = {}
-        self._ended: dict[int, list[asyncio.Future[None]]] = {}
-        self._offered: list[asyncio.Future[None]] = []
+        self._appended: dict[int, list[Listener]] = {}
+        self._ended: dict[int, list[Listener]] = {}
+        self._offered: dict[int, list[Listener]] = {}
         #: set when a timer is due before `timers_looked_at`
         self.timers = asyncio.Event()
         #: when somebody will look for due timers in any case, microseconds since 1970
@@ -30,16 +31,20 @@ class Hints:
         #: called when a run has ended, which may free a concurrency slot
         self.on_ended: Callable[[], None] = _ignore_end
 
+    @property
+    def listeners(self) -> int:
+        """How many wait, or are about to."""
+        return sum(len(one) for table in (self._appended, self._ended, self._offered) for one in table.values())
+
     def appended(self, execution_id: int) -> None:
-        _wake(self._appended.pop(execution_id, ()))
+        _tell(self._appended.get(execution_id, ()))
 
     def ended(self, execution_id: int) -> None:
-        _wake(self._ended.pop(execution_id, ()))
+        _tell(self._ended.get(execution_id, ()))
         self.on_ended()
 
     def offered(self) -> None:
-        waiting, self._offered = self._offered, []
-        _wake(waiting)
+        _tell(self._offered.get(0, ()))
 
     def timer_set(self, due: int) -> None:
         if due < self.timers_looked_at:
@@ -54,33 +59,55 @@ class Hints:
         self.offered()
         self.on_caught_up(state)
 
-    async def wait_appended(self, execution_id: int, timeout_s: float | None) -> None:
-        """Until something is appended to the execution, or the time is over."""
-        await _wait(self._appended.setdefault(execution_id, []), timeout_s)
+    def on_append(self, execution_id: int) -> AbstractContextManager[Listener]:
+        """Listen for anything that is appended to the execution."""
+        return _listening(self._appended, execution_id)
 
-    async def wait_ended(self, execution_id: int, timeout_s: float | None) -> None:
-        """Until the execution has its terminal event, or the time is over."""
-        await _wait(self._ended.setdefault(execution_id, []), timeout_s)
+    def on_end(self, execution_id: int) -> AbstractContextManager[Listener]:
+        """Listen for the execution's terminal event."""
+        return _listening(self._ended, execution_id)
 
-    async def wait_offered(self, timeout_s: float | None) -> None:
-        """Until commands are offered, or the time is over."""
-        await _wait(self._offered, timeout_s)
+    def on_offer(self) -> AbstractContextManager[Listener]:
+        """Listen for commands that are offered."""
+        return _listening(self._offered, 0)
 
 
-async def _wait(waiting: list[asyncio.Future[None]], timeout_s: float | None) -> None:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting.append(future)
+class Listener:
+    """Listens from its making on: what happens while its owner looks at the store is not missed."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    def tell(self) -> None:
+        self._news.set()
+
+    async def heard(self, timeout_s: float | None) -> bool:
+        """Wait for news since the last call; False when the time was over first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+
+@contextmanager
+def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]:
+    listener = Listener()
+    listeners = table.setdefault(key, [])
+    listeners.append(listener)
     try:
-        await asyncio.wait((future,), timeout=timeout_s)
+        yield listener
     finally:
-        if not future.done() and future in waiting:
-            waiting.remove(future)
+        listeners.remove(listener)
+        if not listeners:
+            del table[key]
 
 
-def _wake(waiting: Sequence[asyncio.Future[None]]) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(None)
+def _tell(listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        listener.tell()
 
 
 def _ignore_commit(_state: State, _events: Sequence[Event]) -> None:
