@@ -63,6 +63,7 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
     try:
         with interrupts:
             async with opened(settings) as here:
+                here.open_tools(text)
                 files = called_playbooks(text, file, settings)
                 request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
                 started = await here.api.execute(request)

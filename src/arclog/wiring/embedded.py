@@ -28,7 +28,7 @@ from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
-from arclog.wiring.kinds import KindSpecs, tool_kinds
+from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
@@ -54,16 +54,28 @@ class Embedded:
         self.api = EngineApi(engine, KindSpecs(tool_kinds()), self._is_alive)
         self._worker_id = worker_id
         self._scratch: Path | None = None
+        self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
+
+    def open_tools(self, text: str) -> None:
+        """Open the tools that a playbook's text seems to name: a process that starts now is there when it is needed."""
+        toolbox = self._tools()
+        for kind in kinds_named_in(text):
+            toolbox.prepare(kind)
+
+    def _tools(self) -> Toolbox:
+        if self._toolbox is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
+            self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
+        return self._toolbox
 
     async def start_worker(self, execution_id: str = "") -> None:
         """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only."""
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
-        self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
-        toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
+        toolbox = self._tools()
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
         worker = Worker(info, self.control, toolbox, self.engine.clock, self._settings)
         self.worker = asyncio.ensure_future(worker.run())
@@ -138,6 +150,8 @@ class Embedded:
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._toolbox is not None:
+            await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
         await self.engine.close()
         self._presence.leave(self._worker_id)

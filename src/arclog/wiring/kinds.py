@@ -5,6 +5,7 @@ The entry points are read from the files that installers write, since `importlib
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -82,6 +83,11 @@ def _declared() -> Iterator[tuple[str, str]]:
 @cache
 def tool_kinds() -> ToolKinds:
     return ToolKinds()
+
+
+def kinds_named_in(text: str) -> set[str]:
+    """Installed kinds that a playbook's text seems to name. A guess, for what may be begun before it is compiled."""
+    return {name for name in tool_kinds() if re.search(rf"\bkind[\"']?:\s*[\"']?{re.escape(name)}\b", text)}
 
 
 def installed_kinds() -> Mapping[str, KindSpec]:

@@ -199,6 +199,9 @@ class FakeEmbedded:
         #: what the worker dies of
         self.death: Exception | None = None
 
+    def open_tools(self, text: str) -> None:
+        """Nothing to open."""
+
     async def start_worker(self, execution_id: str = "") -> None:
         self.worked_on.append(execution_id)
         if self.death is not None:
