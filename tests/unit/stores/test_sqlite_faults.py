@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import subprocess
+from contextlib import suppress
 
 import apsw
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, ExecutionState
-from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite import SqliteStore, connect
 from arclog.stores.sqlite.lanes import Writer
 from arclog.wiring.clock import SystemClock
 from tests.unit.stores.support import change, child, creation
@@ -197,7 +198,7 @@ WRITER = """
 import asyncio, sys
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
-from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite import SqliteStore, connect
 from arclog.wiring.clock import SystemClock
 from support import change, creation
 path, mine, shared, count = sys.argv[1], *map(int, sys.argv[2:])
@@ -241,7 +242,7 @@ async def test_processes_share_one_file(tmp_path):
 
 OPENER = """
 import asyncio, sys
-from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite import SqliteStore, connect
 from arclog.wiring.clock import SystemClock
 from support import creation
 async def main():
@@ -267,10 +268,28 @@ async def test_processes_create_one_file_at_the_same_time(tmp_path):
         await store.close()
 
 
+def test_a_store_that_is_being_created_is_not_taken_for_another_programs(tmp_path):
+    path = str(tmp_path / "new.db")
+
+    class Interrupted(apsw.Connection):
+        """Between two looks at the file, another process tries to create the store."""
+
+        def pragma(self, name, *value, **more):
+            found = super().pragma(name, *value, **more)
+            if name == "application_id":
+                with suppress(StoreUnavailable):
+                    connect.open_writer(path, 0.01).close()
+            return found
+
+    connection = Interrupted(path)
+    assert connect._version(connection, path) in (0, connect.SCHEMA)
+    connection.close()
+
+
 KILLED = """
 import asyncio, sys
 from arclog.model.events import Event
-from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite import SqliteStore, connect
 from arclog.wiring.clock import SystemClock
 from support import change, creation
 async def write(store, execution_id):

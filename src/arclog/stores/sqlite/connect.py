@@ -69,15 +69,18 @@ def _check_place(path: str) -> None:
 
 
 def _version(connection: apsw.Connection, path: str) -> int:
-    application: int = connection.pragma("application_id")
-    version: int = connection.pragma("user_version")
+    # One read transaction: another process may be creating the store between two of these looks.
+    with connection:
+        application: int = connection.pragma("application_id")
+        version: int = connection.pragma("user_version")
+        has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema").get)
     if application == APPLICATION:
         if version > SCHEMA:
             raise StoreUnavailable(
                 f"{path} was written by a newer arclog (schema {version}, this one knows {SCHEMA}); update arclog"
             )
         return version
-    if application or version or connection.execute("SELECT 1 FROM sqlite_schema").get:
+    if application or version or has_tables:
         raise StoreUnavailable(
             f"{path} is another program's SQLite database, not an arclog store; choose another ARCLOG_HOME or move the file"
         )
