@@ -19,7 +19,7 @@ from arclog.core.state import State, StepRun, Wait
 from arclog.core.timers import wait_key
 from arclog.core.wait_configs import ends_at
 from arclog.model.errors import InvariantBroken
-from arclog.model.events import Event
+from arclog.model.events import ENVELOPE_BYTES, Event
 from arclog.model.outcome import TaskError, error, failed
 from arclog.plan.program import Program, TaskProgram
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from arclog.core.decide import Decision
 
 RETRY = "retry"
-#: Room that an event's envelope takes beside its outcome.
-_ENVELOPE_BYTES = 2048
 
 
 # -- folding: called by core.apply only ----------------------------------------------------------------------------------
@@ -239,7 +237,7 @@ def _complete(
     meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) / 1000}
     found = {**task.plan.helper, **record, "meta": meta}
     size = len(encode(found))
-    if size <= cap - _ENVELOPE_BYTES:
+    if size <= cap - ENVELOPE_BYTES:
         return found
     message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))

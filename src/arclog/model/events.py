@@ -18,6 +18,9 @@ ERROR = "error"
 SKIPPED = "skipped"
 PAUSED = "paused"
 
+#: Room that an event's envelope takes beside its outcome.
+ENVELOPE_BYTES = 2048
+
 STATUSES = (IN_PROGRESS, SUCCESS, ERROR, SKIPPED, PAUSED)
 
 

@@ -25,7 +25,7 @@ from arclog.core.scopes import task_key, task_scope
 from arclog.core.state import path_of
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError
-from arclog.model.events import Event
+from arclog.model.events import ENVELOPE_BYTES, Event
 from arclog.model.outcome import Outcome, error, failed
 from arclog.model.settings import Settings
 from arclog.plan.program import Program, StepProgram
@@ -37,8 +37,6 @@ from arclog.worker.stream import ReportStream
 from arclog.worker.toolbox import Toolbox
 
 MICROS = 1_000_000
-#: Room that an event's envelope takes beside its outcome.
-_ENVELOPE_BYTES = 2048
 
 
 class PausedHere(Exception):
@@ -256,7 +254,7 @@ class CommandRun:
         for name, fields in plan.helper.items():
             record.setdefault(name, fields)
         record["meta"] = {**outcome.meta, "attempt": move.attempt, "duration_ms": duration_ms}
-        cap = self.program.plan.limits.max_payload_bytes - _ENVELOPE_BYTES
+        cap = self.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES
         if outcome.result is not None or outcome.helper:
             size = len(encode(record))
             if size > cap:
@@ -270,7 +268,7 @@ class CommandRun:
 
     def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
         """The engine gets a config whole, or not at all."""
-        cap = self.program.plan.limits.max_payload_bytes - _ENVELOPE_BYTES - self.max_inputs_bytes
+        cap = self.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES - self.max_inputs_bytes
         size = len(encode(config))
         if size <= cap:
             return None
