@@ -10,6 +10,8 @@
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   └── Conflict         another writer moved the execution's head: reload and decide again
+    ├── ResultUnavailable    stored data that is missing, changed or too large to be read
+    ├── SecretUnavailable    a credential that cannot be had; never says a secret
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
     └── InvariantBroken      our bug: the execution is quarantined, others go on
@@ -106,6 +108,14 @@ class StoreUnavailable(StoreError):
 
 class Conflict(StoreError):
     """The execution's head moved: somebody else appended first."""
+
+
+class ResultUnavailable(ArclogError):
+    """Stored data that is missing, changed or too large to be read."""
+
+
+class SecretUnavailable(ArclogError):
+    """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
 
 
 class LeaseLost(ArclogError):

@@ -51,6 +51,9 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     helper_fields: tuple[str, ...] = ()
     #: Config keys whose text is code or another language, not a template.
     verbatim: tuple[str, ...] = ()
+    #: Config keys that may name large stored data: a template that is exactly such a value gives the tool its
+    #: `model.refs.ResultRef`, to be read through `TaskContext.results`, instead of the data itself.
+    by_ref: tuple[str, ...] = ()
     #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
     needs: tuple[str, ...] = ()
     #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).

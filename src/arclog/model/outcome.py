@@ -61,6 +61,8 @@ class Outcome(Struct, omit_defaults=True):
     result: Any = None
     #: Where the payload stands inside `result` ('' = the result itself), e.g. 'data' for http, 'rows' for SQL.
     data_at: str = ""
+    #: The payload was streamed into the result store: what `ResultWriter.commit` answered. `result` leaves it out.
+    stored: Any = None
     error: TaskError | None = None
     meta: dict[str, Any] = {}
     #: The per-kind helper, e.g. {'sh': {'exit_code': 1}}.

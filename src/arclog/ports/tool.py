@@ -11,6 +11,10 @@ Rules for a tool:
   warm resources that belong to the tool itself. A second `CancelledError` while it gives its processes time to end
   means that there is no time: kill them.
 - One tool object serves many tasks at once.
+- A payload that may be large is streamed: rows and bytes go to `context.results.writer()` once they pass
+  `context.results.inline_max_bytes`, and `Outcome.stored` says what was stored. Smaller ones are plain `Outcome.result`.
+- A tool needs no care to hide secrets: outcome, log lines and stored results are redacted behind it. It must not write
+  a secret anywhere else (its own files, process titles, command lines).
 - `context.key` is the same for every attempt of one task run: hand it to outside systems as the idempotency key.
 """
 
@@ -26,6 +30,8 @@ from msgspec import Struct
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
+from arclog.ports.results import ResultSink
+from arclog.ports.secrets import Credential
 
 
 @dataclass(slots=True)
@@ -47,6 +53,12 @@ class TaskContext:
     timeout_s: float
     #: takes (stream, text) of the task's live log; stream is 'stdout', 'stderr' or 'log'; text needs no final newline
     log: Callable[[str, str], None]
+    #: takes (done, total, unit) of a long task; total None is unknown. Call it as often as you like: it is thinned out
+    progress: Callable[[float, float | None, str], None]
+    #: stores a payload that is too large for the outcome, and reads `KindSpec.by_ref` fields
+    results: ResultSink
+    #: the credential that the task's `auth` names
+    auth: Credential | None = None
     #: executions of different scopes never share a warm process
     scope: str = ""
     #: effective spec of the task

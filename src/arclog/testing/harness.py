@@ -42,6 +42,7 @@ from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.store import ExecutionFilter, NewExecution, Scope, Store, StoredEvent
 from arclog.ports.tool import ToolKind, ToolServices
+from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.testing.faults import After, Before, faulty
 from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
@@ -87,7 +88,7 @@ class Life:
         kinds: dict[str, ToolKind] = {"noop": noop.KIND, **scripted_kinds(world.ledger, self.number, world.hook)}
         toolbox = Toolbox(kinds, ToolServices(world.settings, world.scratch))
         info = WorkerInfo(name or f"worker-{self.number}", toolbox.kinds)
-        worker = Worker(info, control or self.control, toolbox, world.clock, world.settings)
+        worker = Worker(info, control or self.control, toolbox, world.results, world.clock, world.settings)
         self.tasks.append(asyncio.ensure_future(worker.run()))
         return worker
 
@@ -142,6 +143,7 @@ class World:
         self.playbook = playbook
         self.workload = dict(workload or {})
         self.ledger = Ledger()
+        self.results = MemoryResults()
         self.hook = hook
         self.before = before
         self.after = after

@@ -24,8 +24,10 @@ from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
+from arclog.results.memory import MemoryResults
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
@@ -48,6 +50,7 @@ class Embedded:
         self.engine = engine
         self.control = EngineControl(engine)
         self.children = Children(engine)
+        self.results: Results = MemoryResults()
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
@@ -77,7 +80,7 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
-        worker = Worker(info, self.control, toolbox, self.engine.clock, self._settings)
+        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings)
         self.worker = asyncio.ensure_future(worker.run())
         timers = Timers(self.engine).run()
         waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))

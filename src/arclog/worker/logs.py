@@ -62,6 +62,14 @@ class LogSink:
 
         return take
 
+    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:
+        """What one attempt says how far it is with."""
+
+        def take(done: float, total: float | None = None, unit: str = "") -> None:
+            del done, total, unit, frame, move
+
+        return take
+
     def _add(self, line: LogLine) -> None:
         self._lines.append(line)
         if self._writing is None:

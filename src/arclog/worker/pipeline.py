@@ -27,14 +27,12 @@ from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import ENVELOPE_BYTES, Event
 from arclog.model.outcome import Outcome, error, failed
-from arclog.model.settings import Settings
 from arclog.plan.program import Program, StepProgram
-from arclog.ports.clock import Clock
 from arclog.ports.tool import TaskContext
 from arclog.worker.inputs import snapshot
-from arclog.worker.logs import LogSink
+from arclog.worker.results import TaskResults
 from arclog.worker.stream import ReportStream
-from arclog.worker.toolbox import Toolbox
+from arclog.worker.surroundings import Surroundings
 
 MICROS = 1_000_000
 
@@ -57,19 +55,16 @@ class CommandRun:
         self,
         command: Command,
         program: Program,
-        toolbox: Toolbox,
         stream: ReportStream,
-        logs: LogSink,
-        clock: Clock,
-        settings: Settings,
+        around: Surroundings,
     ) -> None:
+        settings = around.settings
         self.command = command
         self.program = program
         self.step: StepProgram = program.steps[command.step]
-        self.toolbox = toolbox
         self.stream = stream
-        self.logs = logs
-        self.clock = clock
+        self.around = around
+        self.clock = around.clock
         self.fail_fast = self.step.plan.failure_mode == "fail_fast"
         self.iterator = iterator_of(self.step)
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
@@ -78,6 +73,8 @@ class CommandRun:
             # The command goes on with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
+        self.inline_max_bytes = settings.integer("results.inline_max_bytes")
+        self.tenant = command.scope.partition("/")[0]
         self.frame = Frame(
             execution_id=str(command.execution_id),
             args=command.args,
@@ -238,13 +235,15 @@ class CommandRun:
             workload=captured.workload,
             ctx={**captured.ctx, **pipeline.ctx},
             timeout_s=plan.timeout_s,
-            log=self.logs.for_attempt(frame, move),
+            log=self.around.logs.for_attempt(frame, move),
+            progress=self.around.logs.progress_of(frame, move),
+            results=TaskResults(self.around.results, self.tenant, self.inline_max_bytes),
             scope=self.command.scope,
             spec=plan.spec,
         )
         self.stream.flush_soon()
         try:
-            return await self.toolbox.run(plan.kind, config, context)
+            return await self.around.toolbox.run(plan.kind, config, context)
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
 

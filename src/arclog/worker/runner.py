@@ -13,9 +13,12 @@ from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.results import Results
+from arclog.ports.secrets import Secrets
 from arclog.worker.logs import LogSink
 from arclog.worker.pipeline import CommandRun, PausedHere
 from arclog.worker.stream import ReportStream
+from arclog.worker.surroundings import Surroundings
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")
@@ -41,13 +44,22 @@ class _Held:
 class Worker:
     """Runs until it is stopped, or until the log can no longer be written."""
 
-    def __init__(self, info: WorkerInfo, control: Control, toolbox: Toolbox, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        info: WorkerInfo,
+        control: Control,
+        toolbox: Toolbox,
+        results: Results,
+        clock: Clock,
+        settings: Settings,
+        secrets: Secrets | None = None,
+    ) -> None:
         self.info = info
         self._control = control
         self._toolbox = toolbox
         self._clock = clock
-        self._settings = settings
         self._logs = LogSink(control, clock, settings)
+        self._around = Surroundings(toolbox, results, secrets, self._logs, clock, settings)
         self._slots = settings.integer("worker.slots")
         self._lease_s = settings.number("leases.seconds")
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
@@ -118,7 +130,7 @@ class Worker:
         stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
         try:
-            run = CommandRun(command, program, self._toolbox, stream, self._logs, self._clock, self._settings)
+            run = CommandRun(command, program, stream, self._around)
             await run.run()
             if (held := self._held.get(command.command_id)) is not None:
                 held.concluding = True

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from arclog.ports.tool import TaskContext
+from arclog.testing.tools import task_context
 
 #: far above what a healthy machine needs; reached only when something is broken
 PATIENCE_S = 30
@@ -41,7 +42,7 @@ def context(log: Any = None, **changes: Any) -> TaskContext:
         "timeout_s": 60.0,
         "log": log or Log(),
     }
-    return TaskContext(**{**values, **changes})
+    return task_context(**{**values, **changes})
 
 
 def marker() -> str:

@@ -1,0 +1,42 @@
+"""Secrets: where the credentials that a playbook's keychain declares come from.
+
+Rules:
+- A keychain entry is data from the playbook: `name`, `kind` and the kind's fields. It never holds a secret itself.
+- `check` answers without giving anything away and before a run starts; `resolve` is called by a worker, at use, for
+  each attempt, so a rotated secret is used from the next attempt on.
+- An entry that cannot be resolved raises `SecretUnavailable`, which names the entry and the remedy, never a value.
+- A secret is looked up within the scope (tenant/project/environment) of the execution.
+- Nothing that `resolve` gives is ever written anywhere; `Credential.secrets` lists the texts that must be redacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+
+class Credential(Struct, frozen=True):
+    """A resolved keychain entry."""
+
+    name: str
+    #: env file secret secret_manager bearer basic postgres_credential oauth2
+    kind: str
+    #: what templates see as `keychain.<name>.<field>`; a scalar secret is `value`
+    fields: Mapping[str, Any]
+    #: the texts among them that must never be seen
+    secrets: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r}, {self.kind!r})"
+
+
+class Secrets(Protocol):
+    async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
+        """What keeps these entries from being resolved, one message each; [] when nothing does."""
+
+    async def resolve(self, entry: Mapping[str, Any], scope: str) -> Credential:
+        """The entry's credential as it is now."""
+
+    async def close(self) -> None: ...
