@@ -65,11 +65,12 @@ class PostgresServer:
     """One server in a folder of its own."""
 
     def __init__(self, *options: str) -> None:
+        binaries = _binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="arclog-pg-"))
         self.port = _free_port()
         self._count = 0
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", _KEEPER, _binaries(), self.folder, str(self.port), str(_server_uid()), *options],
+            [sys.executable, "-I", _KEEPER, binaries, self.folder, str(self.port), str(_server_uid()), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
