@@ -64,9 +64,10 @@ class LogSink:
 
     def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:
         """What one attempt says how far it is with."""
+        del frame, move
 
         def take(done: float, total: float | None = None, unit: str = "") -> None:
-            del done, total, unit, frame, move
+            del done, total, unit
 
         return take
 
