@@ -62,7 +62,7 @@ class PostgresTool:
         if self._pools is None:
             return failed_with(SqlFailure("config", _MISSING), HELPER)
         try:
-            pool = self._pools.to(_where(config, context.auth), context.scope)
+            pool = self._pools.to(server_of(config, context.auth), context.scope)
             connection = await pool.take()
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
@@ -80,7 +80,7 @@ class PostgresTool:
             await self._pools.close()
 
 
-def _where(config: PostgresConfig, auth: Credential | None) -> dict[str, Any]:
+def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
     """The connection's description: what the task says goes before what its credential says."""
     where: dict[str, Any] = {}
     if auth is not None:

@@ -70,7 +70,7 @@ class PgSession:
         try:
             return await self._execute(statement.sql, params)
         except psycopg.Error as problem:
-            raise _failure(problem, len(params)) from None
+            raise failure_of(problem, len(params)) from None
 
     async def fetch(self) -> Sequence[Sequence[Any]]:
         rows, self._first = self._first, []
@@ -82,7 +82,7 @@ class PgSession:
                 if len(rows) >= BATCH:
                     return rows
         except psycopg.Error as problem:
-            raise _failure(problem, 0) from None
+            raise failure_of(problem, 0) from None
         self._rows = None
         self._settle()
         return rows
@@ -127,7 +127,7 @@ class PgSession:
         try:
             await self._connection.execute(sql)
         except psycopg.Error as problem:
-            raise _failure(problem, 0) from None
+            raise failure_of(problem, 0) from None
 
     async def _drop(self) -> None:
         """Leave the rows that nobody fetched."""
@@ -143,7 +143,7 @@ def _bound(value: Any, number: int) -> Any:
     return value
 
 
-def _failure(problem: psycopg.Error, params: int) -> SqlFailure:
+def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
     state = problem.sqlstate
     diag = problem.diag
     text = diag.message_primary or " ".join(str(problem).split())
