@@ -88,6 +88,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("sql.connect_timeout_s", 10.0, "seconds", "How long to wait for a PostgreSQL server to accept a connection.", 1.0),
     Setting("duckdb.max_memory_bytes", 1024 * MIB, "bytes", "Memory that one DuckDB database may use before it spills to disk or fails.", 64 * MIB),
     Setting("duckdb.max_temp_bytes", 10240 * MIB, "bytes", "Disk space that one DuckDB database may use to spill.", 0),
+    Setting("transfer.chunk_rows", 5_000, "rows", "Rows that a transfer holds at a time, unless its task says `chunk_rows`.", 1),
     Setting("store.busy_timeout_s", 30.0, "seconds", "How long to wait for another process that is writing the same store.", 0.0),
     Setting("store.compress_min_bytes", 1 * KIB, "bytes", "Log rows above this are compressed.", 0),
     Setting("store.max_row_events", 256, "events", "Most events in one log row.", 1),
