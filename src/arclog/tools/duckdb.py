@@ -39,7 +39,6 @@ _KINDS = {
     "ConnectionException": "connection",
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
-    "OutOfRangeException": "sql",
 }
 
 
@@ -183,6 +182,8 @@ def _translated(function: Any, *args: Any) -> Any:
 def _failure(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     name = type(problem).__name__
     kind = _KINDS.get(name, "sql")
+    if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):
+        kind = "not_found"
     params = len(args[1]) if len(args) > 1 else 0
     message = told(str(problem), syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"))

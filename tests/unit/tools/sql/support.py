@@ -42,7 +42,9 @@ class Sql:
         rows: list[dict[str, Any]] = (await self.result(command, scope, **keys))["rows"]
         return rows
 
-    async def failure(self, command: str, scope: Mapping[str, Any] | None = None, **keys: Any) -> tuple[str, str | None]:
+    async def failure(
+        self, command: str, scope: Mapping[str, Any] | None = None, **keys: Any
+    ) -> tuple[str, str | None]:
         """Kind and code of the error."""
         outcome = await self(command, scope, **keys)
         assert outcome.status == "error"

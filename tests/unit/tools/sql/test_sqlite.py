@@ -65,7 +65,8 @@ async def test_what_json_has_no_word_for_is_text(sql):
 async def test_a_list_is_a_table(sql):
     rows = [{"id": 1, "n": "a"}, {"id": 2, "n": "b'); DROP TABLE t; --"}]
     await sql.result(
-        "CREATE TABLE t (id, n); INSERT INTO t SELECT value->>'id', value->>'n' FROM json_each({{ rows }})", {"rows": rows}
+        "CREATE TABLE t (id, n); INSERT INTO t SELECT value->>'id', value->>'n' FROM json_each({{ rows }})",
+        {"rows": rows},
     )
     assert await sql.rows("SELECT id, n FROM t ORDER BY id") == rows
     kept = await sql.rows("SELECT n FROM t WHERE id IN (SELECT value FROM json_each({{ ids }}))", {"ids": [2, 9]})
@@ -112,7 +113,9 @@ async def test_several_statements_are_one_transaction(sql):
 
 
 async def test_without_a_transaction_each_statement_stands_alone(sql):
-    await sql.failure("CREATE TABLE t (a UNIQUE); INSERT INTO t VALUES (1); INSERT INTO t VALUES (1)", transaction=False)
+    await sql.failure(
+        "CREATE TABLE t (a UNIQUE); INSERT INTO t VALUES (1); INSERT INTO t VALUES (1)", transaction=False
+    )
     assert await sql.rows("SELECT * FROM t") == [{"a": 1}]
     assert "transaction: false" in await sql.message("VACUUM")
     assert (await sql.result("VACUUM", transaction=False))["row_count"] == 0
@@ -166,7 +169,9 @@ async def test_more_rows_than_max_rows_are_an_error_that_undoes(sql):
     assert await sql.rows("SELECT * FROM t", max_rows=0) == []
 
 
-COUNT = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n LIMIT {{ most }}) SELECT a, 'row ' || a AS t FROM n"
+COUNT = (
+    "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n LIMIT {{ most }}) SELECT a, 'row ' || a AS t FROM n"
+)
 
 
 async def test_many_rows_are_streamed_into_the_result_store(sql):
@@ -234,7 +239,9 @@ async def test_a_task_that_waits_for_a_lock_is_cancelled_at_once(sql, tmp_path):
 
 async def test_the_time_limit_is_an_outcome_and_leaves_no_thread_busy(sql):
     context = task_context(timeout_s=0.05)
-    outcome = await sql("WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n", {}, context)
+    outcome = await sql(
+        "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n", {}, context
+    )
     assert outcome.error is not None
     assert outcome.error.kind == "timeout"
     await sql.close()
