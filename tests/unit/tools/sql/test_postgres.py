@@ -355,6 +355,29 @@ async def test_a_server_that_is_killed_in_a_transaction_leaves_nothing_half_writ
         await sql.close()
 
 
+async def test_a_server_that_hangs_holds_no_task_up(tmp_path):
+    with running_postgres() as server:
+        database = server.create()
+        sql = Sql(KIND, tmp_path, Settings({"tasks.kill_grace_s": 0.05}), dsn=database.dsn)
+        await sql.result("CREATE TABLE t (a int)")
+        running = asyncio.create_task(sql("INSERT INTO t VALUES (1); SELECT pg_sleep(600)"))
+        asleep = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid != pg_backend_pid()"
+        await until(lambda: database.rows(asleep))
+        await sql.result("SELECT 1")  # leaves a connection that will hang when it is taken again
+        server.freeze()
+        running.cancel()
+        late = sql("SELECT 1", {}, task_context(timeout_s=0.1))
+        async with asyncio.timeout(30):
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            outcome = await late
+        assert outcome.error is not None
+        assert outcome.error.kind == "timeout"
+        server.thaw()
+        assert await sql.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
+        await sql.close()
+
+
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
