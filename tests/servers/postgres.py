@@ -98,6 +98,13 @@ class PostgresServer:
         """End every process of the server at once, as a power cut would; `start` recovers."""
         self._ask("kill", "killed")
 
+    def freeze(self) -> None:
+        """Stop every process where it is, as a machine that hangs: connections stay, nothing answers."""
+        self._ask("freeze", "frozen")
+
+    def thaw(self) -> None:
+        self._ask("thaw", "thawed")
+
     def stop(self) -> None:
         self._ask("stop", "stopped")
 

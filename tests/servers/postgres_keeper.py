@@ -1,6 +1,6 @@
 """Holds one PostgreSQL server for a test process, and outlives it only long enough to clean up.
 
-Run as a program. It takes `start`, `kill` and `stop` on stdin, one a line, and answers each with one line. When stdin
+Run as a program. It takes `start`, `kill`, `freeze`, `thaw` and `stop` on stdin, one a line, and answers each with one line. When stdin
 ends (the test process is done, was interrupted or was killed), the server is killed and its folder removed.
 """
 
@@ -95,6 +95,20 @@ class Keeper:
             self.server = None
             (self.data / "postmaster.pid").unlink(missing_ok=True)
         return "killed"
+
+    def freeze(self) -> str:
+        """Every process stands still; the kernel goes on to take connections for them."""
+        self._all(signal.SIGSTOP)
+        return "frozen"
+
+    def thaw(self) -> str:
+        self._all(signal.SIGCONT)
+        return "thawed"
+
+    def _all(self, number: signal.Signals) -> None:
+        if self.server is not None:
+            for pid in (self.server.pid, *_children(self.server.pid)):
+                _signal(pid, number)
 
     def stop(self) -> str:
         """Shut down in order; connections are broken off."""

@@ -110,11 +110,19 @@ def compile_sql(
         return _Slot(template.evaluate, kind, where)
 
     compiled = [_pieces(statement, slot) for statement in found]
-    unused = [str(key) for key in (params if isinstance(params, Mapping) else range(count)) if key not in used]
-    if unused:
-        mark = f":{unused[0]}" if keys else reading.placeholder.format(int(unused[0]) + 1)
-        raise SqlRefused(f"params: nothing in the command takes {unused[0]!r}; it would be {mark}", at)
+    _all_used(params, used, reading, at)
     return Command(compiled, holes, trees, reading)
+
+
+def _all_used(params: Any, used: set[str | int], dialect: Dialect, at: Position) -> None:
+    """An entry that nothing takes is a misspelt one."""
+    if isinstance(params, Mapping):
+        marks = {key: (f"params.{key}", f":{key}") for key in params}
+    else:
+        marks = {at: (f"params[{at}]", dialect.placeholder.format(at + 1)) for at in range(len(params or ()))}
+    for key, (name, mark) in marks.items():
+        if key not in used:
+            raise SqlRefused(f"nothing in the command takes {name}; it would be {mark}", at)
 
 
 def quoted_name(value: Any, dialect: Dialect) -> str:

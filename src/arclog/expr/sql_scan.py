@@ -404,7 +404,10 @@ class _Scan:
 
     def _refuse(self, statement: Statement) -> None:
         words, first = statement.words, statement.words[0] if statement.words else ""
-        if (first in _CONTROL and "TO" not in words) or words[:2] == ["PREPARE", "TRANSACTION"]:
+        if (first in _CONTROL and not (first == "ROLLBACK" and "TO" in words)) or words[:2] == [
+            "PREPARE",
+            "TRANSACTION",
+        ]:
             raise Misplaced(
                 f"{first} cannot stand in a command: its statements are one transaction already, "
                 "or each its own with transaction: false",

@@ -220,7 +220,7 @@ class _Compiler:
         """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
         from arclog.expr.sql import SqlRefused, compile_sql
 
-        source, params = task.config[key], task.config.get("params")
+        source, params = task.config[key], _only_keys(task.config.get("params"))
         path = task.locate((key,))
         at = self.spots[spot] = self.document.text_at(path)
         if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
@@ -249,6 +249,13 @@ class _Compiler:
         free, paths = known
         self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
         return free
+
+
+def _only_keys(params: Any) -> Any:
+    """What SQL can name of its `params`; their values are looked at as every other key's."""
+    if isinstance(params, dict):
+        return dict.fromkeys(params)
+    return [None] * len(params) if isinstance(params, list) else params
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

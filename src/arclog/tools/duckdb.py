@@ -6,6 +6,7 @@ fetched from the network; a cancelled attempt is interrupted and rolled back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
-from arclog.tools.sql.threads import Threads
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 HELPER = "duckdb"
 MEMORY = ":memory:"
 _MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
+_RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+#: The one column of a statement that only changes rows.
+_CHANGED = ["Count"]
 
 #: Error kinds by exception; whatever is not listed is `sql`.
 _KINDS = {
@@ -39,7 +43,6 @@ _KINDS = {
     "ConnectionException": "connection",
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
-    "OutOfRangeException": "sql",
 }
 
 
@@ -75,7 +78,7 @@ class DuckdbTool:
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
         finally:
-            session.close()
+            await session.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -114,9 +117,11 @@ class _Session:
     async def rollback(self) -> None:
         """`close` does it: what is not committed is undone with the connection."""
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+    async def close(self) -> None:
+        try:
+            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
+        finally:
+            self._close()
 
     def _interrupt(self) -> None:
         if self._connection is not None:
@@ -133,6 +138,11 @@ class _Session:
 
     # --- on the thread --------------------------------------------------------------------------------------------
 
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def _open(self) -> None:
         import duckdb
 
@@ -146,13 +156,16 @@ class _Session:
         import duckdb
 
         connection = self._open_connection
-        (parsed,) = duckdb.extract_statements(sql)
+        found = duckdb.extract_statements(sql)
+        if len(found) != 1:
+            raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
+        parsed = found[0]
         connection.execute(parsed, params)
-        rows = parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT] or "RETURNING" in sql.upper()
         columns = [column[0] for column in connection.description or ()]
-        if rows:
+        reads = parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
+        if reads or (_RETURNING.search(sql) and columns != _CHANGED):
             return Answer(columns, 0)
-        changed = connection.fetchall() if columns == ["Count"] else []
+        changed = connection.fetchall() if columns == _CHANGED else []
         return Answer(None, int(changed[0][0]) if changed else 0)
 
 
@@ -167,6 +180,10 @@ def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
         "allow_community_extensions": "false",
         "lock_configuration": "true",
     }
+
+
+def _nothing() -> None:
+    """There is nothing to interrupt."""
 
 
 def _bound(value: Any, number: int) -> Any:
@@ -188,6 +205,8 @@ def _translated(function: Any, *args: Any) -> Any:
 def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     name = type(problem).__name__
     kind = _KINDS.get(name, "sql")
+    if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):
+        kind = "not_found"
     params = len(args[1]) if len(args) > 1 else 0
     message = told(str(problem), syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"))

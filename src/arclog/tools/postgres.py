@@ -12,6 +12,7 @@ from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import cancellable
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, failed_with, run_statements
 
@@ -46,6 +47,7 @@ class PostgresTool:
     Config: type[Struct] = PostgresConfig
 
     def __init__(self, settings: Settings) -> None:
+        self._grace_s = settings.number("tasks.kill_grace_s")
         self._pools: Pools | None = None
         try:
             from arclog.tools.sql import pg_pool, pg_session
@@ -61,8 +63,11 @@ class PostgresTool:
     async def run(self, config: PostgresConfig, context: TaskContext) -> Outcome:
         if self._pools is None:
             return failed_with(SqlFailure("config", _MISSING), HELPER)
+        return await cancellable(self._run(self._pools, config, context), self._grace_s)
+
+    async def _run(self, pools: Pools, config: PostgresConfig, context: TaskContext) -> Outcome:
         try:
-            pool = self._pools.to(server_of(config, context.auth), context.scope)
+            pool = pools.to(server_of(config, context.auth), context.scope)
             connection = await pool.take()
         except SqlFailure as problem:
             return failed_with(problem, HELPER)

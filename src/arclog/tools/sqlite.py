@@ -20,10 +20,10 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
-from arclog.tools.sql.threads import Threads
 from arclog.tools.sql.values import checked, json_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SqliteTool:
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
         finally:
-            session.close()
+            await session.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -124,9 +124,11 @@ class _Session:
     async def rollback(self) -> None:
         """`close` does it: what is not committed is undone with the connection."""
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close(force=True)
+    async def close(self) -> None:
+        try:
+            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
+        finally:
+            self._close()
 
     def _interrupt(self) -> None:
         self._stopped.set()
@@ -137,6 +139,11 @@ class _Session:
         return await self._threads.call(self._interrupt, _translated, self._database, function, *args)
 
     # --- on the thread --------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close(force=True)
+            self._connection = None
 
     def _open(self) -> None:
         import apsw
@@ -207,6 +214,10 @@ def _only_reads(sql: str) -> bool:
     return bool(_READS.match(sql) or (_WITH.match(sql) and not _WRITES.search(sql)))
 
 
+def _nothing() -> None:
+    """There is nothing to interrupt."""
+
+
 def _bound(value: Any, number: int) -> Any:
     checked(value, f"value {number}", nul=True)
     if isinstance(value, bool):
@@ -233,7 +244,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     kind, retryable = _KINDS.get(primary, ("sql", None))
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
-        folder = Path(database).expanduser().parent
+        folder = Path(database).parent
         why = "" if folder.is_dir() else f": there is no folder {folder}"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":

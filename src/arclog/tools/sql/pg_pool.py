@@ -78,6 +78,7 @@ class Pool:
         #: the one used last is taken first
         self._idle: list[tuple[AsyncConnection[Any], float]] = []
         self._reaping: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def take(self) -> AsyncConnection[Any]:
         await self._room.acquire()
@@ -100,7 +101,7 @@ class Pool:
     async def give(self, connection: AsyncConnection[Any], *, keep: bool) -> None:
         """Give a connection back."""
         try:
-            if keep and not connection.closed and self._idle_s:
+            if keep and self._idle_s and not connection.closed and not self._closed:
                 self._idle.append((connection, time.monotonic()))
                 if self._reaping is None:
                     self._reaping = asyncio.create_task(self._reap())
@@ -110,6 +111,7 @@ class Pool:
             self._room.release()
 
     async def close(self) -> None:
+        self._closed = True
         if self._reaping is not None:
             self._reaping.cancel()
             await asyncio.gather(self._reaping, return_exceptions=True)

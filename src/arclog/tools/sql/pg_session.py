@@ -140,6 +140,8 @@ def _bound(value: Any, number: int) -> Any:
     checked(value, f"value {number}", nul=False)
     if isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return Jsonb(value)
+    if isinstance(value, list) and any(isinstance(item, float) for item in value):
+        return [None if item is None else float(item) for item in value]  # an array has one type
     return value
 
 

@@ -76,7 +76,7 @@ class Session(Protocol):
     async def commit(self) -> None: ...
 
     async def rollback(self) -> None:
-        """Undo; harmless when nothing was begun or the connection is gone."""
+        """Undo after a failure; harmless when nothing was begun or the connection is gone."""
 
 
 async def run_statements(session: Session, config: SqlConfig, context: TaskContext, helper: str) -> Outcome:
@@ -100,13 +100,13 @@ async def run_statements(session: Session, config: SqlConfig, context: TaskConte
         at = 0
         if config.transaction:
             await session.commit()
-    except BaseException as problem:
+    except SqlFailure as problem:
         await session.rollback()
+        return _failed(problem, helper, f"statement {at} of {count}: " if at and count > 1 else "")
+    finally:
+        # Whatever else ends it (a cancel, a result store that fails): the connection is closed, and that undoes all.
         if rows is not None:
             await rows.abandon()
-        if isinstance(problem, SqlFailure):
-            return _failed(problem, helper, f"statement {at} of {count}: " if at and count > 1 else "")
-        raise
     outcome.helper = {helper: {"code": None, "rowcount": answer.changed}}
     return outcome
 

@@ -33,7 +33,7 @@ class TransferTool:
     Config: type[Struct] = TransferConfig
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
-        from arclog.tools.sql.threads import Threads
+        from arclog.tools.sql.calls import Threads
 
         self._settings = settings
         self._scratch = scratch
