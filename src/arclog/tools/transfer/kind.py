@@ -25,6 +25,7 @@ from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
     from arclog.tools.transfer.files import CsvForm
+    from arclog.tools.transfer.postgres import Connecting
 
 
 class TransferTool:
@@ -128,7 +129,7 @@ class TransferTool:
             _database(end), self._duckdb_options(), self._scratch, table, end.schema or "", mode, key, create=create
         )
 
-    def _connecting(self, end: End, context: TaskContext) -> Any:
+    def _connecting(self, end: End, context: TaskContext) -> Connecting:
         from arclog.tools.postgres import server_of
 
         try:
@@ -137,11 +138,14 @@ class TransferTool:
             raise SqlFailure(
                 "config", "postgres needs its driver: pip install 'arclog[postgres]'", "MISSING_EXTRA"
             ) from None
-        from arclog.tools.transfer.postgres import connecting
+        from arclog.tools.transfer.postgres import Connecting
 
         # There is one `auth` for two ends: it belongs to the one that names no server of its own.
         auth = None if end.dsn or end.host else context.auth
-        return connecting(server_of(end, auth), self._settings.number("sql.connect_timeout_s"))
+        settings = self._settings
+        return Connecting(
+            server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
+        )
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,8 +33,6 @@ from arclog.tools.transfer.rows import (
 )
 
 if TYPE_CHECKING:
-    import threading
-
     import psycopg
 
 DIALECT = "postgres"
@@ -78,6 +80,27 @@ _ORDER = "_arclog_row"
 _INCOMING = "_arclog_incoming"
 
 
+class Connecting:
+    """How to connect. A description that cannot be read is refused at once."""
+
+    def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
+        from arclog.tools.sql.pg_pool import conninfo_of
+
+        self._conninfo = conninfo_of(where, connect_s)
+        #: a server that does not let go of a statement within this time is hung up on
+        self.grace_s = grace_s
+
+    def __call__(self) -> psycopg.Connection[Any]:
+        import psycopg
+
+        from arclog.tools.sql.pg_pool import Adapting, refusal_of
+
+        try:
+            return psycopg.connect(self._conninfo, prepare_threshold=None, context=Adapting())
+        except psycopg.Error as problem:
+            raise refusal_of(problem) from None
+
+
 class _GivenUp(Exception):
     """The rows that were copied are not wanted."""
 
@@ -85,24 +108,28 @@ class _GivenUp(Exception):
 class _Session:
     """A connection, made on the thread that uses it."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
-        self._connect_now = connect
+    def __init__(self, connect: Connecting) -> None:
+        self._connecting = connect
         self._connection: psycopg.Connection[Any] | None = None
         self._cancelling: threading.Thread | None = None
+        self._asked = 0.0
 
     def interrupt(self) -> None:
         """May be called again and again: a statement that began after the last call needs one of its own."""
-        import threading
-
         connection = self._connection
-        if connection is None or connection.closed or (self._cancelling and self._cancelling.is_alive()):
+        if connection is None or connection.closed:
             return
-        # It takes a connection of its own, which must not hold up the event loop.
-        self._cancelling = threading.Thread(target=_cancel, args=(connection,), daemon=True)
-        self._cancelling.start()
+        self._asked = self._asked or time.monotonic()
+        if time.monotonic() - self._asked > self._connecting.grace_s:
+            _hang_up(connection)
+        elif self._cancelling is None or not self._cancelling.is_alive():
+            # It takes a connection of its own, which must not hold up the event loop.
+            grace_s = max(self._connecting.grace_s, 0.1)
+            self._cancelling = threading.Thread(target=_cancel, args=(connection, grace_s), daemon=True)
+            self._cancelling.start()
 
     def _connect(self) -> psycopg.Connection[Any]:
-        connection = self._connection = self._connect_now()
+        connection = self._connection = self._connecting()
         return connection
 
     def _do(self, work: Callable[[], T]) -> T:
@@ -126,7 +153,7 @@ class PostgresSource(_Session):
 
     def __init__(
         self,
-        connect: Callable[[], psycopg.Connection[Any]],
+        connect: Connecting,
         *,
         table: str = "",
         schema: str = "",
@@ -183,7 +210,7 @@ class PostgresTarget(_Session):
 
     def __init__(
         self,
-        connect: Callable[[], psycopg.Connection[Any]],
+        connect: Connecting,
         table: str,
         schema: str,
         mode: str,
@@ -283,30 +310,22 @@ class PostgresTarget(_Session):
         return _placed(problem)
 
 
-def connecting(where: dict[str, Any], connect_s: float) -> Callable[[], psycopg.Connection[Any]]:
-    """How to connect; a description that cannot be read is refused here."""
-    from arclog.tools.sql.pg_pool import Adapting, conninfo_of, refusal_of
-
-    conninfo = conninfo_of(where, connect_s)
-
-    def connect() -> psycopg.Connection[Any]:
-        import psycopg
-
-        try:
-            return psycopg.connect(conninfo, prepare_threshold=None, context=Adapting())
-        except psycopg.Error as problem:
-            raise refusal_of(problem) from None
-
-    return connect
-
-
-def _cancel(connection: psycopg.Connection[Any]) -> None:
+def _cancel(connection: psycopg.Connection[Any], timeout_s: float) -> None:
     import psycopg
 
     try:
-        connection.cancel_safe(timeout=10)
+        connection.cancel_safe(timeout=timeout_s)
     except psycopg.Error:
         pass  # the server is gone, or the statement is over: either way there is nothing to cancel
+
+
+def _hang_up(connection: psycopg.Connection[Any]) -> None:
+    """End a connection under the thread that waits for it; closing it from here would pull it from under libpq."""
+    try:
+        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is down already
 
 
 def _bound(value: Any) -> Any:

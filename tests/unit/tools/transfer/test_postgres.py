@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -199,6 +201,27 @@ async def test_cancelled_while_it_waits_for_a_lock(run: Runner, end: PostgresEnd
         holder.rollback()
     assert end.run("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'arclog'") == [(0,)]
     assert end.run("SELECT * FROM t") == []
+
+
+async def test_cancelled_while_the_server_says_nothing(run: Runner, tmp_path: Path) -> None:
+    run = Runner(tmp_path, tasks__kill_grace_s=0.1)
+    with running_postgres(unsafe=True) as server:
+        end = PostgresEnd(server.create())
+        end.run("CREATE TABLE t (i integer, t text)")
+        with end.database.connect(autocommit=False) as holder:
+            holder.execute("LOCK TABLE t")
+            task = asyncio.create_task(run(numbers(run.folder, 3), {**end.end, "mode": "replace"}))
+            await asyncio.to_thread(until_somebody_waits, end)
+            ((backend,),) = end.run("SELECT pid FROM pg_stat_activity WHERE application_name = 'arclog'")
+            os.kill(backend, signal.SIGSTOP)
+            try:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            finally:
+                os.kill(backend, signal.SIGCONT)
+            holder.rollback()
+    await run.tool.close()
 
 
 async def test_cancelled_between_chunks(run: Runner, end: PostgresEnd, monkeypatch: pytest.MonkeyPatch) -> None:
