@@ -199,11 +199,14 @@ class DuckdbTarget(_Database):
         self._columns: Sequence[Column] = ()
         self._types: list[str] = []
         self._done = 0
+        #: the file is ours until the commit: it was not there before
+        self._made = False
 
     def open(self, columns: Sequence[Column]) -> None:
         statements.check_key(columns, self._key)
         self._columns = columns
-        if not self._create and not Path(self._database).is_file():
+        self._made = not Path(self._database).exists()
+        if not self._create and self._made:
             message = f"there is no database {self._database}; `create: true` makes it"
             raise SqlFailure("connection", message, "IO", retryable=False)
         connection = self._connect()
@@ -266,7 +269,13 @@ class DuckdbTarget(_Database):
         connection = self._connection
         if connection is not None:
             self._do(connection.commit)
+            self._made = False
         return {}
+
+    def close(self) -> None:
+        super().close()
+        if self._made and self._connection is not None:
+            Path(self._database).unlink(missing_ok=True)
 
     def export(self, path: Path) -> None:
         """Write the table as a Parquet file."""

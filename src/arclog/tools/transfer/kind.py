@@ -232,6 +232,7 @@ KIND = ToolKind(
                         "query",
                         "string",
                         "Databases: one SELECT instead of `table`. Takes no template: bind values by `params`.",
+                        plain=True,
                     ),
                     _field("params", "list|object", "Values of the query: a map for `:name`, a list by position."),
                 ),

@@ -200,13 +200,16 @@ class SqliteTarget(_File):
         self._columns: Sequence[Column] = ()
         self._insert = ""
         self._done = 0
+        #: the file is ours until the commit: it was not there before
+        self._made = False
 
     def open(self, columns: Sequence[Column]) -> None:
         import apsw
 
         self._columns = columns
+        self._made = not Path(self._database).exists()
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
-        if not self._create and not Path(self._database).is_file():
+        if not self._create and self._made:
             message = f"there is no database {self._database}; `create: true` makes it"
             raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
         connection = self._connect(flags)
@@ -251,7 +254,13 @@ class SqliteTarget(_File):
         connection = self._connection
         if connection is not None:
             self._do(lambda: connection.execute("COMMIT"))
+            self._made = False
         return {}
+
+    def close(self) -> None:
+        super().close()
+        if self._made and self._connection is not None:
+            Path(self._database).unlink(missing_ok=True)
 
 
 #: What SQLite takes as it is.

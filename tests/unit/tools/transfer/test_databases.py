@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from arclog.plan.build import build
+from arclog.wiring.kinds import installed_kinds
 from tests.unit.tools.transfer.support import DuckdbEnd, PostgresEnd, Runner, SqliteEnd, sqlite
 
 ROWS = [(n, f"name {n}", n / 4) for n in range(1, 11)]
@@ -124,6 +126,31 @@ async def test_a_value_that_does_not_fit_names_row_and_column(run: Runner, tmp_p
     assert problem.message.startswith("row 5, column m: ")
     assert "five" in problem.message
     assert duck.run("SELECT * FROM t") == []
+
+
+async def test_a_database_that_was_made_is_gone_when_it_fails(run: Runner, end: End) -> None:
+    rows: list[dict[str, Any]] = [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}, {"late": 5}]
+    await run.failure(None, {**end.end, "create": True}, rows=rows)
+    if isinstance(end, PostgresEnd):
+        assert end.run("SELECT to_regclass('t')") == [(None,)]
+    else:
+        assert not end.path.exists()
+
+
+def test_a_query_takes_no_template() -> None:
+    text = """
+    metadata: {name: p}
+    workflow:
+      - step: start
+        tool:
+          kind: transfer
+          source: {kind: sqlite, database: "{{ workload.x }}", query: "SELECT {{ workload.x }}"}
+          target: {kind: csv, path: "{{ workload.y }}"}
+    """
+    (finding,) = build(text, "p.yaml", installed_kinds()).findings
+    assert (finding.code, finding.at.line) == ("bad-value", 7)
+    assert finding.message == "task.source.query: a template cannot stand here"
+    assert "params" in finding.hint
 
 
 async def test_names_that_are_hostile(run: Runner, source: dict[str, Any], end: End) -> None:
