@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -21,7 +22,7 @@ from arclog.testing.conformance.results.base import TENANT, everything, listed, 
 
 ROOT = Path(__file__).parents[3]
 NOISE = random.Random(3).randbytes(3_500_000)
-ROWS = [{"id": number, "text": "x" * (number % 90)} for number in range(60_000)]
+ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for number in range(60_000)]
 
 
 @pytest.fixture
@@ -165,7 +166,8 @@ async def test_what_stands_under_anothers_name_is_noticed(tmp_path, results):
 
 
 async def test_storing_the_content_again_heals_it(tmp_path, results):
-    for store, body in ((stored, NOISE), (listed, ROWS)):
+    kinds: list[tuple[Any, Any]] = [(stored, NOISE), (listed, ROWS)]
+    for store, body in kinds:
         sha256 = (await store(results, body)).sha256
         spoil(file_of(tmp_path, sha256), 50)
         await store(results, body)
@@ -395,11 +397,15 @@ async def test_memory_does_not_grow_with_the_content(tmp_path):
     assert after - before < 24, (before, after)  # MiB
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_descriptors_are_given_back(tmp_path, results):
     sha256 = (await listed(results, ROWS)).sha256
     for _ in range(3):  # whatever is opened once is open now
         await results.items(TENANT, sha256, 0, 1)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for _ in range(20):
         await results.items(TENANT, sha256, 0, 1)
         async for _chunk in results.chunks(TENANT, sha256):
@@ -409,4 +415,4 @@ async def test_descriptors_are_given_back(tmp_path, results):
         await writer.write(NOISE)
         await writer.abandon()
     await results.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert descriptors() <= before

@@ -14,8 +14,10 @@ from arclog.ports.store import (
     ExecutionState,
     NewCommand,
     NewExecution,
+    ResultRecord,
     Scope,
 )
+from arclog.stores.rows import SCOPES, NewResult
 
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
@@ -113,3 +115,15 @@ def command_record(row: Sequence[Any]) -> CommandRecord:
         worker_id,
         max(lease_until, 0),
     )
+
+
+def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
+    """As `add_result` takes them."""
+    meta = new.ref.meta
+    expires_at = None if new.ttl is None else at + new.ttl
+    about = (execution_id, new.name, meta.sha256, meta.bytes, meta.rows, meta.content_type, new.scope, at, expires_at)
+    return (*about, new.step, new.run, new.task, new.seq, execution_id)
+
+
+def result_record(row: Sequence[Any]) -> ResultRecord:
+    return ResultRecord(*row[:7], SCOPES[row[7]], *row[8:])
