@@ -1,18 +1,25 @@
-"""Results as files in a folder: the store of an embedded arclog. `places` says where, `parts` in what form."""
+"""Results as files in a folder: the store of an embedded arclog. `places` says where, `parts` in what form.
+
+A run that stores nothing pays nothing: whatever it takes to store and to read is imported with the first result.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from arclog.model.errors import ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.results import ResultWriter, StoredBlob
-from arclog.results.places import Places
-from arclog.results.threads import Threads, over
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from arclog.results.places import Places
+    from arclog.results.reading import ItemReader
+    from arclog.results.threads import Threads
 
 #: those above take gigabytes of memory
 _HIGHEST_LEVEL = 19
@@ -24,12 +31,28 @@ class FileResults:
     def __init__(self, root: str | os.PathLike[str], settings: Settings | None = None, name: str = "files") -> None:
         self.name = name
         self._settings = settings or Settings()
-        self._places = Places(os.fspath(root))
-        self._threads = Threads()
-        self._items: Any = None
+        self._root = os.fspath(root)
+
+    @cached_property
+    def _places(self) -> Places:
+        from arclog.results.places import Places
+
+        return Places(self._root)
+
+    @cached_property
+    def _threads(self) -> Threads:
+        from arclog.results.threads import Threads
+
+        return Threads()
+
+    @cached_property
+    def _items(self) -> ItemReader:
+        from arclog.results.reading import ItemReader
+
+        return ItemReader(self._places)
 
     def writer(self, tenant: str, *, listed: bool = False, content_type: str = "application/json") -> ResultWriter:
-        from arclog.results.writing import FileWriter, Limits  # zstandard comes with the first content
+        from arclog.results.writing import FileWriter, Limits
 
         level = self._settings.integer("results.zstd_level")
         if level > _HIGHEST_LEVEL:
@@ -42,6 +65,8 @@ class FileResults:
         return FileWriter(self._places, self._threads, limits, tenant, listed, content_type)
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        import hashlib
+
         from arclog.results.reading import damaged, open_blob, read_part
 
         blob = await self._threads.run(open_blob, self._places, tenant, sha256)
@@ -67,12 +92,7 @@ class FileResults:
             self._threads.submit(_close, reading, blob.file)
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
-        from arclog.results.reading import ItemReader
-
-        if self._items is None:
-            self._items = ItemReader(self._places)
-        found: list[Any] = await self._threads.run(self._items.read, tenant, sha256, first, last)
-        return found
+        return await self._threads.run(self._items.read, tenant, sha256, first, last)
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         return await self._threads.run(self._find, tenant, sha256)
@@ -101,7 +121,8 @@ class FileResults:
         return await self._threads.run(self._do, self._places.clear, older_than)
 
     async def close(self) -> None:
-        await self._threads.close()
+        if "_threads" in self.__dict__:
+            await self._threads.close()
 
     def _do(self, call: Any, *args: Any) -> Any:
         try:
@@ -111,7 +132,7 @@ class FileResults:
 
     def _unusable(self, problem: OSError) -> ResultUnavailable:
         return ResultUnavailable(
-            f"the results in {self._places.root} cannot be reached ({problem.strerror or problem}); check the disk and who may "
+            f"the results in {self._root} cannot be reached ({problem.strerror or problem}); check the disk and who may "
             "write the folder"
         )
 
@@ -128,5 +149,7 @@ def _read(read_part: Any, blob: Any, number: int, whole: Any) -> bytes:
 
 
 def _close(reading: Future[bytes] | None, file: int) -> None:
+    from arclog.results.threads import over
+
     over(reading)
     os.close(file)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken, StoreUnavailable
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_NODE
+from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
@@ -39,7 +40,7 @@ from arclog.ports.store import (
     TerminalExists,
     Timer,
 )
-from arclog.stores.rows import SCOPES, Codec, Derived, NewResult, Row, StepChange, bits_of, decode, encode
+from arclog.stores.rows import Codec, Derived, NewResult, Row, StepChange, bits_of, decode, encode
 
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 _LINE = msgspec.json.Decoder(LogLine)

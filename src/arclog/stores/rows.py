@@ -17,6 +17,7 @@ from msgspec import Struct
 from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_of
 from arclog.model.refs import ResultRef, parse_ref
+from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
 from arclog.ports.store import Append, StoredEvent, Timer
 
@@ -28,8 +29,7 @@ T = TypeVar("T")
 #: types whose events say that something was stored outside the log
 _STORING = ("result.stored", "result.manifest.updated")
 _STORING_BITS = BITS[_STORING[0]] | BITS[_STORING[1]]
-#: the longer a scope lives, the higher it ranks
-SCOPES = ("step", "execution", "workflow", "permanent")
+_LONGEST_TTL_S = 1e12
 #: nobody reads a row that claims to be larger than this; a row's own limit is far below
 _MAX_BODY = 1 << 30
 
@@ -211,6 +211,8 @@ def _results(append: Append) -> list[NewResult]:
             )
         if given.scope not in SCOPES:
             raise RequestRejected(f"{event.type}: there is no scope {given.scope!r}, but {', '.join(SCOPES)}")
+        if given.ttl_s is not None and not 0 <= given.ttl_s <= _LONGEST_TTL_S:
+            raise RequestRejected(f"{event.type}: ttl_s {given.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
         ttl = None if given.ttl_s is None else round(given.ttl_s * 1_000_000)
         scope = SCOPES.index(given.scope)
         found.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))

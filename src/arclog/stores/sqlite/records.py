@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.retention import SCOPES
 from arclog.ports.store import (
     CommandRecord,
     ExecutionRecord,
@@ -17,7 +18,7 @@ from arclog.ports.store import (
     ResultRecord,
     Scope,
 )
-from arclog.stores.rows import SCOPES, NewResult
+from arclog.stores.rows import NewResult
 
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
@@ -126,4 +127,5 @@ def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
 
 
 def result_record(row: Sequence[Any]) -> ResultRecord:
-    return ResultRecord(*row[:7], SCOPES[row[7]], *row[8:])
+    execution_id, name, sha256, size, rows, content_type, tenant, scope, *rest = row
+    return ResultRecord(execution_id, name, sha256, size, rows, content_type, tenant, SCOPES[scope], *rest)

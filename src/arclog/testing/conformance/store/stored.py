@@ -82,6 +82,8 @@ class StoredRules(Rules):
             nowhere,
             saying(execution_id, "s.t", "a", scope="galaxy"),
             saying(execution_id, "s.t", "a", ttl_s="soon"),
+            saying(execution_id, "s.t", "a", ttl_s=-1),
+            saying(execution_id, "s.t", "a", ttl_s=float("inf")),
             event("result.stored", payload={}),
         ):
             with pytest.raises(RequestRejected):
