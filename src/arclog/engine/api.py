@@ -282,7 +282,7 @@ class EngineApi:
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        return await self._stored.listed(record.execution_id, after, limit)
+        return await self._stored.listed(record, after, limit)
 
     async def result(self, ref: str) -> StoredResult:
         return await self._stored.described(ref)

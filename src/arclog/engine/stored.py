@@ -15,7 +15,7 @@ from arclog.model.refs import DATA, LIST, parse_ref, ref_text
 from arclog.model.retention import kept_until
 from arclog.ports.api import Collected, StoredResult
 from arclog.ports.results import Results, StoredBlob
-from arclog.ports.store import ResultRecord
+from arclog.ports.store import ExecutionRecord, ResultRecord
 
 _PAGE = 1000
 #: executions whose end is remembered while results are looked through; these come in order of their executions
@@ -32,8 +32,11 @@ class Stored:
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
         self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
 
-    async def listed(self, execution_id: int, after: int, limit: int) -> list[StoredResult]:
-        return [_told(each) for each in await self._engine.store.results(execution_id, after=after, limit=limit)]
+    async def listed(self, record: ExecutionRecord, after: int, limit: int) -> list[StoredResult]:
+        number, tenant = record.execution_id, record.new.scope.tenant
+        if tenant != self._tenant:
+            raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
+        return [_told(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
         record = await self._found(ref)
@@ -62,7 +65,8 @@ class Stored:
         record = await store.result(parsed.execution_id, parsed.name, parsed.sha256)
         if record is None or record.tenant != self._tenant:
             raise NotFound(
-                f"there is no stored result {ref}; `arclog result list {parsed.execution_id}` shows those of its run"
+                f"there is no stored result {ref} of tenant {self._tenant}; `arclog result list {parsed.execution_id}` shows "
+                "those of its run"
             )
         return record
 

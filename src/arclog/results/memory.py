@@ -100,9 +100,9 @@ class MemoryWriter:
             raise TypeError("bytes were begun, not a list")
         self._check()
         try:
-            for line, _ in encoded(items, len(self._items), 1):
-                self._items.append(line)
-                self._take(line)
+            for run, _ in encoded(items, len(self._items), 1):
+                self._items += run.splitlines()
+                self._take(run)
         except ResultUnavailable:
             self._over = True
             raise
