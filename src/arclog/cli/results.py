@@ -112,8 +112,9 @@ def _page(told: StoredResult, out: Out) -> str:
     from arclog.cli.render import clean, indented, moment, pretty
 
     taken = "not there" if told.stored_bytes is None else f"{size_text(told.stored_bytes)} on the disk"
+    for_ever = told.scope == "permanent" and told.expires_at is None
     kept = (
-        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if _for_ever(told) else "its run goes on"
+        f"until {moment(told.kept_until)}" if told.kept_until else "for ever" if for_ever else "while its run goes on"
     )
     facts = [
         ("run", told.execution_id),
@@ -133,10 +134,6 @@ def _page(told: StoredResult, out: Out) -> str:
     if told.removed_at is None and told.stored_bytes is not None:
         parts += ["", out.paint(f"  arclog result save {told.ref} FILE", "dim")]
     return "\n".join(parts)
-
-
-def _for_ever(told: StoredResult) -> bool:
-    return told.scope == "permanent"
 
 
 # ── get, save ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -165,6 +165,7 @@ def _told(
         sha256=record.sha256,
         scope=record.scope,
         stored_at=timestamp(record.stored_at),
+        expires_at=None if record.expires_at is None else timestamp(record.expires_at),
         removed_at=None if record.removed_at is None else timestamp(record.removed_at),
         seq=record.seq,
         preview=preview,

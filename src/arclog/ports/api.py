@@ -257,6 +257,8 @@ class StoredResult(Struct, frozen=True):
     #: step | execution | workflow | permanent
     scope: str
     stored_at: str
+    #: when its time to live ends, if it was given one
+    expires_at: str | None
     #: when gc let go of it
     removed_at: str | None
     #: the event that says that it was stored

@@ -21,6 +21,8 @@ from arclog.results.parts import END_BYTES, Damaged, Index, Part, index_bytes, r
 from arclog.results.places import Places
 
 _AT_HAND = threading.local()
+#: tells a file, as it is, from every other that had or will have its name: device, inode, time, size
+Identity = tuple[int, int, int, int]
 
 
 class Blob(Struct, frozen=True):
@@ -30,8 +32,7 @@ class Blob(Struct, frozen=True):
     index: Index
     #: for messages
     path: str
-    #: tells this file from every other that had or will have its name
-    identity: tuple[int, int, int, int]
+    identity: Identity
 
 
 def missing(path: str) -> ResultUnavailable:
@@ -52,8 +53,8 @@ def unreadable(path: str, problem: OSError) -> ResultUnavailable:
     )
 
 
-def open_blob(places: Places, tenant: str, sha256: str) -> Blob:
-    """Open a stored file and read its index; the caller closes `file`."""
+def open_blob(places: Places, tenant: str, sha256: str, known: dict[Identity, Index] | None = None) -> Blob:
+    """Open a stored file and read its index, unless that is known; the caller closes `file`."""
     path = places.path(tenant, sha256)
     try:
         file = places.open(tenant, sha256)
@@ -64,8 +65,11 @@ def open_blob(places: Places, tenant: str, sha256: str) -> Blob:
     try:
         about = os.fstat(file)
         size = about.st_size
-        wanted = index_bytes(os.pread(file, END_BYTES, max(size - END_BYTES, 0)), size)
-        index = read_index(os.pread(file, wanted, size - wanted), size)
+        identity = (about.st_dev, about.st_ino, about.st_mtime_ns, size)
+        index = None if known is None else known.get(identity)
+        if index is None:
+            wanted = index_bytes(os.pread(file, END_BYTES, max(size - END_BYTES, 0)), size)
+            index = read_index(os.pread(file, wanted, size - wanted), size)
         if index.sha256 != sha256:
             raise Damaged("it is another result under this name")
     except Damaged as problem:
@@ -74,7 +78,7 @@ def open_blob(places: Places, tenant: str, sha256: str) -> Blob:
     except OSError as problem:
         os.close(file)
         raise unreadable(path, problem) from problem
-    return Blob(file, index, path, (about.st_dev, about.st_ino, about.st_mtime_ns, size))
+    return Blob(file, index, path, identity)
 
 
 def read_part(blob: Blob, number: int) -> bytes:
@@ -124,21 +128,28 @@ def is_whole_list(places: Places, tenant: str, sha256: str) -> bool:
 
 
 class ItemReader:
-    """Reads items of lists. Keeps the lines of parts read last: who reads a list some items at a time unpacks a part once."""
+    """Reads items of lists. Keeps what was read last: who reads a list some items at a time reads its index and unpacks
+    each part once.
+    """
 
-    #: parts kept, and the largest that is kept
+    #: indexes kept, parts kept, and the largest part that is kept
     KEPT = 8
     KEPT_BYTES = 4 << 20
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._kept: OrderedDict[tuple[tuple[int, int, int, int], int], list[bytes]] = OrderedDict()
+        self._indexes: dict[Identity, Index] = {}
+        self._kept: OrderedDict[tuple[Identity, int], list[bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
-        blob = open_blob(self._places, tenant, sha256)
+        blob = open_blob(self._places, tenant, sha256, self._indexes)
         try:
             index = blob.index
+            with self._lock:
+                self._indexes[blob.identity] = index
+                while len(self._indexes) > self.KEPT:
+                    del self._indexes[next(iter(self._indexes))]
             if index.rows is None:
                 raise ResultUnavailable(f"the stored result {blob.path} is no list; read it as a whole")
             first, last = max(first, 0), min(last, index.rows)

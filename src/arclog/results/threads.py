@@ -21,8 +21,11 @@ class Threads:
     def __init__(self) -> None:
         self.count = max(2, min(MOST, os.cpu_count() or 1))
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if self._closed:  # somebody still lets go of something: at once, so that nothing is left behind
+            return _at_once(call, *args, **kwargs)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.count, "arclog-results")
         return self._pool.submit(call, *args, **kwargs)
@@ -36,9 +39,19 @@ class Threads:
 
     async def close(self) -> None:
         """Wait for what was handed in."""
+        self._closed = True
         if self._pool is not None:
             pool, self._pool = self._pool, None
             await asyncio.to_thread(pool.shutdown)
+
+
+def _at_once(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    done: Future[R] = Future()
+    try:
+        done.set_result(call(*args, **kwargs))
+    except BaseException as problem:  # noqa: BLE001 - it is raised where the result is awaited
+        done.set_exception(problem)
+    return done
 
 
 def over(work: Future[Any] | None) -> None:

@@ -29,6 +29,7 @@ ONE = StoredResult(
     sha256=SHA,
     scope="execution",
     stored_at="2026-01-31T12:00:00Z",
+    expires_at=None,
     removed_at=None,
     seq=9,
     preview='[1, "\x1b[2J"]',
@@ -75,6 +76,19 @@ def test_show_is_clean_and_says_how_long_it_is_kept(arclog):
         assert word in done.out
     assert "\x1b" not in done.out
     assert json.loads(arclog("result", "show", REF, "--json").out)["stored_bytes"] == 500_000
+
+
+@pytest.mark.parametrize(
+    ("scope", "expires_at", "words"),
+    [
+        ("permanent", None, "for ever (scope permanent)"),
+        ("permanent", "2026-02-01T00:00:00Z", "while its run goes on"),
+        ("step", None, "while its run goes on (scope step)"),
+    ],
+)
+def test_show_of_one_whose_end_is_not_known(arclog, api, scope, expires_at, words):
+    api.stored = [replace(ONE, scope=scope, expires_at=expires_at, kept_until=None)]
+    assert words in arclog("result", "show", REF).out
 
 
 def test_show_of_a_removed_one(arclog, api):

@@ -1,6 +1,7 @@
 """Result files when the disk, a process or somebody else does something to them: the content, or a clear error."""
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import random
@@ -357,6 +358,47 @@ async def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(ResultUnavailable, match="could not be stored"):
         await stored(results, b"x")
     await results.close()
+
+
+async def test_files_are_placed_and_removed_under_locks(tmp_path, results, monkeypatch):
+    """What is removed is what was looked at: nobody can put a file into its place in between."""
+    seen: list[tuple[str, bool]] = []
+
+    def spy(name: str, how: int) -> None:
+        below = getattr(os, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with (tmp_path / "results" / ".lock").open() as lock:
+                try:
+                    fcntl.flock(lock, how | fcntl.LOCK_NB)
+                    seen.append((name, False))
+                except BlockingIOError:
+                    seen.append((name, True))
+            return below(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, call)
+
+    await stored(results, b"first")
+    spy("rename", fcntl.LOCK_EX)
+    spy("unlink", fcntl.LOCK_SH)
+    sha256 = (await stored(results, b"mine")).sha256
+    assert await results.remove(TENANT, sha256)
+    assert seen == [("rename", True), ("unlink", True)]
+
+
+async def test_nothing_hangs_or_leaks_after_close(tmp_path):
+    results = FileResults(tmp_path / "results")
+    sha256 = (await stored(results, NOISE)).sha256
+    before = descriptors()
+    reader: Any = results.chunks(TENANT, sha256)
+    await anext(reader)
+    writer = results.writer(TENANT)
+    await writer.write(NOISE)
+    await results.close()
+    await reader.aclose()
+    await writer.abandon()
+    assert descriptors() == before
+    assert len(files(tmp_path)) == 1
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------------
