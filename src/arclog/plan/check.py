@@ -10,6 +10,7 @@ from arclog.model.errors import Position
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
 from arclog.plan.flow import check_flow
+from arclog.plan.keychain import check_keychain
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.parallel import check_parallel
 from arclog.playbook.canon import Playbook
@@ -18,8 +19,6 @@ from arclog.playbook.walk import Findings
 
 #: Parts of the language that compile and cannot run yet. A part becomes available when its row goes.
 NOT_YET: dict[str, str] = {
-    "keychain": "keychain",
-    "auth": "auth (keychain)",
     "results.reference_first": "results.reference_first: false",
 }
 
@@ -95,6 +94,7 @@ class _Check:
         self.reachable()
         self.endless()
         check_flow(self.plan, self.playbook, self.findings)
+        check_keychain(self.playbook, self.texts, self.findings)
         check_parallel(self.plan, self.findings)
 
     # --- arcs and steps -----------------------------------------------------------------------------------------
