@@ -106,7 +106,8 @@ class Redactor:
         if isinstance(value, (bytes, bytearray)):
             return self.bytes(bytes(value))
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return self._exact.get(str(value), value)
+            text = str(value)
+            return self._exact.get(text, value) if len(text) >= SHORTEST else value
         return value
 
 

@@ -28,7 +28,10 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
         "required": ["name", "kind"],
         "properties": {"kind": {"enum": list(KEYCHAIN)}},
         "allOf": [
-            {"if": {"properties": {"kind": {"const": kind}}}, "then": _schema_of(Field("entry", "object", fields=fields))}
+            {
+                "if": {"properties": {"kind": {"const": kind}}},
+                "then": _schema_of(Field("entry", "object", fields=fields)),
+            }
             for kind, fields in KEYCHAIN.items()
         ],
     }

@@ -85,7 +85,9 @@ def read_entry(walker: Walker, entry: dict[str, Any], path: Path) -> None:
     for key, value in spoken.items():
         if value is None:
             continue
-        hint = f"say where it is: {key}: {{env: VARIABLE}}, {{file: PATH}} or {{secret: NAME}} (`arclog secret set NAME`)"
+        hint = (
+            f"say where it is: {key}: {{env: VARIABLE}}, {{file: PATH}} or {{secret: NAME}} (`arclog secret set NAME`)"
+        )
         message = f"keychain entry.{key}: a secret must not stand in a playbook"
         findings.key("literal-secret", message, (*path, key), hint)
     rest = {key: value for key, value in entry.items() if key not in spoken or value is None}

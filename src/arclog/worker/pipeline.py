@@ -30,6 +30,7 @@ from arclog.model.outcome import Outcome, error, failed
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
 from arclog.worker.inputs import snapshot
+from arclog.worker.keychain import AttemptSecrets, CommandSecrets
 from arclog.worker.results import TaskResults
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
@@ -75,6 +76,7 @@ class CommandRun:
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         self.inline_max_bytes = settings.integer("results.inline_max_bytes")
         self.tenant = command.scope.partition("/")[0]
+        self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope)
         self.frame = Frame(
             execution_id=str(command.execution_id),
             args=command.args,
@@ -195,22 +197,25 @@ class CommandRun:
         """Run one attempt and give its outcome record; None: it was handed over to the engine."""
         await self._wait_until(move.due)
         plan = move.task.plan
-        problem: Outcome | None = None
+        secrets = await self.secrets.open(move.task)
+        problem = secrets.problem
         config: dict[str, Any] = {}
-        try:
-            config = move.task.config.evaluate(task_scope(pipeline, frame, move))
-        except ExpressionError as failure:
-            problem = failed(error("template", str(failure)))
+        if problem is None:
+            try:
+                config = move.task.config.evaluate(task_scope(pipeline, frame, move, keychain=secrets.scope))
+                problem = await secrets.authorize(config)
+            except ExpressionError as failure:
+                problem = failed(error("template", str(failure)))
         if move.repeated:
             if plan.at_most_once:
                 message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
                 problem = failed(error("killed", message, retryable=False))
         else:
-            inputs = snapshot(config, self.max_inputs_bytes)
+            inputs = snapshot(secrets.value(config), self.max_inputs_bytes)
             handed = None
             if plan.runs_on == "engine":
                 problem = problem or self._too_large(plan.name, config)
-                handed = {**config, **move.task.verbatim} if problem is None else None
+                handed = secrets.value({**config, **move.task.verbatim}) if problem is None else None
             for event in core.started(move, frame, self.clock.now(), inputs, handed):
                 self._emit(pipeline, event)
             if handed is not None:
@@ -218,11 +223,14 @@ class CommandRun:
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
-        outcome = problem or await self._run_tool(move, frame, {**config, **move.task.verbatim}, pipeline)
+        outcome = problem or await self._run_tool(move, frame, {**config, **move.task.verbatim}, pipeline, secrets)
+        outcome = await secrets.conclude(outcome)
         duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
         return self._record(move, outcome, duration_ms)
 
-    async def _run_tool(self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
+    async def _run_tool(
+        self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline, secrets: AttemptSecrets
+    ) -> Outcome:
         plan = move.task.plan
         captured = frame.captured
         context = TaskContext(
@@ -235,9 +243,10 @@ class CommandRun:
             workload=captured.workload,
             ctx={**captured.ctx, **pipeline.ctx},
             timeout_s=plan.timeout_s,
-            log=self.around.logs.for_attempt(frame, move),
-            progress=self.around.logs.progress_of(frame, move),
-            results=TaskResults(self.around.results, self.tenant, self.inline_max_bytes),
+            log=secrets.log(self.around.logs.for_attempt(frame, move)),
+            progress=secrets.progress(self.around.logs.progress_of(frame, move)),
+            results=secrets.results(TaskResults(self.around.results, self.tenant, self.inline_max_bytes)),
+            auth=secrets.auth,
             scope=self.command.scope,
             spec=plan.spec,
         )

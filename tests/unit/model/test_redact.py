@@ -67,7 +67,9 @@ def test_a_stream_gives_the_same_whatever_the_pieces(secret, before, behind, siz
 def test_all_of_a_base64_text_goes_that_tells_of_the_secret():
     """The characters at its borders hold some of its bits."""
     assert redactor("s3cret-word").text(base64.b64encode(b"s3cret-word").decode()) == "[redacted:s0]"
-    assert redactor("s3cret-word").text("x " + base64.b64encode(b"user:s3cret-word").decode()) == "x dXNlcj[redacted:s0]"
+    assert (
+        redactor("s3cret-word").text("x " + base64.b64encode(b"user:s3cret-word").decode()) == "x dXNlcj[redacted:s0]"
+    )
 
 
 def test_values_lose_secrets_in_texts_keys_lists_and_numbers():
@@ -108,7 +110,7 @@ def test_a_secret_that_holds_another_goes_as_a_whole():
 
 
 def test_json_stays_json():
-    for secret in ('ends in \\', '"quoted"', "new\nline", CANARY):
+    for secret in ("ends in \\", '"quoted"', "new\nline", CANARY):
         for text in (secret, f'{secret}"', f"\\{secret}\\", f"{secret}\\n"):
             body = json.dumps({"a": text}).encode()
             assert set(json.loads(redactor(secret).bytes(body))) == {"a"}
