@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("signals", "let a run or a task that waits for an approval go on"),
     "reject": ("signals", "refuse what waits for an approval"),
     "signal": ("signals", "give a run a signal"),
+    "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "version": ("runs", "print the version"),
 }
 
