@@ -129,8 +129,8 @@ class LocalSecrets:
     async def _oauth2(self, entry: _Entry, scope: str) -> Credential:
         grant = self._grant(entry, scope)
         token = await self._tokens.get(grant)
-        header = f"{token.kind} {token.text}"
-        fields = {"token": token.text, "value": token.text, "token_type": token.kind, "header": header}
+        fields = dict.fromkeys(("access_token", "token", "value"), token.text)
+        fields.update(token_type=token.kind, header=f"{token.kind} {token.text}")
         return Credential(str(entry["name"]), "oauth2", fields, (token.text, grant.client_secret))
 
     def _grant(self, entry: _Entry, scope: str) -> Grant:
