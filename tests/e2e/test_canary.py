@@ -195,7 +195,7 @@ def playbook_of(tasks: list[Task], folder: Path) -> dict[str, Any]:
             {
                 "step": "start",
                 "tool": [*labelled, looking],
-                "next": {"arcs": [{"step": "more", "args": {"a": "{{ start }}"}}]},
+                "next": {"arcs": [{"step": "more", "args": {"a": "{{ ctx }}"}}]},
             },
             {
                 "step": "more",
@@ -283,6 +283,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo):
     # It really was there, and it really was taken out.
     events = dict(outputs)["events last --json"].decode()
     assert "[redacted:canary]" in events, events
+    assert '"step":"last"' in events, events
     # Its hash is no spelling of it, and shows that the tool had it.
     if kind in ("python", "shell"):
         assert hashlib.sha256(secrets["canary"].encode()).hexdigest() in events

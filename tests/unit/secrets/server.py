@@ -28,7 +28,9 @@ class TokenServer:
             self.came.set()
             await self.go.wait()
             status, body = self.answer
-            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body)
+            writer.write(
+                b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body
+            )
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             return  # the client had enough

@@ -69,7 +69,8 @@ async def test_env(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"), [(None, "is not set"), ("", "is empty"), ("x" * 70_000, "secrets.max_bytes"), ("\udcff", "UTF-8")]
+    ("value", "says"),
+    [(None, "is not set"), ("", "is empty"), ("x" * 70_000, "secrets.max_bytes"), ("\udcff", "UTF-8")],
 )
 async def test_env_that_cannot_be_had(tmp_path, monkeypatch, value, says):
     monkeypatch.delenv("MY_KEY", raising=False)
@@ -171,7 +172,14 @@ async def test_postgres_credential_in_every_form(tmp_path, kept):
     keep(tmp_path, "pg", kept)
     found = await made(tmp_path).resolve({"name": "pg", "kind": "postgres_credential"}, SCOPE)
     fields = {key: str(value) for key, value in found.fields.items() if key != "dsn"}
-    assert fields == {"host": "h", "port": "5433", "user": "u", "password": "p@ss word", "dbname": "d", "sslmode": "require"}
+    assert fields == {
+        "host": "h",
+        "port": "5433",
+        "user": "u",
+        "password": "p@ss word",
+        "dbname": "d",
+        "sslmode": "require",
+    }
     assert "p@ss word" in found.secrets
     assert not {"h", "u", "d"} & set(found.secrets)
 
@@ -190,7 +198,13 @@ async def test_postgres_credential_in_parts(tmp_path, monkeypatch):
 
 
 def grant(server: TokenServer, **more: Any) -> dict[str, Any]:
-    entry = {"name": "crm", "kind": "oauth2", "token_url": server.url, "client_id": "me:1", "client_secret": {"env": "CS"}}
+    entry = {
+        "name": "crm",
+        "kind": "oauth2",
+        "token_url": server.url,
+        "client_id": "me:1",
+        "client_secret": {"env": "CS"},
+    }
     return {**entry, **more}
 
 
@@ -315,5 +329,7 @@ async def test_a_grant_in_the_local_store(tmp_path):
         assert found.fields["token"] == "tok-1"
         assert b"scope=read" in server.asked[0]
     assert "it lacks client_id" in str(
-        await refusal(made(tmp_path), {"name": "x", "kind": "oauth2", "token_url": "https://x/", "client_secret": {"env": "X"}})
+        await refusal(
+            made(tmp_path), {"name": "x", "kind": "oauth2", "token_url": "https://x/", "client_secret": {"env": "X"}}
+        )
     )

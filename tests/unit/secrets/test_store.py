@@ -71,7 +71,14 @@ def test_remove(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "scope", "value"),
-    [("", SCOPE, "x"), ("a b", SCOPE, "x"), ("../a", SCOPE, "x"), ("a" * 129, SCOPE, "x"), ("a", "", "x"), ("a", "/", "x")]
+    [
+        ("", SCOPE, "x"),
+        ("a b", SCOPE, "x"),
+        ("../a", SCOPE, "x"),
+        ("a" * 129, SCOPE, "x"),
+        ("a", "", "x"),
+        ("a", "/", "x"),
+    ]
     + [("a", "t/p/e/x", "x"), ("a", SCOPE, ""), ("a", SCOPE, "x" * 65_537)],
 )
 def test_what_cannot_be_kept(tmp_path, name, scope, value):
@@ -196,7 +203,9 @@ def test_many_processes_set_at_once_and_none_is_lost(tmp_path):
         f"for n in range(5): store.put(f'{{sys.argv[2]}}_{{n}}', '{SCOPE}', sys.argv[2] * 9, '{NOW}')\n"
     )
     crowd = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"p{n}"], stdin=subprocess.PIPE, env={**os.environ})
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path), f"p{n}"], stdin=subprocess.PIPE, env={**os.environ}
+        )
         for n in range(8)
     ]
     for process in crowd:
