@@ -130,8 +130,8 @@ def test_what_the_command_refuses(words, says):
 
 def test_an_empty_or_binary_value_is_refused_and_a_short_one_is_warned_of():
     assert "is empty" in arclog("secret", "set", "a", stdin="\n").stderr
-    done = subprocess.run([*ARCLOG, "secret", "set", "a"], input=b"\xff", capture_output=True, timeout=PATIENCE_S)
-    assert b"not UTF-8" in done.stderr
+    raw = subprocess.run([*ARCLOG, "secret", "set", "a"], input=b"\xff", capture_output=True, timeout=PATIENCE_S)
+    assert b"not UTF-8" in raw.stderr
     done = arclog("secret", "set", "a", stdin="abc")
     assert done.returncode == 0
     assert "fewer than 4 characters" in done.stderr

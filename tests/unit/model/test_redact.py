@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import shlex
+from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
@@ -74,7 +75,10 @@ def test_all_of_a_base64_text_goes_that_tells_of_the_secret():
 
 def test_values_lose_secrets_in_texts_keys_lists_and_numbers():
     clean = redactor("hunter2hunter2", "12345678")
-    value = {"a": ["x hunter2hunter2 y", 1, None, True], "hunter2hunter2": {"pin": 12345678, "n": 1234567}}
+    value: dict[str, Any] = {
+        "a": ["x hunter2hunter2 y", 1, None, True],
+        "hunter2hunter2": {"pin": 12345678, "n": 1234567},
+    }
     assert clean.value(value) == {
         "a": ["x [redacted:s0] y", 1, None, True],
         "[redacted:s0]": {"pin": "[redacted:s1]", "n": 1234567},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from arclog.model.kinds import KindSpec
@@ -9,6 +12,7 @@ from arclog.model.shapes import Field
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
 from arclog.playbook.keychain import KINDS as KEYCHAIN_KINDS
+from arclog.playbook.keychain import SOURCE
 from tests.unit.plan.kinds import KINDS
 
 MORE = {
@@ -112,3 +116,16 @@ def test_editors_know_the_fields_of_every_kind():
     assert items["properties"]["kind"]["enum"] == list(KEYCHAIN_KINDS)
     oauth = next(row["then"] for row in items["allOf"] if row["if"]["properties"]["kind"]["const"] == "oauth2")
     assert set(oauth["properties"]) >= {"token_url", "client_id", "client_secret", "scope"}
+
+
+def test_the_reference_names_every_kind_and_key():
+    text = (Path(__file__).parents[3] / "docs/playbook.md").read_text(encoding="utf-8")
+    rows = text.partition("### keychain[]\n")[2].partition("### workflow[]")[0]
+    named = set(re.findall(r"`([a-z_]+)`", rows))
+    assert {field.name for fields in (*KEYCHAIN_KINDS.values(), SOURCE) for field in fields} <= named
+    kinds = set(
+        re.findall(
+            r"^\| `([a-z0-9_]+)` \| ", text.partition("## Keychain")[2].partition("## Templates")[0], re.MULTILINE
+        )
+    )
+    assert kinds == set(KEYCHAIN_KINDS)
