@@ -4,6 +4,7 @@ Law: a secret is found raw and in the spellings that other programs give it (esc
 percent and plus, base64 at any alignment), and what stands in its place names the keychain entry and nothing else.
 One shorter than SHORTEST cannot be told from ordinary text: it is taken out only where it is a whole value.
 
+Programs cut texts, so the larger part of a secret is also found at the end and at the beginning of a text.
 Each spelling has an anchor, a literal that it cannot be without; patterns are compiled and tried only where it is found.
 """
 
@@ -21,6 +22,8 @@ from msgspec.json import encode
 SHORTEST = 4
 #: Characters of a line that is looked for on its own, when a secret has several.
 SHORTEST_LINE = 8
+#: Least characters of a piece of a secret at the edge of a text.
+_SHORTEST_PIECE = 12
 #: A shorter anchor is found everywhere.
 _SHORTEST_ANCHOR = 3
 
@@ -53,9 +56,10 @@ class Redactor:
         # What holds another secret goes first, or the rest of it would stay.
         longest_first = sorted(found, key=lambda part: (-len(part), part))
         self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
-        self._everywhere = any(len(part) < SHORTEST for part in self._exact) or not all(
-            one.anchor for one in self._spellings
-        )
+        self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
+        anchors = {one.anchor for one in (*self._spellings, *self._pieces)}
+        self._anchors = [anchor.encode() for anchor in anchors]
+        self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
 
     @classmethod
     def of(cls, secrets: Mapping[str, str]) -> Redactor | None:
@@ -69,6 +73,8 @@ class Redactor:
         for one in self._spellings:
             if one.anchor in text:
                 text = one.pattern.sub(one.mask, text)
+        for piece in self._pieces:
+            text = piece.removed(text)
         return text
 
     def bytes(self, body: bytes) -> bytes:
@@ -94,7 +100,7 @@ class Redactor:
             body = encode(value)
         except (TypeError, ValueError, UnicodeError, RecursionError):
             return True
-        return any(one.anchor_bytes in body for one in self._spellings)
+        return any(anchor in body for anchor in self._anchors)
 
     def _walked(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -167,7 +173,7 @@ class _Spelling:
 
     def __init__(self, source: str, anchor: str, longest: int, masked: str) -> None:
         self._source = source
-        self.anchor = anchor if len(anchor) >= _SHORTEST_ANCHOR else ""
+        self.anchor = anchor
         self.anchor_bytes = self.anchor.encode()
         #: bytes of the longest match
         self.longest = longest
@@ -182,6 +188,34 @@ class _Spelling:
         return re.compile(self._source.encode("utf-8", "surrogatepass"))
 
 
+class _Piece:
+    """The larger part of a secret, where a text that was cut ends or begins."""
+
+    def __init__(self, part: str, masked: str) -> None:
+        self._part = part
+        self._mask = masked
+        least = max(_SHORTEST_PIECE, len(part) * 2 // 3)
+        self._head, self._tail = part[:least], part[-least:]
+        #: what head and tail have in common
+        self.anchor = _anchor(part[len(part) - least : least])
+
+    def removed(self, text: str) -> str:
+        end = len(text.rstrip("….")) if text.endswith(("…", "...")) else len(text)
+        at = text.rfind(self._head, max(end - len(self._part), 0), end)
+        if at >= 0 and self._part.startswith(text[at:end]):
+            text = text[:at] + self._mask + text[end:]
+        at = text.find(self._tail, 0, len(self._part))
+        if at >= 0 and self._part.endswith(text[: at + len(self._tail)]):
+            text = self._mask + text[at + len(self._tail) :]
+        return text
+
+
+def _anchor(text: str) -> str:
+    """The longest run of characters that no encoding changes; '' when it is found everywhere."""
+    longest: str = max(_RUNS.findall(text), key=len, default="")
+    return longest if len(longest) >= _SHORTEST_ANCHOR else ""
+
+
 def _parts(text: str) -> list[str]:
     """What is secret of a secret: the whole, without white space around it, and each line of several."""
     parts = dict.fromkeys((text, text.strip()))
@@ -194,8 +228,7 @@ def _parts(text: str) -> list[str]:
 def _spellings(text: str, masked: str) -> list[_Spelling]:
     pieces: list[str] = _PIECES.findall(text)
     longest = sum(_WIDEST[not piece.isascii()] * len(piece) for piece in pieces)
-    anchor = max(_RUNS.findall(text), key=len, default="")
-    raw = _Spelling("".join(map(_spelled, pieces)), anchor, longest, masked)
+    raw = _Spelling("".join(map(_spelled, pieces)), _anchor(text), longest, masked)
     return [raw, *_base64(text.encode("utf-8", "surrogatepass"), masked)]
 
 
@@ -251,8 +284,7 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
             known = 4 if tail == 2 else 16
             ends = _one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known)
             source += ends + r"(?:=|%3[Dd]|\\u003[Dd]){0,2}"
-        anchor = max(_RUNS.findall(core), key=len, default="")
-        found.append(_Spelling(source, anchor, 3 * (len(text) + 1) + 12, masked))
+        found.append(_Spelling(source, _anchor(core), 3 * (len(text) + 1) + 12, masked))
     return found
 
 

@@ -29,11 +29,11 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
 from arclog.results.memory import MemoryResults
-from arclog.secrets.keychain import LocalSecrets
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
+from arclog.wiring.secrets import SecretsOnDemand
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -195,7 +195,7 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
         node = (
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
-        secrets = LocalSecrets(home, settings, clock)
+        secrets = SecretsOnDemand(home, settings, clock)
         engine = Engine(store, clock, settings, Minter(clock, node), secrets)
         here = Embedded(settings, home, store, engine, owner, secrets)
         try:

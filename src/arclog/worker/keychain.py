@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from arclog.model.errors import SecretUnavailable
 from arclog.model.outcome import Outcome, error, failed
-from arclog.model.redact import Redactor, Stream
 from arclog.plan.program import TaskProgram
 from arclog.ports.results import Content, ResultSink, ResultWriter
 from arclog.ports.secrets import Credential, Secrets
+
+if TYPE_CHECKING:
+    from arclog.model.redact import Redactor, Stream
 
 #: Kinds that cost a request to somebody else: asked for only when they are used.
 _REMOTE = frozenset({"oauth2"})
@@ -73,6 +75,8 @@ class CommandSecrets:
         credential = await self._secrets.resolve(entry, self._scope)
         new = {text: name for text in credential.secrets if text not in self._known}
         if new:
+            from arclog.model.redact import Redactor
+
             self._known.update(new)
             self._redactor = Redactor.of(self._known)
         return credential

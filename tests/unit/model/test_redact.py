@@ -120,6 +120,18 @@ def test_json_stays_json():
             assert set(json.loads(redactor(secret).bytes(body))) == {"a"}
 
 
+@pytest.mark.parametrize("secret", ["0123456789abcdefghijklmnop", CANARY, "one two three four"])
+def test_what_is_left_of_a_secret_where_a_text_was_cut_goes_too(secret):
+    clean = redactor(secret)
+    most = len(secret) * 2 // 3
+    for length in range(max(most, 12), len(secret)):
+        assert clean.value([f"the rest is {secret[:length]}"]) == ["the rest is [redacted:s0]"]
+        assert clean.value([f"cut: {secret[:length]}…"]) == ["cut: [redacted:s0]…"]
+        assert clean.value([f"cut: {secret[:length]}..."]) == ["cut: [redacted:s0]..."]
+        assert clean.value([f"{secret[-length:]} goes on"]) == ["[redacted:s0] goes on"]
+    assert clean.value([f"{secret[:8]}"]) == [secret[:8]]
+
+
 def test_nothing_to_hide_is_nothing():
     assert Redactor.of({}) is None
     assert Redactor.of({"": "x"}) is None
