@@ -57,7 +57,7 @@ class Redactor:
         longest_first = sorted(found, key=lambda part: (-len(part), part))
         self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
         self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
-        anchors = {one.anchor for one in (*self._spellings, *self._pieces)}
+        anchors = {one.anchor for one in self._spellings} | {piece.anchor for piece in self._pieces}
         self._anchors = [anchor.encode() for anchor in anchors]
         self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
 

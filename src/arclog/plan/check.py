@@ -18,9 +18,7 @@ from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
 #: Parts of the language that compile and cannot run yet. A part becomes available when its row goes.
-NOT_YET: dict[str, str] = {
-    "results.reference_first": "results.reference_first: false",
-}
+NOT_YET: dict[str, str] = {}
 
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})
 _TASK = frozenset({"args", "iter", "ctx", "workload", "keychain", "_prev", "_task", "_attempt", "execution_id"})

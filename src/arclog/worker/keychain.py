@@ -51,7 +51,7 @@ class CommandSecrets:
     def _used(self, task: TaskProgram) -> Iterable[str]:
         """The entries that a task's templates name; all of them when they name the keychain as a whole."""
         names: set[str] = set()
-        for path in task.config.paths:
+        for path in task.paths():
             if path[0] == "keychain":
                 names.update(self._entries if len(path) == 1 else {path[1]} & self._entries.keys())
         return sorted(names)

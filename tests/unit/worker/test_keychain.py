@@ -46,7 +46,7 @@ class Task:
     """As much of a task's program as the keychain looks at."""
 
     def __init__(self, config: Any) -> None:
-        self.config = compile_tree(config)
+        self.paths = lambda: compile_tree(config).paths
 
 
 def task(**config: Any) -> Any:
