@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -24,6 +25,7 @@ import apsw
 import pytest
 import zstandard
 
+from arclog.cli.args import COMMANDS
 from arclog.wiring.kinds import installed_kinds
 
 ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
@@ -135,6 +137,18 @@ def test_every_kind_has_a_canary():
     assert set(WORKER_KINDS) <= set(CASES), "add a case to CASES: tasks that are given the secret and give it away"
 
 
+#: commands that show something of a run, and commands that show nothing of one
+SHOWING = ("show", "status", "events", "logs", "why", "state")
+OTHERS = {"run", "check", "plan", "list", "secret"}
+SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version"}
+
+
+def test_every_command_is_looked_at():
+    assert set(COMMANDS) == {*SHOWING, *OTHERS, *SILENT}, (
+        "add the command to SHOWING, or to the run below, or to SILENT"
+    )
+
+
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
@@ -164,9 +178,11 @@ def echo() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def playbook_of(tasks: list[Task], folder: Path) -> dict[str, Any]:
@@ -244,10 +260,11 @@ def written(home: Path) -> Iterator[tuple[str, bytes]]:
 
 def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
     yield name, body
-    try:
-        yield f"{name} (unpacked)", zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True).read()
-    except zstandard.ZstdError:
-        return
+    at = body.find(zstandard.FRAME_HEADER)
+    while at >= 0:
+        with suppress(zstandard.ZstdError):  # four bytes that only look like a beginning
+            yield f"{name} (unpacked at {at})", zstandard.ZstdDecompressor().stream_reader(body[at:]).read()
+        at = body.find(zstandard.FRAME_HEADER, at + 1)
 
 
 def said(words: list[str], env: dict[str, str]) -> tuple[str, bytes]:
@@ -276,9 +293,9 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo):
     assert kept.returncode == 0, kept.stderr
     outputs = [said(["run", str(tmp_path / "canary.yaml")], env)]
     outputs.append(said(["run", str(tmp_path / "canary.yaml"), "--json"], env))
-    commands = ["show", "status", "events", "logs", "why", "state"]
     for more in ([], ["--json"]):
-        outputs += [said([command, "last", *more], env) for command in commands]
+        outputs += [said([command, "last", *more], env) for command in SHOWING]
+        outputs += [said([command, str(tmp_path / "canary.yaml"), *more], env) for command in ("check", "plan")]
         outputs += [said(["list", *more], env), said(["secret", "list", *more], env)]
     # It really was there, and it really was taken out.
     events = dict(outputs)["events last --json"].decode()

@@ -8,8 +8,10 @@ import pty
 import select
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 
@@ -248,6 +250,55 @@ workflow:
     told = arclog("events", "last", "--json").stdout + arclog("logs", "last", "--json").stdout
     assert "the-old" not in told
     assert "the-new-secret" not in told.replace("printf the-new-secret", "").replace("= the-new-secret", "")
+
+
+class TokenServer(BaseHTTPRequestHandler):
+    """Unwell at first."""
+
+    answers: ClassVar[list[int]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        status = self.answers.pop(0)
+        body = json.dumps({"access_token": "the-token-1234", "token_type": "Bearer", "expires_in": 600}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(("answers", "code"), [([500, 503, 200], 0), ([401], 1)])
+def test_a_token_server_that_is_unwell_is_asked_again_and_one_that_refuses_is_not(answers, code):
+    TokenServer.answers = list(answers)
+    with ThreadingHTTPServer(("127.0.0.1", 0), TokenServer) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        text = f"""\
+metadata: {{name: p}}
+keychain: [{{name: crm, kind: oauth2, token_url: "http://127.0.0.1:{server.server_port}/t", client_id: me, client_secret: {{env: CS}}}}]
+workflow:
+  - step: start
+    tool:
+      - name: use
+        kind: noop
+        data: "{{{{ keychain.crm.header }}}}"
+        spec: {{policy: {{rules: [{{when: "{{{{ outcome.status == 'error' and outcome.error.retryable }}}}", then: {{do: retry, attempts: 5, delay: 0}}}}, {{when: "{{{{ outcome.status == 'error' }}}}", then: {{do: fail}}}}]}}}}
+      - {{name: again, kind: noop, data: "{{{{ keychain.crm.token | length }}}} {{{{ use.data }}}}"}}
+"""
+        try:
+            summary = run(text, code=code, CS=SECRET)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert TokenServer.answers == []
+    if code:
+        assert "answered 401" in summary["error"]["message"]
+    else:
+        assert summary["result"] == "14 Bearer [redacted:crm]"
+    assert "hunter2" not in json.dumps(summary)
 
 
 def test_a_secret_that_a_task_finds_by_itself_is_hidden_too():

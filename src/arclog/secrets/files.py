@@ -30,6 +30,15 @@ def read_small(path: Path, most: int) -> tuple[bytes, int]:
     return b"".join(parts), status.st_mode
 
 
+def signature(path: Path) -> tuple[int, ...] | None:
+    """Tells whether a file that is only ever replaced is still the same; None when it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_mode
+
+
 def write_new(path: Path, body: bytes) -> None:
     """Write a file that is not there yet; it is there whole or not at all."""
     _written(path, body, lambda made: os.link(made, path))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from arclog.model.errors import SecretUnavailable
 from arclog.model.settings import Settings
-from arclog.secrets.files import read_small, write_new
+from arclog.secrets.files import read_small, signature, write_new
 
 KEY_FILE = "secrets.key"
 KEY_BYTES = 32
@@ -26,6 +26,9 @@ class KeySource(Protocol):
 
     def create(self) -> bytes:
         """Make a key where there is none."""
+
+    def signature(self) -> object:
+        """Changes with the key; None when that cannot be told."""
 
 
 def key_source(settings: Settings, home: Path) -> KeySource:
@@ -56,6 +59,9 @@ class KeyFile:
             raise SecretUnavailable(f"{message}; run: chmod 600 {self._path}")
         return _decoded(body, self.place)
 
+    def signature(self) -> object:
+        return signature(self._path)
+
     def create(self) -> bytes:
         key = os.urandom(KEY_BYTES)
         try:
@@ -78,6 +84,9 @@ class SystemKeyring:
     def load(self) -> bytes | None:
         found = self._ask("get_password", _SERVICE, self._account)
         return None if found is None else _decoded(str(found).encode(), self.place)
+
+    def signature(self) -> object:
+        return None
 
     def create(self) -> bytes:
         key = os.urandom(KEY_BYTES)

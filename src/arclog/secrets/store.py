@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from arclog.model.errors import NotFound, RequestRejected, SecretUnavailable
 from arclog.model.settings import Settings
-from arclog.secrets.files import read_small, replace
+from arclog.secrets.files import read_small, replace, signature
 from arclog.secrets.key import key_source
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class LocalStore:
         self.path = home / STORE_FILE
         self._key = key_source(settings, home)
         self._most = settings.integer("secrets.max_bytes")
+        self._looked: tuple[object, object] | None = None
+        self._found: tuple[dict[tuple[str, str], _Sealed], bytes] = {}, b""
 
     def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
         """Keep a secret, in place of one of the same name and scope."""
@@ -110,12 +112,21 @@ class LocalStore:
 
     def get(self, name: str, scope: str) -> str:
         """The secret of that name that is valid in the scope; the narrowest wins."""
-        body = self._read()
+        found, key = self._as_it_is()
         for wider in _widening(scope):
-            for one in body.secrets if body else ():
-                if one.info.name == name and one.info.scope == wider:
-                    return self._opened(one, self._key_for(body))
+            if (name, wider) in found:
+                return self._opened(found[name, wider], key)
         raise SecretUnavailable(f"there is no secret {name} in scope {scope}; run: arclog secret set {name}")
+
+    def _as_it_is(self) -> tuple[dict[tuple[str, str], _Sealed], bytes]:
+        """The secrets by name and scope, and the key; read again when one of the files is another."""
+        now = signature(self.path), self._key.signature()
+        if self._looked is None or now != self._looked or None in now:
+            body = self._read()
+            found = {(one.info.name, one.info.scope): one for one in body.secrets} if body else {}
+            self._found = found, self._key_for(body) if found else b""
+            self._looked = now
+        return self._found
 
     def _opened(self, sealed: _Sealed, key: bytes) -> str:
         from cryptography.exceptions import InvalidTag

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -75,10 +76,8 @@ class CommandSecrets:
         credential = await self._secrets.resolve(entry, self._scope)
         new = {text: name for text in credential.secrets if text not in self._known}
         if new:
-            from arclog.model.redact import Redactor
-
             self._known.update(new)
-            self._redactor = Redactor.of(self._known)
+            self._redactor = _redactor(frozenset(self._known.items()))
         return credential
 
     async def refused(self, names: Iterable[str]) -> None:
@@ -90,6 +89,14 @@ class CommandSecrets:
     @property
     def redactor(self) -> Redactor | None:
         return self._redactor
+
+
+@lru_cache(maxsize=64)
+def _redactor(known: frozenset[tuple[str, str]]) -> Redactor | None:
+    """Commands of one playbook share theirs: its patterns are compiled once."""
+    from arclog.model.redact import Redactor
+
+    return Redactor.of(dict(sorted(known)))
 
 
 class AttemptSecrets:
