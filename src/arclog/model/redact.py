@@ -255,8 +255,10 @@ def _spelled(piece: str) -> str:
     if char == " ":
         ways.append(r"\+")
     if char == "\\":
+        # Atomic: what is behind may be escaped by backslashes, too, and which one is whose must not be tried out.
         ways = [f"(?:{'|'.join(ways)}){{{count}}}", *(rf"\\{{{count * times}}}" for times in (8, 4, 2, 1))]
-    elif char.isascii() and not char.isspace():
+        return f"(?>{'|'.join(ways)})"
+    if char.isascii() and not char.isspace():
         ways.append(rf"\\{{0,8}}{re.escape(char)}")
     else:
         ways.append(re.escape(char))
