@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 #: Longer than a result that stays in the log.
 LARGE = 80_000
+
+REF = re.compile(r"noetl://[^\"\s]+")
 
 Task = dict[str, Any]
 IT = "{{ keychain.canary.value }}"
@@ -139,7 +142,7 @@ def test_every_kind_has_a_canary():
 
 #: commands that show something of a run, and commands that show nothing of one
 SHOWING = ("show", "status", "events", "logs", "why", "state")
-OTHERS = {"run", "check", "plan", "list", "secret"}
+OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc"}
 SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version"}
 
 
@@ -296,7 +299,10 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo):
     for more in ([], ["--json"]):
         outputs += [said([command, "last", *more], env) for command in SHOWING]
         outputs += [said([command, str(tmp_path / "canary.yaml"), *more], env) for command in ("check", "plan")]
-        outputs += [said(["list", *more], env), said(["secret", "list", *more], env)]
+        outputs += [said(words + more, env) for words in (["list"], ["secret", "list"], ["result", "list", "last"])]
+    for ref in dict.fromkeys(REF.findall(dict(outputs)["result list last --json"].decode())):
+        outputs += [said(["result", what, ref], env) for what in ("show", "get")]
+    outputs.append(said(["gc", "--dry-run", "--json"], env))
     # It really was there, and it really was taken out.
     events = dict(outputs)["events last --json"].decode()
     assert "[redacted:canary]" in events, events
@@ -304,6 +310,8 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo):
     # Its hash is no spelling of it, and shows that the tool had it.
     if kind in ("python", "shell"):
         assert hashlib.sha256(secrets["canary"].encode()).hexdigest() in events
+    if kind == "python":
+        assert any(words.startswith("result get") and b"[redacted:canary]" in body for words, body in outputs)
     for name, secret in secrets.items():
         for spelt in dict.fromkeys(spellings(secret)):
             for where, body in (*outputs, *written(home)):

@@ -28,7 +28,7 @@ from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
-from arclog.results.memory import MemoryResults
+from arclog.results.files import FileResults
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
@@ -38,6 +38,8 @@ from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
 DATABASE = "arclog.db"
+#: folder of results that are too large for the log
+RESULTS = "results"
 _NODE_LEASE_S = 600.0
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
@@ -55,11 +57,11 @@ class Embedded:
         self._secrets = secrets
         self.control = EngineControl(engine)
         self.children = Children(engine)
-        self.results: Results = MemoryResults()
+        self.results: Results = FileResults(home / RESULTS, settings)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self._is_alive)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive)
         self._worker_id = worker_id
         self._scratch: Path | None = None
         self._toolbox: Toolbox | None = None
@@ -162,6 +164,7 @@ class Embedded:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
         await self.engine.close()
+        await self.results.close()
         await self._secrets.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
