@@ -124,6 +124,7 @@ EXAMPLES: dict[str, Any] = {
     "quantum": [0.0, 0.5],
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
+    "secrets": {"length": 32, "plain": "[redacted:demo]", "encoded": "[redacted:demo]"},
 }
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}

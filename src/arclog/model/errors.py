@@ -122,6 +122,11 @@ class ResultTooLarge(ResultUnavailable):
 class SecretUnavailable(ArclogError):
     """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
 
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        #: the same may work a little later
+        self.retryable = retryable
+        super().__init__(message)
+
 
 class LeaseLost(ArclogError):
     """This worker's lease ended; its result would no longer be accepted."""

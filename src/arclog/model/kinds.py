@@ -88,6 +88,8 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     #: Config keys that may name large stored data: a template that is exactly such a value gives the tool its
     #: `model.refs.ResultRef`, to be read through `TaskContext.results`, instead of the data itself.
     by_ref: tuple[str, ...] = ()
+    #: Keychain kinds that a task's `auth` may name; () for a tool that takes no credential, None when it does not say.
+    auth: tuple[str, ...] | None = None
     #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
     needs: tuple[str, ...] = ()
     #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).

@@ -25,6 +25,7 @@ from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.results import Results
+from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
 from arclog.results.files import FileResults
@@ -32,6 +33,7 @@ from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
+from arclog.wiring.secrets import SecretsOnDemand
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -48,8 +50,11 @@ log = logging.getLogger("arclog.engine")
 class Embedded:
     """Store, engine and (once started) a worker, in this process."""
 
-    def __init__(self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str) -> None:
+    def __init__(
+        self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str, secrets: Secrets
+    ) -> None:
         self.engine = engine
+        self._secrets = secrets
         self.control = EngineControl(engine)
         self.children = Children(engine)
         self.results: Results = FileResults(home / RESULTS, settings)
@@ -82,7 +87,7 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
-        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings)
+        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
         self.worker = asyncio.ensure_future(worker.run())
         timers = Timers(self.engine).run()
         waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
@@ -160,6 +165,7 @@ class Embedded:
         await self.children.settle(_SETTLE_S)
         await self.engine.close()
         await self.results.close()
+        await self._secrets.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -192,7 +198,9 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
         node = (
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
-        here = Embedded(settings, home, store, Engine(store, clock, settings, Minter(clock, node)), owner)
+        secrets = SecretsOnDemand(home, settings, clock)
+        engine = Engine(store, clock, settings, Minter(clock, node), secrets)
+        here = Embedded(settings, home, store, engine, owner, secrets)
         try:
             yield here
         finally:
