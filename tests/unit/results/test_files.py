@@ -280,6 +280,44 @@ async def test_a_writer_that_is_killed_leaves_nothing_to_read(tmp_path, results)
     assert files(tmp_path) == []
 
 
+COMMIT_FOREVER = """
+import asyncio, random, sys
+from arclog.results.files import FileResults
+async def store(results, seed):
+    chance = random.Random(seed)
+    while True:
+        listed = chance.random() < 0.5
+        writer = results.writer("acme", listed=listed)
+        if listed:
+            await writer.add([chance.random() for _ in range(chance.randrange(60_000))])
+        else:
+            await writer.write(chance.randbytes(chance.randrange(3_000_000)))
+        print((await writer.commit()).sha256, flush=True)
+async def main():
+    results = FileResults(sys.argv[1])
+    await asyncio.gather(*(store(results, int(sys.argv[2]) + each) for each in range(3)))
+asyncio.run(main())
+"""
+
+
+async def test_what_was_answered_is_whole_whenever_the_process_is_killed(tmp_path, results):
+    answered: set[str] = set()
+    for life in range(6):
+        process = child(COMMIT_FOREVER, tmp_path / "results", life * 10)
+        assert process.stdout is not None
+        for _ in range(3 * life + 1):
+            answered.add((await asyncio.to_thread(process.stdout.readline)).strip())
+        process.kill()
+        rest, _ = await asyncio.to_thread(process.communicate)
+        answered |= {line for line in rest.split() if len(line) == 64}
+    there = {each.sha256 for each in await everything(results)}
+    assert answered <= there
+    for sha256 in there:
+        await read(results, sha256)
+    await results.leftovers(1 << 62)
+    assert len(files(tmp_path)) == len(there)
+
+
 async def test_the_file_of_a_living_writer_is_no_leftover(tmp_path, results):
     process = child(WRITE_FOREVER, tmp_path / "results", "wait")
     assert process.stdout is not None
