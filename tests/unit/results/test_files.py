@@ -496,3 +496,29 @@ async def test_descriptors_are_given_back(tmp_path, results):
         await writer.abandon()
     await results.close()
     assert descriptors() <= before
+
+
+async def test_every_folder_on_the_way_is_synced_once_by_every_process(tmp_path, monkeypatch):
+    """Also one that is there already: the process that made it may have died before it synced it."""
+    body = b"durable"
+    sha256 = sha256_of(body)
+    shelf = tmp_path / "results" / TENANT / sha256[:2]
+    shelf.mkdir(parents=True)
+    synced: list[str] = []
+    below = os.fsync
+
+    def sync(file: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        below(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    results = FileResults(tmp_path / "results")
+    await stored(results, body)
+    root = str(tmp_path / "results")
+    assert {root, str(shelf.parent), str(shelf)} <= set(synced)
+    assert any(name.startswith(f"{root}/.new/") for name in synced)
+    synced.clear()
+    await stored(results, body)
+    assert str(shelf) in synced
+    assert root not in synced
+    await results.close()
