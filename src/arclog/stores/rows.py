@@ -27,7 +27,8 @@ _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
 #: types whose events say that something was stored outside the log
-_STORING = ("result.stored", "result.manifest.updated")
+_MANIFEST = "result.manifest.updated"
+_STORING = ("result.stored", _MANIFEST)
 _STORING_BITS = BITS[_STORING[0]] | BITS[_STORING[1]]
 _LONGEST_TTL_S = 1e12
 #: nobody reads a row that claims to be larger than this; a row's own limit is far below
@@ -200,6 +201,8 @@ def _results(append: Append) -> list[NewResult]:
     for seq, event in enumerate(append.events, append.expected + 1):
         if event.type not in _STORING or event.informative:
             continue
+        if event.type == _MANIFEST and "result_ref" not in event.payload:
+            continue  # it stands in the log itself, or refers to what was stored before
         try:
             given = msgspec.convert(event.payload, _Stored)
         except msgspec.ValidationError as problem:

@@ -69,6 +69,12 @@ class StoredRules(Rules):
         )
         assert names(await world.store.results(execution_id)) == [(execution_id, "s.results", "a")]
 
+    async def test_a_manifest_need_not_be_stored(self, world: World) -> None:
+        execution_id = await world.create()
+        await world.add(execution_id, 1, event("result.manifest.updated", payload={"items": [1, 2], "total": 2}))
+        assert await world.head(execution_id) == 2
+        assert await world.store.results(execution_id) == []
+
     async def test_what_is_not_its_own_is_refused(self, world: World) -> None:
         execution_id = await world.create()
         other = await world.create()
