@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
@@ -16,7 +17,6 @@ from arclog.engine.minter import new_run_id
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
-from arclog.engine.stored import Stored
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
@@ -39,6 +39,9 @@ from arclog.ports.api import (
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 
+if TYPE_CHECKING:
+    from arclog.engine.stored import Stored
+
 #: What another process appends is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
 
@@ -60,10 +63,16 @@ class EngineApi:
         is_alive: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._engine = engine
-        self._stored = Stored(engine, results)
+        self._results = results
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+
+    @cached_property
+    def _stored(self) -> Stored:
+        from arclog.engine.stored import Stored  # no run needs it, only who asks for results
+
+        return Stored(self._engine, self._results)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine

@@ -9,7 +9,8 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
   Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
-- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash as soon as the append is; the same content stored again under its name is one record, with the
+- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash
+  as soon as the append is; the same content stored again under its name is one record, with the
   longer of its lives. A ref of another execution in such an event is refused.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
 """
