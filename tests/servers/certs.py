@@ -45,9 +45,7 @@ def certificate(folder: Path, *names: str, expired: bool = False) -> Certificate
     pem = serialization.Encoding.PEM
     made.authority.write_bytes(top.public_bytes(pem))
     made.chain.write_bytes(leaf.public_bytes(pem))
-    made.key.write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    made.key.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     return made
 
 

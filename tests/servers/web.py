@@ -16,6 +16,7 @@ import json as json_text
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -93,7 +94,9 @@ class H2Wire:
         self._send = send
 
     async def answer(self, status: int = 200, body: bytes = b"", headers: Headers = ()) -> None:
-        given = [(name.lower(), value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)]
+        given = [
+            (name.lower(), value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)
+        ]
         self._send(status, given, body)
 
 
@@ -153,8 +156,9 @@ class Web:
 
         @self.route(path)
         async def stall(_: Asked, wire: Wire) -> None:
-            await wire.raw(first)
-            await wire.gone()
+            with suppress(ConnectionError):
+                await wire.raw(first)
+                await wire.gone()
             self.left.set()
             wire.cut()
 
@@ -174,7 +178,7 @@ class Web:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as problem:  # noqa: BLE001 - told to whoever starts it
+        except BaseException as problem:
             self._problem = problem
             self._ready.set()
 
@@ -276,9 +280,7 @@ class Web:
                             state.send_data(stream, body[at : at + 16_384])
                         state.end_stream(stream)
 
-                    asked = Asked(
-                        head[":method"], head[":path"], head, bytes(bodies[stream]), "HTTP/2", number
-                    )
+                    asked = Asked(head[":method"], head[":path"], head, bytes(bodies[stream]), "HTTP/2", number)
                     await self._route(asked, H2Wire(send))
             writer.write(state.data_to_send())
             await writer.drain()

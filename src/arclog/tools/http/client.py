@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
+
 import httpcore2
 
 from arclog.model.errors import SettingsError
@@ -121,6 +122,18 @@ class Client:
             await self._check_target(host, url.port or (443 if url.scheme == "https" else 80))
         pool = self._pool(url.scheme == "https", verify, proxy)
         return await pool.handle_async_request(request)
+
+    async def release(self, response: httpcore2.Response) -> None:
+        """Give the answer's connection back, or close it when the answer was not read to its end.
+
+        A connection with bytes left behind the answer is closed too: they would be taken for the next answer.
+        """
+        left: Any = response.stream
+        for name in ("_stream", "_connection", "_h11_state"):  # a test fails when the client calls them otherwise
+            left = getattr(left, name, None)
+        if left is not None and left.trailing_data[0]:
+            await response.extensions["network_stream"].aclose()
+        await response.aclose()
 
     async def _check_target(self, host: str, port: int) -> None:
         """What a proxy is asked for is checked as far as we can see; a name that only the proxy knows is its business."""

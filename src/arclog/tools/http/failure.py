@@ -67,9 +67,9 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
         return error("timeout", f"{what}: {act} for {timeouts.read:g} s (spec.timeout.read)")
     if isinstance(problem, core.LocalProtocolError):
         return error("config", f"{what}: the request cannot be sent: {text}")
-    cause = problem.__cause__
+    cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = cause.verify_message or text
         message = (

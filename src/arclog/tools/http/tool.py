@@ -11,6 +11,7 @@ from typing import Any
 import httpcore2
 from msgspec import Struct
 
+from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error
 from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext
@@ -50,11 +51,13 @@ class HttpTool:
                     if onward is None:
                         return await self._outcome(message, response, headers, config, context, redirects)
                 finally:
-                    await response.aclose()
+                    await self._client.release(response)
                 message = onward
             raise Failure(self._endless(message))
         except Failure as failure:
             return _failed(failure.problem, message)
+        except ResultUnavailable as lost:
+            return _failed(error("result", str(lost)), message)
         except _CLIENT_TROUBLE as trouble:
             what = described(message) if message else config.method
             return _failed(of_exception(trouble, what, timeouts), message)

@@ -105,6 +105,14 @@ async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
     assert asked.headers["content-type"] == "application/octet-stream"
 
 
+async def test_a_stored_result_that_is_gone(web: Web, task: Task) -> None:
+    web.answers("/x", json=1)
+    ref = ResultRef(DATA, "memory", ref_text(1, "load", "0" * 64), RefMeta(5, "0" * 64))
+    outcome = await task(web.url("/x"), method="PUT", body=ref)
+    assert outcome.error is not None
+    assert outcome.error.kind == "result"
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "sent"),
     [
