@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_DAY = datetime.timedelta(days=1)
+_DAY = dt.timedelta(days=1)
 
 
 class Certificate(NamedTuple):
@@ -26,7 +26,7 @@ class Certificate(NamedTuple):
 def certificate(folder: Path, *names: str, expired: bool = False) -> Certificate:
     """A certificate for these names (default: localhost and 127.0.0.1), signed by an authority made for it."""
     folder.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     until = now - _DAY if expired else now + _DAY
     top_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     top_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
@@ -50,8 +50,8 @@ def certificate(folder: Path, *names: str, expired: bool = False) -> Certificate
 
 
 def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, since: datetime.datetime,
-    until: datetime.datetime,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, since: dt.datetime,
+    until: dt.datetime,
 ) -> x509.CertificateBuilder:  # fmt: skip
     return (
         x509.CertificateBuilder()

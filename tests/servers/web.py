@@ -121,6 +121,8 @@ class Web:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._problem: BaseException | None = None
+        #: set when the first request has come
+        self.reached = threading.Event()
         #: set when a route that waited for it saw the client go
         self.left = threading.Event()
 
@@ -246,6 +248,7 @@ class Web:
 
     async def _route(self, asked: Asked, wire: Any) -> None:
         self.asked.append(asked)
+        self.reached.set()
         route = self._routes.get(asked.path)
         if route is None:
             await wire.answer(404, b"no such page", {"Content-Type": "text/plain"})

@@ -48,7 +48,8 @@ async def test_params_are_added_to_the_query(web: Web, task: Task) -> None:
 
 async def test_json_goes_out_as_json_also_null(web: Web, task: Task) -> None:
     web.answers("/x", json=1)
-    for value in ({"a": [1, None, "ä\0"]}, None, [], "text"):
+    values: list[Any] = [{"a": [1, None, "ä\0"]}, None, [], "text"]
+    for value in values:
         await task(web.url("/x"), method="POST", json=value)
         asked = web.asked[-1]
         assert json.loads(asked.body) == value
