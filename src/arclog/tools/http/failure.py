@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -78,7 +79,18 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
         return error("connection", message, code="CERTIFICATE", retryable=False)
     if isinstance(cause, ssl.SSLError):
         return error("connection", f"{what}: no TLS connection: {cause.reason or text}", code="TLS")
-    return error("connection", f"{what}: {text}")
+    return error("connection", f"{what}: {_reason(problem) or text}")
+
+
+def _reason(problem: BaseException) -> str:
+    """What the system said at the bottom of it, e.g. 'Connection refused'."""
+    found = ""
+    below: BaseException | None = problem
+    while below is not None:
+        if isinstance(below, OSError) and below.strerror:
+            found = below.strerror if below.errno is None else os.strerror(below.errno)
+        below = below.__cause__ or below.__context__
+    return found
 
 
 def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: float) -> float | None:

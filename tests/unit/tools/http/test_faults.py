@@ -76,6 +76,7 @@ async def test_nobody_listens(task: Task) -> None:
         outcome = await task(f"http://127.0.0.1:{taken.getsockname()[1]}/x")
     problem = error_of(outcome)
     assert (problem.kind, problem.retryable) == ("connection", True)
+    assert problem.message.endswith(": Connection refused")
     assert outcome.helper["http"]["status"] is None
 
 
