@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpcore2
 
@@ -19,11 +19,9 @@ from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.tools.http.failure import Failure, refused
 from arclog.tools.http.guard import Guard
+from arclog.tools.http.stream import connect
 
-if TYPE_CHECKING:
-    import httpx2
-
-_HANDSHAKE_PROTOCOLS = ("http", "https")
+_PROXY_SCHEMES = ("http", "https")
 
 
 class Timeouts(NamedTuple):
@@ -42,17 +40,34 @@ class Payload(NamedTuple):
     content_type: str
 
 
+class Target(NamedTuple):
+    """A web address, taken apart as it is used; only `request.target_of` makes one."""
+
+    scheme: str
+    host: str
+    port: int | None
+    #: path and query, encoded
+    path: bytes
+    #: host and port as the Host header names them
+    authority: str
+    text: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port or (443 if self.scheme == "https" else 80)
+
+
 class Message(NamedTuple):
     """One request as it is sent."""
 
     method: str
-    url: httpx2.URL
+    target: Target
     #: lower-case name → value
     headers: dict[str, str]
     payload: Payload | None
 
 
-class _Guarded(httpcore2.AnyIOBackend):
+class _Guarded(httpcore2.AsyncNetworkBackend):
     """Connects to checked addresses only."""
 
     def __init__(self, guard: Guard) -> None:
@@ -64,7 +79,7 @@ class _Guarded(httpcore2.AnyIOBackend):
         port: int,
         timeout: float | None = None,  # noqa: ASYNC109 - the client's signature
         local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        socket_options: Iterable[Any] | None = None,  # noqa: ARG002 - the client's signature; we give none
     ) -> httpcore2.AsyncNetworkStream:
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -77,7 +92,7 @@ class _Guarded(httpcore2.AnyIOBackend):
             # A dead address must leave time for those behind it.
             share = None if remaining is None else remaining / (left + 1)
             try:
-                return await super().connect_tcp(addresses[-1 - left], port, share, local_address, socket_options)
+                return await connect(addresses[-1 - left], port, share, local_address)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 if not left:
                     raise
@@ -101,10 +116,8 @@ class Client:
 
     async def send(self, message: Message, timeouts: Timeouts, *, verify: bool) -> httpcore2.Response:
         """Send one request; the answer's body is still to be read, and the answer to be closed."""
-        url = message.url
-        if url.scheme not in _HANDSHAKE_PROTOCOLS or not url.host:
-            raise refused(f"{str(url)[:200]!r} is no http or https address")
-        host = url.raw_host.decode("ascii")
+        target = message.target
+        host = target.host
         extensions: dict[str, Any] = {
             "timeout": {"connect": timeouts.connect, "read": timeouts.read, "write": timeouts.read, "pool": None}
         }
@@ -112,15 +125,15 @@ class Client:
             extensions["sni_hostname"] = host.rstrip(".")
         request = httpcore2.Request(
             message.method,
-            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path),
             headers=[(name.encode("ascii"), value.encode("utf-8")) for name, value in message.headers.items()],
             content=_content(message.payload),
             extensions=extensions,
         )
-        proxy = self._proxy_for(url.scheme, host)
+        proxy = self._proxy_for(target.scheme, host)
         if proxy:
-            await self._check_target(host, url.port or (443 if url.scheme == "https" else 80))
-        pool = self._pool(url.scheme == "https", verify, proxy)
+            await self._check_target(host, target.origin[2])
+        pool = self._pool(target.scheme == "https", verify, proxy)
         return await pool.handle_async_request(request)
 
     async def release(self, response: httpcore2.Response) -> None:
@@ -208,7 +221,7 @@ def _proxy(url: str) -> httpcore2.Proxy:
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in _HANDSHAKE_PROTOCOLS or not parts.hostname:
+    if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
         raise SettingsError("the environment names a proxy that is no http or https address; unset http.trust_env")
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     port = f":{parts.port}" if parts.port else ""

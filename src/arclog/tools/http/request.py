@@ -18,7 +18,7 @@ from arclog import __version__
 from arclog.model.outcome import error
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.client import Message
+from arclog.tools.http.client import Message, Target
 from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import ACCEPTED
 from arclog.tools.http.failure import Failure, refused, shortened
@@ -47,12 +47,12 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
     method = config.method.upper()
     if not _TOKEN.fullmatch(method) or method == "CONNECT":
         raise refused(f"method: {shortened(config.method)!r} is no request method")
-    url = parsed_url(config.url)
-    if url.userinfo:
-        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
-    added = urlencoded(pairs(config.params, "params"), "params")
+    target = target_of(config.url)
+    added = urlencoded(pairs(config.params, "params"), "params") if config.params else b""
     if added:
-        url = url.copy_with(query=url.query + b"&" + added if url.query else added)
+        sign = "&" if b"?" in target.path else "?"
+        query = sign + added.decode("ascii")
+        target = target._replace(path=target.path + query.encode("ascii"), text=target.text + query)
     headers = {"accept": "*/*", "accept-encoding": ACCEPTED, "user-agent": f"arclog/{__version__}"}
     payload = payload_of(config, context)
     if payload is not None:
@@ -65,7 +65,7 @@ def first_message(config: HttpConfig, context: TaskContext) -> Message:
     headers.update(given)
     if payload is not None or method in _WITH_A_BODY:
         headers["content-length"] = str(payload.length if payload else 0)
-    return Message(method, url, _addressed(url, headers), payload)
+    return Message(method, target, _addressed(target, headers), payload)
 
 
 def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Message | None:
@@ -74,28 +74,28 @@ def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Mess
     if status not in _REDIRECTS or not location:
         return None
     try:
-        url = sent.url.join(location).copy_with(username=None, password=None, fragment=None)
-        url = parsed_url(str(url))
+        url = httpx2.URL(sent.target.text).join(location).copy_with(username=None, password=None)
+        target = target_of(str(url))
     except (httpx2.InvalidURL, UnicodeError, Failure) as problem:
         message = f"{described(sent)} redirects to {shortened(location)!r}, which is not followed: {problem}"
         raise Failure(error("server_error", message, code="BAD_REDIRECT", retryable=False)) from None
     kept = {name: value for name, value in sent.headers.items() if name != "host"}
-    if _origin(url) != _origin(sent.url):
+    if target.origin != sent.target.origin:
         kept = {name: value for name, value in kept.items() if name in _HARMLESS}
     method, payload = sent.method, sent.payload
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, payload = "GET", None
         kept = {name: value for name, value in kept.items() if not name.startswith("content-")}
-    return Message(method, url, _addressed(url, kept), payload)
+    return Message(method, target, _addressed(target, kept), payload)
 
 
 def described(message: Message) -> str:
     """A request as error messages name it."""
-    return f"{message.method} {shortened(str(message.url))}"
+    return f"{message.method} {shortened(message.target.text)}"
 
 
 @lru_cache(maxsize=256)
-def parsed_url(text: str) -> httpx2.URL:
+def target_of(text: str) -> Target:
     """A web address, as the client reads it."""
     try:
         url = httpx2.URL(text)
@@ -103,16 +103,20 @@ def parsed_url(text: str) -> httpx2.URL:
         raise refused(f"url: {shortened(text)!r} is no web address: {problem}") from None
     if url.scheme not in ("http", "https"):
         raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
+    if url.userinfo:
+        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
     if not url.host or "%" in url.host:
         raise refused(f"url: {shortened(text)!r} names no host")
     if url.port is not None and not 0 < url.port < 65536:
         raise refused(f"url: {shortened(text)!r} names a port that does not exist")
-    return url
+    whole = str(url).partition("#")[0]
+    host, authority = url.raw_host.decode("ascii"), url.netloc.decode("ascii")
+    return Target(url.scheme, host, url.port, url.raw_path, authority, whole)
 
 
-def _addressed(url: httpx2.URL, headers: dict[str, str]) -> dict[str, str]:
+def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
     """With the host first, as servers like it."""
-    return headers if "host" in headers else {"host": url.netloc.decode("ascii"), **headers}
+    return headers if "host" in headers else {"host": target.authority, **headers}
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
@@ -150,7 +154,3 @@ def _authorization(credential: Credential) -> str:
     if _UNPRINTABLE.search(token) or not token.isascii():
         raise refused(f"auth: {credential.name} holds characters that no header may carry (a line break at its end?)")
     return f"Bearer {token}"
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int]:
-    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)

@@ -6,6 +6,7 @@ Law: an attempt ends with an outcome that names the request, and with its connec
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 import httpcore2
@@ -95,14 +96,14 @@ class HttpTool:
         context: TaskContext, redirects: int,
     ) -> Outcome:  # fmt: skip
         status = response.status
-        url = str(message.url)
+        url = message.target.text
         meta: dict[str, Any] = {"redirects": redirects} if redirects else {}
         wait_s = retry_after(status, headers, time.time(), self._max_retry_after_s)
         if wait_s is not None:
             meta["retry_after_s"] = wait_s
         body = Body()
         if message.method != "HEAD":
-            reader = Reader(response.aiter_stream(), headers, context)
+            reader = Reader(_pieces(response), headers, context)
             try:
                 body = await reader.read(config, self._limits, lenient=status >= 400)
             except Failure as failure:
@@ -124,12 +125,12 @@ class HttpTool:
         )
 
     def _endless(self, message: Message) -> TaskError:
-        text = f"more than {self._max_redirects} redirects, the last to {shortened(str(message.url))}"
+        text = f"more than {self._max_redirects} redirects, the last to {shortened(message.target.text)}"
         return error("limit", f"{text} (setting http.max_redirects)", code="http.max_redirects")
 
 
 def _failed(problem: TaskError, message: Message | None) -> Outcome:
-    url = None if message is None else str(message.url)
+    url = None if message is None else message.target.text
     return Outcome(ERROR, error=problem, helper={"http": {"status": None, "headers": None, "url": url}})
 
 
@@ -149,6 +150,12 @@ def _said(body: Body) -> str:
     if data is None:
         return ""
     return data if isinstance(data, str) else repr(data)[:1000]
+
+
+def _pieces(response: httpcore2.Response) -> AsyncIterator[bytes]:
+    stream = response.stream
+    assert isinstance(stream, AsyncIterable)
+    return aiter(stream)
 
 
 def _text(value: bytes) -> str:
