@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import select
 import ssl
-from typing import Any
+from typing import Any, cast
 
 import httpcore2
 
@@ -20,9 +20,11 @@ _AHEAD_BYTES = 256 * 1024
 class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     """A TCP or TLS connection."""
 
+    #: there from the first moment on: `connect` gives a stream only once it is connected
+    _transport: asyncio.Transport
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
         self._ended = False
         self._problem: Exception | None = None
@@ -36,14 +38,13 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._watched = transport.get_extra_info("socket").fileno()
         self._poll.register(self._watched, select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        if len(self._unread) > _AHEAD_BYTES and not self._paused and self._transport is not None:
+        if len(self._unread) > _AHEAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         _wake(self._reading)
@@ -75,7 +76,7 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         if self._unread:
             found = bytes(self._unread[:max_bytes])
             del self._unread[:max_bytes]
-            if self._paused and self._transport is not None and not self._ended:
+            if self._paused and not self._ended:
                 self._paused = False
                 self._transport.resume_reading()
             return found
@@ -87,7 +88,6 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         if not buffer:
             return
         self._check_open()
-        assert self._transport is not None
         self._transport.write(buffer)
         while self._full:
             self._writing = self._loop.create_future()
@@ -95,12 +95,10 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._check_open()
 
     def _check_open(self) -> None:
-        if self._watched == -1 or self._transport is None or self._transport.is_closing():
+        if self._watched == -1 or self._transport.is_closing():
             raise httpcore2.WriteError("the connection is closed") from self._problem
 
-    async def _wait(
-        self, waiter: asyncio.Future[None], limit_s: float | None, late: type[Exception]
-    ) -> None:
+    async def _wait(self, waiter: asyncio.Future[None], limit_s: float | None, late: type[Exception]) -> None:
         timer = None if limit_s is None else self._loop.call_later(limit_s, _expire, waiter, late)
         try:
             await waiter
@@ -114,7 +112,6 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the client's signature
     ) -> httpcore2.AsyncNetworkStream:
-        assert self._transport is not None
         try:
             async with asyncio.timeout(timeout):
                 secured = await self._loop.start_tls(
@@ -135,16 +132,13 @@ class Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         return self
 
     async def aclose(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-            await asyncio.sleep(0)  # the socket is closed in the loop's next turn
+        self._transport.abort()
+        await asyncio.sleep(0)  # the socket is closed in the loop's next turn
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
             # An idle connection must be silent: what is there, or about to be, is its end or nothing good.
             return bool(self._unread) or self._ended or bool(self._poll.poll(0))
-        if self._transport is None:
-            return None
         names = {"client_addr": "sockname", "server_addr": "peername"}
         return self._transport.get_extra_info(names.get(info, info))
 

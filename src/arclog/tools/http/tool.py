@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import httpcore2
 from msgspec import Struct
@@ -153,9 +153,7 @@ def _said(body: Body) -> str:
 
 
 def _pieces(response: httpcore2.Response) -> AsyncIterator[bytes]:
-    stream = response.stream
-    assert isinstance(stream, AsyncIterable)
-    return aiter(stream)
+    return aiter(cast("AsyncIterable[bytes]", response.stream))
 
 
 def _text(value: bytes) -> str:
