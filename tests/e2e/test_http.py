@@ -143,6 +143,49 @@ def test_a_404_is_routed(where: Path, web: Web) -> None:
     assert summary["result"] == {"items": [], "statuses": [404]}
 
 
+LARGE = """
+metadata: {name: large}
+workload: {base: ""}
+executor: {spec: {result: "{{ ctx }}", ctx: {sum: {reducer: sum, initial: 0}}}}
+workflow:
+  - step: start
+    tool:
+      - {name: blob, kind: http, url: "{{ workload.base }}/blob", download: true}
+      - {name: send, kind: http, method: PUT, url: "{{ workload.base }}/up", body: "{{ blob.data }}"}
+      - {name: rows, kind: http, url: "{{ workload.base }}/rows"}
+      - {name: post, kind: http, method: POST, url: "{{ workload.base }}/up", body: "{{ rows.data }}"}
+      - {name: last, kind: noop, data: "{{ rows.data[-1].n }}"}
+      - {name: again, kind: http, url: "{{ workload.base }}/rows"}
+    next: {arcs: [{step: each, when: "{{ outcome.http.status == 200 }}"}]}
+  - step: each
+    loop: {in: "{{ start.data }}", iterator: row, spec: {mode: parallel, max_in_flight: 5}}
+    tool:
+      kind: noop
+      data: "{{ iter.row.n }}"
+      spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {sum: "{{ outcome.data }}"}}}}]}}
+"""
+
+
+def test_large_bodies_stay_out_of_the_log_and_are_used_all_the_same(where: Path, web: Web) -> None:
+    blob = bytes(range(256)) * 1000
+    rows = [{"n": n, "pad": "x" * 1000} for n in range(200)]
+    web.answers("/blob", blob, kind="application/octet-stream")
+    web.answers("/rows", json=rows)
+    web.answers("/up", json=1)
+
+    summary = run(LARGE, "--set", f"base={web.url('')}")
+
+    assert summary["result"] == {"sum": sum(range(200))}
+    put, post = (asked for asked in web.asked if asked.path == "/up")
+    assert put.body == blob
+    assert json.loads(post.body) == rows
+    done = {event["task"]: event["payload"]["outcome"] for event in events("task.done")}
+    assert done["last"]["data"] == 199
+    assert done["blob"]["result_ref"]["meta"]["content_type"] == "application/octet-stream"
+    assert done["rows"]["result_ref"]["meta"]["rows"] == 200
+    assert max(len(json.dumps(event)) for event in events("task.done")) < 4096
+
+
 ONE = 'metadata: {{name: one}}\nworkflow:\n  - {{step: start, tool: {{kind: http, url: "{url}"{more}}}}}\n'
 
 

@@ -36,7 +36,12 @@ KIND = ToolKind(
             Field("headers", "object", "Headers by name; null is left out.", template=True),
             Field("json", "any", "Body: this value as JSON.", template=True),
             Field("form", "object", "Body: these values as a form (application/x-www-form-urlencoded).", template=True),
-            Field("body", "any", "Body: this text as it stands, or a stored result, streamed.", template=True),
+            Field(
+                "body",
+                "any",
+                "Body: text as it stands, stored bytes as they are (streamed), a map or a list as JSON.",
+                template=True,
+            ),
             Field(
                 "multipart",
                 "list",

@@ -6,13 +6,13 @@ Law: text leaves as UTF-8; what cannot be said in UTF-8 is refused and names its
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from arclog.model.refs import ResultRef
+from arclog.model.refs import LIST, ResultRef
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.client import Payload
 from arclog.tools.http.config import HttpConfig, Part
@@ -40,7 +40,7 @@ def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
         return None
     match given[0]:
         case "json":
-            return _json(config.json)
+            return _json(config.json, "json")
         case "form":
             content = urlencoded(pairs(config.form or {}, "form"), "form")
             return _bytes(content, "application/x-www-form-urlencoded")
@@ -50,21 +50,37 @@ def payload_of(config: HttpConfig, context: TaskContext) -> Payload | None:
             return _plain(config.body, context)
 
 
-def _json(value: Any) -> Payload:
+def _json(value: Any, key: str) -> Payload:
     try:
         return _bytes(msgspec.json.encode(value), "application/json")
     except UnicodeEncodeError:
-        raise _surrogate("json") from None
+        raise _surrogate(key) from None
     except (TypeError, ValueError, RecursionError) as problem:
-        raise refused(f"json: {problem}") from None
+        raise refused(f"{key}: {problem}") from None
 
 
 def _plain(body: Any, context: TaskContext) -> Payload:
+    """Text and bytes as they are, anything else as JSON: the same whether it is stored or not."""
     if isinstance(body, ResultRef):
-        return Payload(lambda: context.results.read(body), body.meta.bytes, body.meta.content_type)
+        if body.kind != LIST:
+            return Payload(lambda: context.results.read(body), body.meta.bytes, body.meta.content_type)
+        # Its bytes are a line for each item; brackets and commas make them one value, a byte longer.
+        length = body.meta.bytes + 1 if body.meta.rows else 2
+        return Payload(lambda: as_array(context.results.read(body)), length, "application/json")
     if not isinstance(body, str):
-        raise refused("body: it must be text or a stored result; a map or a list is sent by json or form")
+        return _json(body, "body")
     return _bytes(encoded(body, "body"), "text/plain; charset=utf-8")
+
+
+async def as_array(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A JSON array of one JSON value a line; the last line ends too."""
+    yield b"["
+    owed = b""
+    async for chunk in lines:
+        if chunk:
+            yield owed + chunk[:-1].replace(b"\n", b",")
+            owed = chunk[-1:].replace(b"\n", b",")
+    yield b"]" if owed in (b"", b",") else owed + b"]"
 
 
 def _multipart(parts: list[Part]) -> Payload:

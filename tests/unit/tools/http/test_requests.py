@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from email import message_from_bytes
 from typing import Any
 
 import pytest
 
-from arclog.model.refs import DATA, RefMeta, ResultRef, ref_text
+from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
 from arclog.ports.secrets import Credential
+from arclog.tools.http.payload import as_array
 from tests.servers.web import Web
 from tests.unit.tools.http.conftest import Task
 
@@ -106,6 +108,33 @@ async def test_a_stored_result_is_streamed_out(web: Web, task: Task) -> None:
     assert asked.headers["content-type"] == "application/octet-stream"
 
 
+@pytest.mark.parametrize("items", [[], [1], [{"a": "x\n"}, [], None, "ä"], list(range(5000))])
+async def test_a_list_goes_out_as_json_stored_or_not(web: Web, task: Task, items: list[Any]) -> None:
+    web.answers("/x", json=1)
+    writer = task.results.writer("default", listed=True)
+    await writer.add(items)
+    made = await writer.commit()
+    meta = RefMeta(made.bytes, made.sha256, made.content_type, rows=made.rows)
+    ref = ResultRef(LIST, task.results.name, ref_text(1, "load", made.sha256), meta)
+
+    await task(web.url("/x"), method="POST", body=ref)
+    await task(web.url("/x"), method="POST", body=items)
+
+    assert [json.loads(asked.body) for asked in web.asked] == [items, items]
+    assert {asked.headers["content-type"] for asked in web.asked} == {"application/json"}
+
+
+async def test_a_stored_list_is_cut_anywhere() -> None:
+    whole = b'{"a":1}\n2\n"x"\n'
+    for size in range(1, len(whole) + 1):
+
+        async def lines(size: int = size) -> AsyncIterator[bytes]:
+            for at in range(0, len(whole), size):
+                yield whole[at : at + size]
+
+        assert b"".join([chunk async for chunk in as_array(lines())]) == b'[{"a":1},2,"x"]'
+
+
 async def test_a_stored_result_that_is_gone(web: Web, task: Task) -> None:
     web.answers("/x", json=1)
     ref = ResultRef(DATA, "memory", ref_text(1, "load", "0" * 64), RefMeta(5, "0" * 64))
@@ -166,7 +195,7 @@ async def test_credentials_that_cannot_be_sent(web: Web, task: Task, credential:
         ({"headers": {"Connection": "upgrade"}}, "set by the client itself"),
         ({"json": 1, "body": "x"}, "json and body stand together"),
         ({"form": {}, "multipart": []}, "form and multipart stand together"),
-        ({"body": {"a": 1}}, "body: it must be text"),
+        ({"body": {"a": "\ud800"}}, "body: it holds half of a surrogate pair"),
         ({"body": "\udc00"}, "body: it holds half of a surrogate pair"),
         ({"json": ["\ud800"]}, "json: it holds half of a surrogate pair"),
         ({"form": {"a": "\ud800"}}, "form.a: it holds half of a surrogate pair"),
