@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import httpcore2
 
-from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.tools.http.failure import Failure, refused
 from arclog.tools.http.guard import Guard
@@ -222,7 +221,7 @@ def _proxy(url: str) -> httpcore2.Proxy:
 
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
-        raise SettingsError("the environment names a proxy that is no http or https address; unset http.trust_env")
+        raise refused("the environment names a proxy that is no http or https address; change it, or unset http.trust_env")
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     port = f":{parts.port}" if parts.port else ""
     return httpcore2.Proxy(url=f"{parts.scheme}://{parts.hostname}{port}", auth=auth)

@@ -106,6 +106,8 @@ class HttpTool:
             reader = Reader(_pieces(response), headers, context)
             try:
                 body = await reader.read(config, self._limits, lenient=status >= 400)
+                if body.problem is not None:
+                    body = body._replace(problem=_within(body.problem, message))
             except Failure as failure:
                 body = Body(problem=_within(failure.problem, message))
             except _CLIENT_TROUBLE as trouble:

@@ -148,6 +148,7 @@ async def test_json_that_is_none_is_an_error_with_its_beginning(web: Web, task: 
     problem = error_of(outcome)
     assert (problem.kind, problem.code, problem.retryable) == ("server_error", "BAD_BODY", False)
     assert says in problem.message
+    assert problem.message.startswith(f"GET {web.url('/x')}: ")
     assert f"it begins {body[:2].decode('utf-8', 'replace')!r}"[:-1] in problem.message
     assert outcome.result["data"] == body.decode("utf-8", "replace")
     assert outcome.helper["http"]["status"] == 200

@@ -216,6 +216,11 @@ async def test_proxies_of_the_environment_are_used_only_when_told(
         refused = await task("http://10.0.0.1/x")
         assert refused.error is not None
         assert refused.error.code == "ADDRESS_REFUSED"
+        monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+        task.set(http__trust_env=True)
+        unknown = await task(web.url("/x"))
+        assert unknown.error is not None
+        assert "http.trust_env" in unknown.error.message
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         task.set(http__trust_env=True)
         assert (await task(web.url("/x"))).result["data"] == "direct"
