@@ -88,16 +88,78 @@ class Wire:
 
 
 class H2Wire:
-    """What a route answers with, over HTTP/2: whole answers only."""
+    """What a route answers with, over HTTP/2."""
 
-    def __init__(self, send: Callable[[int, list[tuple[str, str]], bytes], None]) -> None:
-        self._send = send
+    def __init__(self, talk: _H2Talk, stream: int) -> None:
+        self._talk = talk
+        self._stream = stream
+        #: set when the client gave this one request up
+        self.dropped = asyncio.Event()
 
     async def answer(self, status: int = 200, body: bytes = b"", headers: Headers = ()) -> None:
-        given = [
-            (name.lower(), value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)
-        ]
-        self._send(status, given, body)
+        """A whole, honest answer, as fast as the client takes it."""
+        await self.head(status, headers)
+        self._talk.add(self._stream, body, end=True)
+
+    async def head(self, status: int, headers: Headers = ()) -> None:
+        given = headers.items() if isinstance(headers, Mapping) else headers
+        fields = [(":status", str(status)), *((name.lower(), value) for name, value in given)]
+        self._talk.state.send_headers(self._stream, fields)
+        self._talk.send()
+
+    async def raw(self, data: bytes, *, end: bool = False) -> None:
+        """A piece of the body."""
+        self._talk.add(self._stream, data, end=end)
+
+    def reset(self) -> None:
+        """Break this one answer off."""
+        self._talk.state.reset_stream(self._stream)
+        self._talk.send()
+
+    def cut(self) -> None:
+        self._talk.writer.transport.abort()
+
+
+class _H2Talk:
+    """One HTTP/2 connection: what is still to be sent waits for the client's window."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        from h2.config import H2Configuration
+        from h2.connection import H2Connection
+
+        self.writer = writer
+        self.state = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        self.state.initiate_connection()
+        self._pending: dict[int, tuple[bytes, bool]] = {}
+        self.send()
+
+    def send(self) -> None:
+        self.writer.write(self.state.data_to_send())
+
+    def add(self, stream: int, data: bytes, *, end: bool) -> None:
+        self._pending[stream] = (self._pending.pop(stream, (b"", False))[0] + data, end)
+        self.pump()
+
+    def forget(self, stream: int) -> None:
+        self._pending.pop(stream, None)
+
+    def pump(self) -> None:
+        """Send what the windows let through."""
+        for stream, (data, end) in [*self._pending.items()]:
+            at = 0
+            while at < len(data):
+                room = min(self.state.local_flow_control_window(stream), self.state.max_outbound_frame_size)
+                if room <= 0:
+                    break
+                self.state.send_data(stream, data[at : at + room])
+                at += room
+            if at < len(data):
+                self._pending[stream] = (data[at:], end)
+                continue
+            del self._pending[stream]
+            if end:
+                self.state.end_stream(stream)
+        self.send()
 
 
 Route = Callable[[Asked, Any], Awaitable[None]]
@@ -256,34 +318,35 @@ class Web:
             await route(asked, wire)
 
     async def _talk_h2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
-        import h2.config
-        import h2.connection
-        import h2.events
+        from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
 
-        state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
-        state.initiate_connection()
-        writer.write(state.data_to_send())
+        talk = _H2Talk(writer)
         heads: dict[int, dict[str, str]] = {}
         bodies: dict[int, bytearray] = {}
-        while data := await reader.read(65536):
-            for event in state.receive_data(data):
-                if isinstance(event, h2.events.RequestReceived):
-                    heads[event.stream_id] = {str(name): str(value) for name, value in event.headers}
-                    bodies[event.stream_id] = bytearray()
-                elif isinstance(event, h2.events.DataReceived):
-                    bodies[event.stream_id] += event.data
-                    state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                elif isinstance(event, h2.events.StreamEnded):
-                    stream = event.stream_id
-                    head = heads[stream]
-
-                    def send(status: int, given: list[tuple[str, str]], body: bytes, stream: int = stream) -> None:
-                        state.send_headers(stream, [(":status", str(status)), *given])
-                        for at in range(0, len(body), 16_384):
-                            state.send_data(stream, body[at : at + 16_384])
-                        state.end_stream(stream)
-
-                    asked = Asked(head[":method"], head[":path"], head, bytes(bodies[stream]), "HTTP/2", number)
-                    await self._route(asked, H2Wire(send))
-            writer.write(state.data_to_send())
-            await writer.drain()
+        wires: dict[int, H2Wire] = {}
+        routes: set[asyncio.Task[None]] = set()
+        try:
+            while data := await reader.read(65536):
+                for event in talk.state.receive_data(data):
+                    if isinstance(event, RequestReceived):
+                        heads[event.stream_id] = {str(name): str(value) for name, value in event.headers}
+                        bodies[event.stream_id] = bytearray()
+                    elif isinstance(event, DataReceived):
+                        bodies[event.stream_id] += event.data
+                        talk.state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    elif isinstance(event, StreamReset):
+                        talk.forget(event.stream_id)
+                        wires[event.stream_id].dropped.set()
+                    elif isinstance(event, StreamEnded):
+                        stream = event.stream_id
+                        head = heads[stream]
+                        body = bytes(bodies[stream])
+                        asked = Asked(head[":method"], head[":path"], head, body, "HTTP/2", number)
+                        wires[stream] = H2Wire(talk, stream)
+                        routes.add(asyncio.ensure_future(self._route(asked, wires[stream])))
+                talk.pump()
+                await writer.drain()
+        finally:
+            for route in routes:
+                route.cancel()
+            await asyncio.gather(*routes, return_exceptions=True)

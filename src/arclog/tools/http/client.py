@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from typing import Any, NamedTuple, cast
 
 import httpcore2
 
 from arclog.model.settings import Settings
 from arclog.tools.http.failure import Failure, refused
 from arclog.tools.http.guard import Guard
+from arclog.tools.http.protocols import Pool
 from arclog.tools.http.stream import connect
 
 _PROXY_SCHEMES = ("http", "https")
@@ -117,9 +118,8 @@ class Client:
         """Send one request; the answer's body is still to be read, and the answer to be closed."""
         target = message.target
         host = target.host
-        extensions: dict[str, Any] = {
-            "timeout": {"connect": timeouts.connect, "read": timeouts.read, "write": timeouts.read, "pool": None}
-        }
+        # A read that is late here would be an error of the whole connection, which others may share: we time it ourselves.
+        extensions: dict[str, Any] = {"timeout": {"connect": timeouts.connect}}
         if host.endswith("."):
             extensions["sni_hostname"] = host.rstrip(".")
         request = httpcore2.Request(
@@ -133,19 +133,21 @@ class Client:
         if proxy:
             await self._check_target(host, target.origin[2])
         pool = self._pool(target.scheme == "https", verify, proxy)
-        return await pool.handle_async_request(request)
+        limit = asyncio.timeout(None)
 
-    async def release(self, response: httpcore2.Response) -> None:
-        """Give the answer's connection back, or close it when the answer was not read to its end.
+        async def trace(event: str, _: object) -> None:
+            # Connecting has a limit of its own, and nobody knows how long a body takes to send.
+            if event.endswith("receive_response_headers.started"):
+                limit.reschedule(asyncio.get_running_loop().time() + timeouts.read)
 
-        A connection with bytes left behind the answer is closed too: they would be taken for the next answer.
-        """
-        left: Any = response.stream
-        for name in ("_stream", "_connection", "_h11_state"):  # a test fails when the client calls them otherwise
-            left = getattr(left, name, None)
-        if left is not None and left.trailing_data[0]:
-            await response.extensions["network_stream"].aclose()
-        await response.aclose()
+        extensions["trace"] = trace
+        try:
+            async with limit:
+                return await pool.handle_async_request(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise httpcore2.ReadTimeout from None
 
     async def _check_target(self, host: str, port: int) -> None:
         """What a proxy is asked for is checked as far as we can see; a name that only the proxy knows is its business."""
@@ -172,13 +174,9 @@ class Client:
                 raise refused("verify: false is allowed only where the setting http.allow_insecure is on")
             context = self._tls(verify) if secure else None
             if proxy:
-                made = httpcore2.AsyncConnectionPool(
-                    ssl_context=context, proxy=_proxy(proxy), http2=True, **self._limits
-                )
+                made = Pool(ssl_context=context, proxy=_proxy(proxy), http2=True, **self._limits)
             else:
-                made = httpcore2.AsyncConnectionPool(
-                    ssl_context=context, network_backend=_Guarded(self._guard), http2=True, **self._limits
-                )
+                made = Pool(ssl_context=context, network_backend=_Guarded(self._guard), http2=True, **self._limits)
             pool = self._pools[key] = made
         return pool
 
@@ -209,6 +207,22 @@ def _proxies_of_environment() -> dict[str, str]:
     return getproxies()
 
 
+async def pieces(response: httpcore2.Response, limit_s: float) -> AsyncGenerator[bytes, None]:
+    """The bytes of an answer's body, each piece within its time."""
+    stream = aiter(cast("AsyncIterable[bytes]", response.stream))
+    while True:
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                piece = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise httpcore2.ReadTimeout from None
+        yield piece
+
+
 def _content(payload: Payload | None) -> bytes | AsyncIterable[bytes]:
     if payload is None:
         return b""
@@ -221,7 +235,9 @@ def _proxy(url: str) -> httpcore2.Proxy:
 
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
-        raise refused("the environment names a proxy that is no http or https address; change it, or unset http.trust_env")
+        raise refused(
+            "the environment names a proxy that is no http or https address; change it, or unset http.trust_env"
+        )
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     port = f":{parts.port}" if parts.port else ""
     return httpcore2.Proxy(url=f"{parts.scheme}://{parts.hostname}{port}", auth=auth)

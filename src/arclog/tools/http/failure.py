@@ -64,10 +64,7 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
     if isinstance(problem, core.ConnectTimeout):
         return error("timeout", f"{what}: no connection within {timeouts.connect:g} s (spec.timeout.connect)")
     if isinstance(problem, core.TimeoutException):
-        act = "nothing could be sent" if isinstance(problem, core.WriteTimeout) else "nothing was received"
-        return error("timeout", f"{what}: {act} for {timeouts.read:g} s (spec.timeout.read)")
-    if isinstance(problem, core.LocalProtocolError):
-        return error("config", f"{what}: the request cannot be sent: {text}")
+        return error("timeout", f"{what}: nothing was received for {timeouts.read:g} s (spec.timeout.read)")
     cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

@@ -6,8 +6,8 @@ Law: an attempt ends with an outcome that names the request, and with its connec
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any, cast
+from contextlib import aclosing
+from typing import Any
 
 import httpcore2
 from msgspec import Struct
@@ -16,7 +16,7 @@ from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error
 from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.client import Client, Message, Timeouts
+from arclog.tools.http.client import Client, Message, Timeouts, pieces
 from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.failure import Failure, of_exception, of_status, retry_after, shortened
 from arclog.tools.http.guard import SETTING, Guard
@@ -52,7 +52,7 @@ class HttpTool:
                     if onward is None:
                         return await self._outcome(message, response, headers, config, context, redirects)
                 finally:
-                    await self._client.release(response)
+                    await response.aclose()
                 message = onward
             raise Failure(self._endless(message))
         except Failure as failure:
@@ -96,6 +96,7 @@ class HttpTool:
         context: TaskContext, redirects: int,
     ) -> Outcome:  # fmt: skip
         status = response.status
+        timeouts = self._timeouts(context)
         url = message.target.text
         meta: dict[str, Any] = {"redirects": redirects} if redirects else {}
         wait_s = retry_after(status, headers, time.time(), self._max_retry_after_s)
@@ -103,15 +104,15 @@ class HttpTool:
             meta["retry_after_s"] = wait_s
         body = Body()
         if message.method != "HEAD":
-            reader = Reader(_pieces(response), headers, context)
             try:
-                body = await reader.read(config, self._limits, lenient=status >= 400)
+                async with aclosing(pieces(response, timeouts.read)) as raw:
+                    body = await Reader(raw, headers, context).read(config, self._limits, lenient=status >= 400)
                 if body.problem is not None:
                     body = body._replace(problem=_within(body.problem, message))
             except Failure as failure:
                 body = Body(problem=_within(failure.problem, message))
             except _CLIENT_TROUBLE as trouble:
-                body = Body(problem=of_exception(trouble, described(message), self._timeouts(context)))
+                body = Body(problem=of_exception(trouble, described(message), timeouts))
         problem = of_status(status, described(message), _said(body)) or body.problem
         result: dict[str, Any] = {"status_code": status, "headers": headers, "url": url}
         if body.stored is None:
@@ -152,10 +153,6 @@ def _said(body: Body) -> str:
     if data is None:
         return ""
     return data if isinstance(data, str) else repr(data)[:1000]
-
-
-def _pieces(response: httpcore2.Response) -> AsyncIterator[bytes]:
-    return aiter(cast("AsyncIterable[bytes]", response.stream))
 
 
 def _text(value: bytes) -> str:

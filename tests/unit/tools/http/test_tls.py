@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.certs import Certificate, certificate
-from tests.servers.web import Web
+from tests.servers.web import Asked, H2Wire, Web
 from tests.unit.tools.http.conftest import Task
 
 
@@ -119,3 +120,96 @@ async def test_a_file_of_authorities_that_is_none(secure: Web, task: Task, tmp_p
         assert outcome.error is not None
         assert outcome.error.kind == "config"
         assert f"http.ca_file: {tmp_path / file}" in outcome.error.message
+
+
+@pytest.fixture
+def trusting(task: Task, good: Certificate) -> Task:
+    task.set(http__ca_file=str(good.authority))
+    return task
+
+
+async def test_a_large_download_over_http_2(secure: Web, trusting: Task) -> None:
+    body = bytes(range(256)) * 20_000
+    secure.answers("/large", body, kind="application/octet-stream")
+    outcome = await trusting(secure.url("/large"), download=True)
+    assert outcome.error is None
+    assert trusting.content(outcome) == body
+    assert secure.asked[0].protocol == "HTTP/2"
+
+
+@pytest.mark.parametrize("how", ["reset", "cut"])
+async def test_an_answer_that_is_broken_off_over_http_2(secure: Web, trusting: Task, how: str) -> None:
+    @secure.route("/broken")
+    async def broken(_: Asked, wire: H2Wire) -> None:
+        await wire.head(200, {"content-type": "text/plain", "content-length": "9"})
+        await wire.raw(b"abc")
+        getattr(wire, how)()
+
+    outcome = await trusting(secure.url("/broken"))
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
+    assert (await trusting(secure.url("/x"))).status == "ok"
+
+
+async def test_a_body_over_http_2_that_is_not_as_long_as_it_says(secure: Web, trusting: Task) -> None:
+    secure.answers("/lies", b"abc", kind="text/plain", headers={"content-length": "9"})
+    outcome = await trusting(secure.url("/lies"))
+    assert outcome.error is not None
+    assert outcome.error.kind == "connection"
+
+
+async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_connection(
+    secure: Web, trusting: Task
+) -> None:
+    slow = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    dropped = threading.Event()
+
+    @secure.route("/slow")
+    async def answer_late(_: Asked, wire: H2Wire) -> None:
+        await wire.head(200, {"content-type": "text/plain"})
+        await wire.raw(b"begun")
+        loop.call_soon_threadsafe(slow.set)
+        await wire.dropped.wait()
+        dropped.set()
+
+    gate = threading.Event()
+
+    @secure.route("/silent")
+    async def silent(_: Asked, wire: H2Wire) -> None:
+        await wire.dropped.wait()
+
+    @secure.route("/steady")
+    async def steady(_: Asked, wire: H2Wire) -> None:
+        await wire.head(200, {"content-type": "text/plain"})
+        await wire.raw(b"begun")
+        await asyncio.to_thread(gate.wait, 30)
+        await wire.raw(b" and done", end=True)
+
+    other = asyncio.ensure_future(trusting(secure.url("/steady")))
+    assert await asyncio.to_thread(secure.reached.wait, 30)
+    late = asyncio.ensure_future(trusting(secure.url("/slow")))
+    await slow.wait()
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    assert await asyncio.to_thread(dropped.wait, 30)
+    for path in ("/slow", "/silent"):
+        impatient = await trusting(secure.url(path), context={"spec": {"timeout": {"read": 0.05}}})
+        assert impatient.error is not None
+        assert "0.05 s (spec.timeout.read)" in impatient.error.message
+    gate.set()
+    assert (await other).result["data"] == "begun and done"
+    assert {asked.connection for asked in secure.asked} == {1}
+
+
+async def test_what_is_given_up_does_not_use_the_connection_up(secure: Web, trusting: Task) -> None:
+    """More is left unread than the connection's window holds (16 MiB), 64 KiB for each request."""
+    secure.answers("/large", bytes(70_000), kind="text/plain")
+    trusting.set(http__max_body_bytes=100)
+    for _ in range(300):
+        outcome = await trusting(secure.url("/large"))
+        assert outcome.error is not None
+        assert outcome.error.code == "http.max_body_bytes"
+    assert (await trusting(secure.url("/x"))).status == "ok"
+    assert {asked.connection for asked in secure.asked} == {1}
