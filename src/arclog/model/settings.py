@@ -83,7 +83,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("http.trust_env", False, "boolean", "Whether http tasks use the proxies of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. A proxy connects where it likes: it must guard private networks itself."),
     Setting("http.max_connections", 100, "connections", "Most connections that a worker's http tasks have open at a time, for http and https each.", 1),
     Setting("http.max_keepalive", 50, "connections", "Most of them kept open while nothing uses them.", 0),
-    Setting("http.keepalive_s", 5.0, "seconds", "How long an unused connection is kept open.", 0.0),
+    Setting("http.keepalive_s", 3.0, "seconds", "How long an unused connection is kept open; many servers close theirs after 5.", 0.0),
     Setting("http.connect_timeout_s", 10.0, "seconds", "Time to find, reach and greet a server, when a task names none.", 0.001),
     Setting("http.max_redirects", 10, "redirects", "Most redirects that one request follows.", 0),
     Setting("http.max_header_bytes", 64 * KIB, "bytes", "Most bytes of an answer's headers.", 1 * KIB),

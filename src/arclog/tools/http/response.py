@@ -49,7 +49,7 @@ class Body(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Most bytes of a body, and the settings that say so."""
+    """Most bytes of a body, and of one that is downloaded."""
 
     body: int
     download: int

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpcore2
 from msgspec import Struct
+from msgspec.json import encode
 
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error
@@ -152,7 +153,7 @@ def _said(body: Body) -> str:
                 return str(data[key])
     if data is None:
         return ""
-    return data if isinstance(data, str) else repr(data)[:1000]
+    return data if isinstance(data, str) else encode(data).decode("utf-8")
 
 
 def _text(value: bytes) -> str:
