@@ -16,7 +16,7 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
     Field(
         "timeout",
         "number",
-        "Seconds one attempt may take; an http task may give {connect, read, total}.",
+        "Seconds one attempt may take.",
         exclusive_min=0,
         maximum=LONGEST_S,
     ),

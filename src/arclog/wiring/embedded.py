@@ -43,6 +43,8 @@ RESULTS = "results"
 _NODE_LEASE_S = 600.0
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
+#: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
+_REACHABLE = "loopback"
 
 log = logging.getLogger("arclog.engine")
 
@@ -187,6 +189,8 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 @asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
+    if not settings.text("http.allow_networks"):
+        settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
     path = home / DATABASE
     _prepare(home, path, read_only=read_only)

@@ -62,11 +62,11 @@ class LogSink:
 
         return take
 
-    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:
+    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:  # noqa: ARG002 - for those to come
         """What one attempt says how far it is with."""
 
         def take(done: float, total: float | None = None, unit: str = "") -> None:
-            del done, total, unit, frame, move
+            del done, total, unit
 
         return take
 
