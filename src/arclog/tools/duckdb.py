@@ -18,10 +18,10 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
-from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 if TYPE_CHECKING:

@@ -160,9 +160,9 @@ def test_identifier_quotes_a_name():
 def test_identifier_belongs_into_sql_alone():
     from arclog.expr import compile_text
 
-    with pytest.raises(ExpressionError, match="last in a {{ }} of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
         compile_text("{{ x | identifier }}")
-    with pytest.raises(ExpressionError, match="last in a {{ }} of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
         compile_sql("SELECT {{ x | identifier | upper }}", "sqlite")
 
 
@@ -312,8 +312,6 @@ PIECES = st.sampled_from(
         "#}",
         "E'",
         "\\",
-    ]
-    + [
         "[",
         "]",
         "`",

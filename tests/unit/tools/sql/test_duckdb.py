@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 
 import pytest
@@ -144,20 +143,25 @@ async def test_memory_has_a_limit(tmp_path):
     await sql.close()
 
 
+HOLD = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+
+
 async def test_a_file_that_another_process_has_open(sql, tmp_path):
     await sql.result("CREATE TABLE t (a INTEGER)")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()", tmp_path / "a.duckdb"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLD, str(tmp_path / "a.duckdb")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert holder.stdout
-    with holder:
-        assert holder.stdout.readline() == b"open\n"
+    try:
+        assert await holder.stdout.readline() == b"open\n"
         outcome = await sql("SELECT 1")
-        assert outcome.error is not None
-        assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
-        holder.terminate()
+    finally:
+        holder.kill()
+        await holder.communicate()
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
     assert await sql.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
 
 
