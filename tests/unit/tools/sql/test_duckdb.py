@@ -104,6 +104,14 @@ async def test_parquet_goes_out_and_comes_in(sql, tmp_path):
     assert back == [{"k": 0, "s": 9}, {"k": 1, "s": 12}, {"k": 2, "s": 15}]
 
 
+async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
+    await sql.result("CREATE TABLE t (a BIGINT)")
+    found = await sql.rows(
+        "INSERT INTO t SELECT i FROM range(500000) r(i) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
+    )
+    assert found == [{"n": 500000}]
+
+
 async def test_several_statements_are_one_transaction(sql):
     await sql.result("CREATE TABLE t (a INTEGER PRIMARY KEY)")
     outcome = await sql("INSERT INTO t VALUES (1); INSERT INTO t VALUES (1)")

@@ -278,6 +278,23 @@ async def test_many_rows_are_streamed_into_the_result_store(sql):
     assert recorder.progress[-1] == (2500, None, "rows")
 
 
+async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
+    await sql.result("CREATE TABLE t (a int)")
+    found = await sql.rows(
+        "INSERT INTO t SELECT generate_series(1, 100000) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
+    )
+    assert found == [{"n": 100000}]
+
+
+async def test_rows_that_are_too_many_leave_no_cancel_behind_for_others(sql, postgres):
+    outcome = await sql("SELECT generate_series(1, 1000000)", max_rows=10)
+    assert outcome.error is not None
+    assert outcome.error.code == "max_rows"
+    mine = "SELECT pid FROM pg_stat_activity WHERE application_name = 'arclog' AND datname = current_database()"
+    await until(lambda: not postgres.rows(mine))
+    assert await sql.rows("SELECT 1 AS a") == [{"a": 1}]
+
+
 async def test_a_result_store_that_fails_undoes_the_transaction(sql, postgres):
     await sql.result("CREATE TABLE t (a int)")
 
