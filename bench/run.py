@@ -28,6 +28,7 @@ WORKLOADS = {
     "W6": "w6_growth",
     "W7": "w7_python",
     "W8": "w8_scale",
+    "W12": "w12_results",
 }
 
 

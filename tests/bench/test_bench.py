@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python
+from bench import playbooks, report, w2_chain, w7_python, w12_results
 from bench.harness import (
     ROOT,
     Findings,
@@ -66,6 +66,11 @@ def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
     assert sample["task_ms"] > 0
     with pytest.raises(Wrong, match="the tasks' results"):
         playbooks.check_run(sample, steps=1, tasks=3, result="2")
+
+
+@pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
+def test_results_are_stored_and_checked(tmp_path, way):
+    assert w12_results.stored(str(tmp_path), way, 3)["store_s"] > 0
 
 
 def test_a_child_that_fails_is_a_wrong_result(tmp_path):

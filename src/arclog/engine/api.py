@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from arclog.core.inputs import Request, Signal
@@ -16,12 +16,14 @@ from arclog.engine.minter import new_run_id
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
+from arclog.engine.stored import Stored
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.ports.api import (
+    Collected,
     ExecuteRequest,
     Listed,
     SignalAnswer,
@@ -30,9 +32,11 @@ from arclog.ports.api import (
     StateView,
     Status,
     StepSummary,
+    StoredResult,
     Summary,
     Why,
 )
+from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 
 #: What another process appends is found by looking again after this long.
@@ -52,9 +56,11 @@ class EngineApi:
         self,
         engine: Engine,
         kinds: Mapping[str, KindSpec],
+        results: Results,
         is_alive: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._engine = engine
+        self._stored = Stored(engine, results)
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
@@ -138,6 +144,7 @@ class EngineApi:
             steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
             ctx=state.ctx,
             result=state.result,
+            result_ref=state.result_ref,
             error=state.error if state.terminal else None,
         )
 
@@ -273,6 +280,19 @@ class EngineApi:
                 if known is None:
                     raise
         return "", str(known.execution_id)
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await self._stored.listed(record, after, limit)
+
+    async def result(self, ref: str) -> StoredResult:
+        return await self._stored.described(ref)
+
+    def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._stored.content(ref, start, end)
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
         record = await self._record(ids.parse_id(execution_id, "execution id"))

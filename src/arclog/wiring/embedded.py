@@ -27,7 +27,7 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
-from arclog.results.memory import MemoryResults
+from arclog.results.files import FileResults
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
@@ -36,6 +36,8 @@ from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
 DATABASE = "arclog.db"
+#: folder of results that are too large for the log
+RESULTS = "results"
 _NODE_LEASE_S = 600.0
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
@@ -50,11 +52,11 @@ class Embedded:
         self.engine = engine
         self.control = EngineControl(engine)
         self.children = Children(engine)
-        self.results: Results = MemoryResults()
+        self.results: Results = FileResults(home / RESULTS, settings)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self._is_alive)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive)
         self._worker_id = worker_id
         self._scratch: Path | None = None
         self._toolbox: Toolbox | None = None
@@ -157,6 +159,7 @@ class Embedded:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
         await self.engine.close()
+        await self.results.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
