@@ -129,6 +129,14 @@ EXAMPLES: dict[str, Any] = {
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
     "secrets": {"length": 32, "plain": "[redacted:demo]", "encoded": "[redacted:demo]"},
+    "sqlite": [
+        {"customer": "Bo'); DROP TABLE orders; --", "orders": 1, "total": 40.0},
+        {"customer": "Ann", "orders": 2, "total": 19.75},
+    ],
+    "etl_duckdb": [
+        {"region": "north", "sales": 2, "total": 14.75, "last": "2024-03-02"},
+        {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},
+    ],
 }
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}

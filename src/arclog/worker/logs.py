@@ -64,6 +64,7 @@ class LogSink:
 
     def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:  # noqa: ARG002 - for those to come
         """What one attempt says how far it is with."""
+        del frame, move
 
         def take(done: float, total: float | None = None, unit: str = "") -> None:
             del done, total, unit
