@@ -30,6 +30,7 @@ WORKLOADS = {
     "W8": "w8_scale",
     "W9": "w9_http",
     "W12": "w12_results",
+    "W10": "w10_transfer",
 }
 
 

@@ -133,6 +133,12 @@ EXAMPLES: dict[str, Any] = {
         {"customer": "Bo'); DROP TABLE orders; --", "orders": 1, "total": 40.0},
         {"customer": "Ann", "orders": 2, "total": 19.75},
     ],
+    "database_to_database": {
+        "moved": 3,
+        "again": 3,
+        "kept": 3,
+        "csv": 'order,customer,amount\n1,Ann,12.5\n2,"Bo, Jr.",40.0\n',
+    },
     "etl_duckdb": [
         {"region": "north", "sales": 2, "total": 14.75, "last": "2024-03-02"},
         {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},

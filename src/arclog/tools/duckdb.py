@@ -60,16 +60,7 @@ class DuckdbTool:
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
-        memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
-        self._options = {
-            "memory_limit": f"{memory}B",
-            "max_temp_directory_size": f"{disk}B",
-            "temp_directory": str(scratch / "duckdb"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "lock_configuration": "true",
-        }
+        self._options = options_of(settings, scratch)
         self._missing = ""
         try:
             import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
@@ -194,6 +185,19 @@ class _Session:
         return cells
 
 
+def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
+    """What a database is opened with: the operator's limits."""
+    return {
+        "memory_limit": f"{settings.integer('duckdb.max_memory_bytes')}B",
+        "max_temp_directory_size": f"{settings.integer('duckdb.max_temp_bytes')}B",
+        "temp_directory": str(scratch / "duckdb"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "lock_configuration": "true",
+    }
+
+
 def _nothing() -> None:
     """There is nothing to interrupt."""
 
@@ -211,10 +215,10 @@ def _translated(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except duckdb.Error as problem:
-        raise _failure(problem, args) from None
+        raise failure_of(problem, args) from None
 
 
-def _failure(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
+def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     name = type(problem).__name__
     kind = _KINDS.get(name, "sql")
     if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):

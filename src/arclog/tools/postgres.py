@@ -67,7 +67,7 @@ class PostgresTool:
 
     async def _run(self, pools: Pools, config: PostgresConfig, context: TaskContext) -> Outcome:
         try:
-            pool = pools.to(_where(config, context.auth), context.scope)
+            pool = pools.to(server_of(config, context.auth), context.scope)
             connection = await pool.take()
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
@@ -86,7 +86,7 @@ class PostgresTool:
             await self._pools.close()
 
 
-def _where(config: PostgresConfig, auth: Credential | None) -> dict[str, Any]:
+def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
     """The connection's description: what the task says goes before what its credential says."""
     where: dict[str, Any] = {}
     if auth is not None:

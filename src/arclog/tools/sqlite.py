@@ -232,10 +232,10 @@ def _translated(database: str, function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except apsw.Error as problem:
-        raise _failure(problem, database, args) from None
+        raise failure_of(problem, database, args) from None
 
 
-def _failure(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> SqlFailure:
+def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> SqlFailure:
     import apsw
 
     primary = str(apsw.mapping_result_codes.get(getattr(problem, "result", 1), "SQLITE_ERROR"))

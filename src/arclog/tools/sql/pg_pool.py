@@ -58,7 +58,7 @@ def _adapters() -> AdaptersMap:
     return adapters
 
 
-class _Adapting:
+class Adapting:
     """What psycopg asks of a context."""
 
     connection = None
@@ -130,7 +130,7 @@ class Pool:
                 cursor_factory=AsyncRawCursor,
             )
         except psycopg.Error as problem:
-            raise _refusal(problem) from None
+            raise refusal_of(problem) from None
 
     async def _reap(self) -> None:
         """Close what nobody uses, and end when nothing is left."""
@@ -150,23 +150,12 @@ class Pools:
         self._most = most
         self._idle_s = idle_s
         self._connect_s = connect_s
-        self._adapting = _Adapting()
+        self._adapting = Adapting()
         self._pools: dict[tuple[str, str], Pool] = {}
 
     def to(self, where: dict[str, Any], scope: str) -> Pool:
         """The pool of a connection's description; executions of different scopes never share a connection."""
-        known = {key: value for key, value in where.items() if value is not None}
-        dsn = str(known.pop("dsn", ""))
-        known["options"] = f"{_SESSION} {known.get('options', '')}".strip()
-        known.setdefault("connect_timeout", max(1, round(self._connect_s)))
-        known.setdefault("application_name", "arclog")
-        try:
-            conninfo = make_conninfo(dsn, **known)
-        except psycopg.Error:
-            # libpq's message would show the whole text, password and all.
-            raise SqlFailure(
-                "config", "the dsn cannot be read; it is postgresql://user@host:port/dbname or key=value …"
-            ) from None
+        conninfo = conninfo_of(where, self._connect_s)
         pool = self._pools.get((conninfo, scope))
         if pool is None:
             pool = self._pools[conninfo, scope] = Pool(conninfo, self._most, self._idle_s, self._adapting)
@@ -178,7 +167,23 @@ class Pools:
             await pool.close()
 
 
-def _refusal(problem: psycopg.Error) -> SqlFailure:
+def conninfo_of(where: dict[str, Any], connect_s: float) -> str:
+    """What libpq connects with."""
+    known = {key: value for key, value in where.items() if value is not None}
+    dsn = str(known.pop("dsn", ""))
+    known["options"] = f"{_SESSION} {known.get('options', '')}".strip()
+    known.setdefault("connect_timeout", max(1, round(connect_s)))
+    known.setdefault("application_name", "arclog")
+    try:
+        return make_conninfo(dsn, **known)
+    except psycopg.Error:
+        # libpq's message would show the whole text, password and all.
+        raise SqlFailure(
+            "config", "the dsn cannot be read; it is postgresql://user@host:port/dbname or key=value …"
+        ) from None
+
+
+def refusal_of(problem: psycopg.Error) -> SqlFailure:
     text = " ".join(str(problem).split())
     for pattern, kind, code in _REFUSALS:
         if pattern.search(text):

@@ -70,7 +70,7 @@ class PgSession:
         try:
             return await self._execute(statement.sql, params)
         except psycopg.Error as problem:
-            raise _failure(problem, len(params)) from None
+            raise failure_of(problem, len(params)) from None
 
     async def fetch(self) -> Sequence[Sequence[Any]]:
         rows, self._first = self._first, []
@@ -83,7 +83,7 @@ class PgSession:
                     return rows
         except psycopg.Error as problem:
             self._rows = None
-            raise _failure(problem, 0) from None
+            raise failure_of(problem, 0) from None
         self._rows = None
         self._settle()
         return rows
@@ -137,7 +137,7 @@ class PgSession:
         try:
             await self._connection.execute(sql)
         except psycopg.Error as problem:
-            raise _failure(problem, 0) from None
+            raise failure_of(problem, 0) from None
 
     async def _drain(self) -> None:
         """Let a statement run to its end, and leave its rows: to break it off would cancel what it does."""
@@ -154,7 +154,7 @@ def _bound(value: Any, number: int) -> Any:
     return value
 
 
-def _failure(problem: psycopg.Error, params: int) -> SqlFailure:
+def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
     state = problem.sqlstate
     diag = problem.diag
     text = diag.message_primary or " ".join(str(problem).split())
