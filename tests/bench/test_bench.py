@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w10_transfer
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results
 from bench.harness import (
     ROOT,
     Findings,
@@ -73,6 +73,17 @@ def test_a_transfer_and_a_script_move_the_same_rows(tmp_path):
     assert found.notes == []
     assert min(line.spread.value for line in (*found.ratios, *found.figures)) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
+def test_results_are_stored_and_checked(tmp_path, way):
+    assert w12_results.stored(str(tmp_path), way, 3)["store_s"] > 0
+
+
+def test_http_tasks_and_the_bare_client_ask_the_same_server(tmp_path):
+    with w9_http.server() as url:
+        assert w9_http.arclog(str(tmp_path), url, 3)["counts"]["task.done"] == 3
+        assert w9_http.bare(str(tmp_path), url, 3)["good"] == 3
 
 
 def test_a_child_that_fails_is_a_wrong_result(tmp_path):

@@ -117,6 +117,10 @@ EXAMPLES: dict[str, Any] = {
         "cheapest": 180,
     },
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
+    "paginated_api": {
+        "hotels": ["Aurora", "Bellevue", "Carlton", "Drei Mohren", "Excelsior", "Forum", "Grand", "Harbour"],
+        "pages": 3,
+    },
     "fork_join": {"stock": "in stock", "to_pay": 17.5},
     "saga": {"booked": ["flight F-17", "H-4"]},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
@@ -124,6 +128,7 @@ EXAMPLES: dict[str, Any] = {
     "quantum": [0.0, 0.5],
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
+    "secrets": {"length": 32, "plain": "[redacted:demo]", "encoded": "[redacted:demo]"},
     "sqlite": [
         {"customer": "Bo'); DROP TABLE orders; --", "orders": 1, "total": 40.0},
         {"customer": "Ann", "orders": 2, "total": 19.75},

@@ -17,6 +17,7 @@ from arclog.expr.failures import located
 from arclog.expr.load import indexed, keyed, named
 from arclog.expr.names import Names
 from arclog.expr.predicates import LENIENT
+from arclog.expr.stored import counted
 from arclog.expr.values import JSON_TYPES, SCALARS, Undefined, did_you_mean, step_text
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Compiler:
             keys.append(key)
         if free:
             self.names.paths.add((node.name, *keys))
+            self.names.reads.add((node.name, *_constant_keys(steps)))
         start = named(node.name, slots, free=free, keys=tuple(keys))
         label = node.name + "".join(map(step_text, keys))
         return self._reach(start, steps[len(keys) :], label)
@@ -214,7 +216,8 @@ class Compiler:
             return lambda frame: apply(
                 frame, value(frame), *[arg(frame) for arg in args], **{k: v(frame) for k, v in options.items()}
             )
-        return _applied(apply, value, args, options)
+        applied = _applied(apply, value, args, options)
+        return counted(value, applied) if node.name in ("length", "count") else applied
 
     def test(self, node: nodes.Test) -> Expression:
         """Compile `value is name(...)`."""
@@ -281,6 +284,19 @@ _LEFT = dict.fromkeys((*operators.BINARY, "And", "Or"), "left") | {"Compare": "e
 
 def _constant(value: Any) -> Expression:
     return lambda _: value
+
+
+def _constant_keys(steps: list[Any]) -> list[str | int]:
+    """The keys up to the first that is computed."""
+    keys: list[str | int] = []
+    for step in steps:
+        key: Any = _static_key(step)
+        if key is None:
+            key = getattr(getattr(step, "arg", None), "value", None)
+            if type(step).__name__ != "Getitem" or type(step.arg).__name__ != "Const" or type(key) is not int:
+                break
+        keys.append(key)
+    return keys
 
 
 def _static_key(step: Any) -> str | None:

@@ -46,6 +46,7 @@ class Command:
         self.constant = all(part.constant for part in parts)
         self.free = frozenset[str]().union(*(part.free for part in parts))
         self.paths = frozenset[tuple[str, ...]]().union(*(part.paths for part in parts))
+        self.reads = frozenset[tuple[str | int, ...]]().union(*(part.reads for part in parts))
         self._compiled = compiled
         self._dialect = dialect
 

@@ -185,6 +185,7 @@ class _Compiler:
             verbatim=tuple(key for key in kind.verbatim if key in task.config),
             sql=tuple(key for key in kind.sql if key in task.config),
             dialect=kind.dialect if any(key in task.config for key in kind.sql) else "",
+            by_ref=tuple(key for key in kind.by_ref if key in task.config),
             spec=task.spec,
             policy=policy,
             timeout_s=task.timeout_s,

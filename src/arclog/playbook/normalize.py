@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arclog.model.events import REGISTRY
+from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.kinds import KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Use
 from arclog.playbook.document import Document, Path
+from arclog.playbook.keychain import read_entry
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
-from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, KEYCHAIN_FIELDS, LIMITS, root_field
+from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, LIMITS, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
 
@@ -113,12 +114,15 @@ class _Normalizer:
         if policy.get("approval") == "required":
             out.approval = True
             self.use("approval", (*path, "policy", "approval"))
-        if dig(policy, "results", "reference_first") is False:
-            self.use("results.reference_first", (*path, "policy", "results", "reference_first"))
         if above_zero(dig(policy, "defaults", "timeouts", "step_s")) is not None:
             self.use("defaults.timeouts.step_s", (*path, "policy", "defaults", "timeouts", "step_s"))
         out.emit = self.emit(policy, (*path, "policy"))
         self.limits(as_map(policy.get("limits")), (*path, "policy", "limits"))
+        most = out.limits["max_payload_bytes"] - ENVELOPE_BYTES
+        inline = self.settings.integer("results.inline_max_bytes")
+        out.limits["inline_max_bytes"] = (
+            most if dig(policy, "results", "reference_first") is False else max(0, min(inline, most))
+        )
 
     def limits(self, limits: dict[str, Any], path: Path) -> None:
         for field in LIMITS.fields or ():
@@ -155,16 +159,10 @@ class _Normalizer:
             path: Path = ("keychain", index)
             if not isinstance(entry, dict):
                 continue
-            # Further keys belong to the entry's kind, which the secrets side checks.
-            known = {field.name for field in KEYCHAIN_FIELDS}
-            self.walker.keys(
-                {key: value for key, value in entry.items() if key in known}, KEYCHAIN_FIELDS, path, "keychain entry"
-            )
+            read_entry(self.walker, entry, path)
             if isinstance(entry.get("name"), str):
                 self.findings.unique(entry["name"], (*path, "name"), seen, "keychain entry")
-            self.out.keychain.append(entry)
-        if entries:
-            self.use("keychain", ("keychain",))
+            self.out.keychain.append({key: value for key, value in entry.items() if not key.startswith("x-")})
 
     def entry(self) -> None:
         names = [step.name for step in self.out.steps]
@@ -201,7 +199,12 @@ class _Normalizer:
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
         layers = [
-            Layer(self.executor_spec, ("executor", "spec"), "executor.spec"),
+            # There `result` is the execution's own.
+            Layer(
+                {key: value for key, value in self.executor_spec.items() if key != "result"},
+                ("executor", "spec"),
+                "executor.spec",
+            ),
             Layer(spec, (*path, "spec"), "step.spec"),
         ]
         if isinstance(raw.get("loop"), dict):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome
@@ -95,6 +96,8 @@ class _Session:
         self._options = options
         self._threads = threads
         self._connection: duckdb.DuckDBPyConnection | None = None
+        #: columns of JSON, which the driver gives as text
+        self._json: list[int] = []
 
     async def open(self) -> None:
         await self._call(self._open)
@@ -108,7 +111,7 @@ class _Session:
         return answer
 
     async def fetch(self) -> Sequence[Sequence[Any]]:
-        rows: list[Any] = await self._call(self._open_connection.fetchmany, BATCH)
+        rows: list[Any] = await self._call(self._fetch)
         return rows
 
     async def commit(self) -> None:
@@ -161,12 +164,25 @@ class _Session:
             raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
         parsed = found[0]
         connection.execute(parsed, params)
-        columns = [column[0] for column in connection.description or ()]
+        described = connection.description or []
+        columns = [column[0] for column in described]
+        self._json = [at for at, column in enumerate(described) if str(column[1]) == "JSON"]
         reads = parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
         if reads or (_RETURNING.search(sql) and columns != _CHANGED):
             return Answer(columns, 0)
         changed = connection.fetchall() if columns == _CHANGED else []
         return Answer(None, int(changed[0][0]) if changed else 0)
+
+    def _fetch(self) -> list[Any]:
+        rows: list[Any] = self._open_connection.fetchmany(BATCH)
+        return [self._decoded(row) for row in rows] if self._json else rows
+
+    def _decoded(self, row: tuple[Any, ...]) -> list[Any]:
+        cells = list(row)
+        for at in self._json:
+            if cells[at] is not None:
+                cells[at] = decode(cells[at])
+        return cells
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:

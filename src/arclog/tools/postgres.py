@@ -76,6 +76,7 @@ class PostgresTool:
             return await run_statements(session, config, context, HELPER)
         finally:
             await pool.give(connection, keep=session.clean)
+            await session.end()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Connections serve every execution."""

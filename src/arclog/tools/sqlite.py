@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import apsw
 
 HELPER = "sqlite"
-MEMORY = ":memory:"
 _I64 = 1 << 63
 #: Longest pause between two looks at a locked file.
 _PAUSE_S = 0.05

@@ -62,7 +62,7 @@ class LogSink:
 
         return take
 
-    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:
+    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:  # noqa: ARG002 - for those to come
         """What one attempt says how far it is with."""
         del frame, move
 

@@ -160,9 +160,9 @@ def test_identifier_quotes_a_name():
 def test_identifier_belongs_into_sql_alone():
     from arclog.expr import compile_text
 
-    with pytest.raises(ExpressionError, match="last in a {{ }} of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
         compile_text("{{ x | identifier }}")
-    with pytest.raises(ExpressionError, match="last in a {{ }} of a SQL command"):
+    with pytest.raises(ExpressionError, match=r"last in a .* of a SQL command"):
         compile_sql("SELECT {{ x | identifier | upper }}", "sqlite")
 
 
@@ -312,8 +312,6 @@ PIECES = st.sampled_from(
         "#}",
         "E'",
         "\\",
-    ]
-    + [
         "[",
         "]",
         "`",
@@ -334,7 +332,7 @@ PIECES = st.sampled_from(
 
 
 @given(parts=st.lists(PIECES, max_size=14), dialect=st.sampled_from(ALL), params=st.sampled_from([None, {"p": 1}, [1]]))
-@settings(max_examples=1500)
+@settings(max_examples=600)
 def test_whatever_is_written_a_value_is_bound_or_refused_and_never_part_of_the_text(parts, dialect, params):
     source = "".join(parts)
     canary = "CANARY'\";--"

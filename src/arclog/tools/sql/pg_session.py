@@ -6,7 +6,7 @@ server; a connection lost at COMMIT says that nobody knows whether it took place
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import psycopg
@@ -54,7 +54,7 @@ class PgSession:
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
-        self._rows: AsyncIterator[tuple[Any, ...]] | None = None
+        self._rows: AsyncGenerator[tuple[Any, ...], None] | None = None
         self._first: list[tuple[Any, ...]] = []
         #: nothing is left over on the connection: it may be used again
         self.clean = True
@@ -64,7 +64,7 @@ class PgSession:
         await self._plainly("BEGIN")
 
     async def execute(self, statement: Bound) -> Answer:
-        await self._drop()
+        await self._drain()
         params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
         self.clean = False
         try:
@@ -82,6 +82,7 @@ class PgSession:
                 if len(rows) >= BATCH:
                     return rows
         except psycopg.Error as problem:
+            self._rows = None
             raise failure_of(problem, 0) from None
         self._rows = None
         self._settle()
@@ -98,17 +99,27 @@ class PgSession:
         self.clean = True
 
     async def rollback(self) -> None:
-        """Undo. When even that fails, the connection is closed, and the server undoes it."""
-        try:
-            await self._drop()
-            await self._plainly("ROLLBACK")
-            self.clean = True
-        except SqlFailure:
-            self.clean = False
+        """Undo. Where that cannot be had, the connection is not used again, and the server undoes all when it is closed.
+
+        So with rows still on their way: to cancel them could hit whatever runs there next.
+        """
+        self.clean = False
+        if self._rows is None:
+            try:
+                await self._plainly("ROLLBACK")
+                self.clean = True
+            except SqlFailure:
+                self.clean = False
+
+    async def end(self) -> None:
+        """Leave what was not read to its end; the connection is closed by now."""
+        if self._rows is not None:
+            await self._rows.aclose()
+            self._rows = None
 
     async def _execute(self, sql: str, params: list[Any]) -> Answer:
         cursor = _Cursor(self._connection)
-        rows = cursor.stream(sql, params, size=BATCH)
+        rows: Any = cursor.stream(sql, params, size=BATCH)  # an async generator, which its type does not tell
         first = await anext(rows, None)
         if first is not None:
             self._first, self._rows = [first], rows
@@ -123,17 +134,15 @@ class PgSession:
         self.clean = self._connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     async def _plainly(self, sql: str) -> None:
-        await self._drop()
         try:
             await self._connection.execute(sql)
         except psycopg.Error as problem:
             raise failure_of(problem, 0) from None
 
-    async def _drop(self) -> None:
-        """Leave the rows that nobody fetched."""
-        rows, self._rows, self._first = self._rows, None, []
-        if rows is not None:
-            await rows.aclose()  # type: ignore[attr-defined]  # psycopg's is an async generator
+    async def _drain(self) -> None:
+        """Let a statement run to its end, and leave its rows: to break it off would cancel what it does."""
+        while await self.fetch():
+            pass
 
 
 def _bound(value: Any, number: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 
 import pytest
@@ -70,7 +69,7 @@ async def test_lists_are_lists_and_the_rest_is_json(sql):
         {"i": 3},
     ]
     (row,) = await sql.rows("SELECT {{ map }}::JSON->'k' AS k, {{ mixed }} AS m, list_sum({{ numbers }}) AS s", scope)
-    assert row == {"k": "[1]", "m": '[1,"a"]', "s": 3.5}
+    assert row == {"k": [1], "m": '[1,"a"]', "s": 3.5}
     rows = [{"id": 1, "n": "a"}, {"id": 2, "n": "b'); --"}]
     found = await sql.rows(
         'SELECT unnest(from_json({{ rows }}, \'[{"id": "INTEGER", "n": "VARCHAR"}]\'), recursive := true)',
@@ -103,6 +102,14 @@ async def test_parquet_goes_out_and_comes_in(sql, tmp_path):
     assert out["row_count"] == 9
     back = await sql.rows("SELECT k, sum(i) AS s FROM read_parquet({{ file }}) GROUP BY k ORDER BY k", {"file": file})
     assert back == [{"k": 0, "s": 9}, {"k": 1, "s": 12}, {"k": 2, "s": 15}]
+
+
+async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
+    await sql.result("CREATE TABLE t (a BIGINT)")
+    found = await sql.rows(
+        "INSERT INTO t SELECT i FROM range(500000) r(i) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
+    )
+    assert found == [{"n": 500000}]
 
 
 async def test_several_statements_are_one_transaction(sql):
@@ -144,20 +151,25 @@ async def test_memory_has_a_limit(tmp_path):
     await sql.close()
 
 
+HOLD = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+
+
 async def test_a_file_that_another_process_has_open(sql, tmp_path):
     await sql.result("CREATE TABLE t (a INTEGER)")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()", tmp_path / "a.duckdb"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLD, str(tmp_path / "a.duckdb")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert holder.stdout
-    with holder:
-        assert holder.stdout.readline() == b"open\n"
+    try:
+        assert await holder.stdout.readline() == b"open\n"
         outcome = await sql("SELECT 1")
-        assert outcome.error is not None
-        assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
-        holder.terminate()
+    finally:
+        holder.kill()
+        await holder.communicate()
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
     assert await sql.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
 
 

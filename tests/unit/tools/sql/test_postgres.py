@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from arclog.model.settings import Settings
-from arclog.ports.results import ResultWriter
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
@@ -26,7 +25,7 @@ async def sql(tmp_path, postgres: Database):
 async def until(holds) -> None:
     """Ask the server until it says so."""
     async with asyncio.timeout(30):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - another process cannot set an event of ours
             await asyncio.sleep(0)
 
 
@@ -279,11 +278,28 @@ async def test_many_rows_are_streamed_into_the_result_store(sql):
     assert recorder.progress[-1] == (2500, None, "rows")
 
 
-async def test_a_result_store_that_fails_undoes_the_transaction(sql, postgres, monkeypatch):
+async def test_a_statement_before_the_last_runs_whole_however_many_rows_it_gives(sql):
+    await sql.result("CREATE TABLE t (a int)")
+    found = await sql.rows(
+        "INSERT INTO t SELECT generate_series(1, 100000) RETURNING a; SELECT a FROM t; SELECT count(*) AS n FROM t"
+    )
+    assert found == [{"n": 100000}]
+
+
+async def test_rows_that_are_too_many_leave_no_cancel_behind_for_others(sql, postgres):
+    outcome = await sql("SELECT generate_series(1, 1000000)", max_rows=10)
+    assert outcome.error is not None
+    assert outcome.error.code == "max_rows"
+    mine = "SELECT pid FROM pg_stat_activity WHERE application_name = 'arclog' AND datname = current_database()"
+    await until(lambda: not postgres.rows(mine))
+    assert await sql.rows("SELECT 1 AS a") == [{"a": 1}]
+
+
+async def test_a_result_store_that_fails_undoes_the_transaction(sql, postgres):
     await sql.result("CREATE TABLE t (a int)")
 
     class Full(MemoryResults):
-        def writer(self, *args, **options) -> ResultWriter:
+        def writer(self, tenant, *, listed=False, content_type=""):
             raise OSError("no space left on device")
 
     context = task_context(results=Full(), inline_max_bytes=10)
@@ -409,9 +425,7 @@ async def test_nothing_is_connected_after_close_nor_when_idle(tmp_path, postgres
     mine = "SELECT pid FROM pg_stat_activity WHERE application_name = 'arclog' AND datname = current_database()"
     sql = Sql(KIND, tmp_path, Settings({"sql.pool_idle_s": 0.05}), dsn=postgres.dsn)
     await sql.result("SELECT 1")
-    async with asyncio.timeout(30):
-        while postgres.rows(mine):
-            await asyncio.sleep(0.01)
+    await until(lambda: not postgres.rows(mine))
     await sql.close()
     sql = Sql(KIND, tmp_path, dsn=postgres.dsn)
     await sql.result("SELECT 1")
