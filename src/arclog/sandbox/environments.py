@@ -29,6 +29,7 @@ from arclog.sandbox.requirements import NotARequirement, Wanted, wanted
 from arclog.sandbox.streams import Lines
 
 _RECORD = "made.json"
+_NOTES = "notes.txt"
 _LOCK_LOOK_S = 0.1
 #: an installer's output that is passed on; its end is what tells of a failure
 _LINES_KEPT = 200
@@ -177,8 +178,14 @@ class Environments:
         began = time.monotonic()
         log("log", f"resolving {need} with {program.name} into {folder}")
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        for command in program.commands(folder, need, self._source):
-            await self._run(command, need, program, log)
+        scratch = _scratch_path(folder)
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            for command in program.commands(folder, need, self._source, scratch / _NOTES):
+                await self._run(command, need, program, scratch, log)
+        finally:
+            await _settled(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
         record = Record(need.requirements, time.time(), program.name)
         try:
             await asyncio.to_thread(_seal, folder, record)
@@ -186,7 +193,7 @@ class Environments:
             raise EnvironmentFailed(error("limit", f"{folder} cannot be written: {problem}")) from None
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
 
-    async def _run(self, command: list[str], need: Wanted, program: Installer, log: Log) -> None:
+    async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
         said: list[str] = []
 
         def take(stream: str, text: str) -> None:
@@ -194,9 +201,6 @@ class Environments:
             del said[:-_LINES_KEPT]
             log(stream, text)
 
-        scratch = _scratch_path(self._folder / need.digest)
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
         out = Lines("stdout", take, _OUTPUT_MAX, "the installer's output")
         err = Lines("stderr", take, _OUTPUT_MAX, "the installer's output")
         try:
@@ -212,7 +216,6 @@ class Environments:
         finally:
             out.end()
             err.end()
-            await _settled(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
         if report.failed:
             raise EnvironmentFailed(error("config", f"{command[0]} could not be started: {report.failed}"))
         if report.status is None or os.WIFSIGNALED(report.status):
@@ -220,7 +223,7 @@ class Environments:
             message = f"{program.name} was ended by {how} while it made the environment for {need}"
             raise EnvironmentFailed(error("killed", message, code=code))
         if os.waitstatus_to_exitcode(report.status):
-            raise EnvironmentFailed(installers.failure(program, need, self._source, said))
+            raise EnvironmentFailed(installers.failure(program, need, self._source, said, scratch / _NOTES))
 
 
 def known_environments(folder: Path) -> list[KnownEnvironment]:
@@ -238,7 +241,7 @@ def known_environments(folder: Path) -> list[KnownEnvironment]:
 def remove_environment(folder: Path, digest: str) -> bool:
     """Remove an environment that nobody uses or makes; tells whether it is gone."""
     place = folder / digest
-    lock = _locked(place, fcntl.LOCK_EX)
+    lock = _locked(place, fcntl.LOCK_EX) if _lock_path(place).exists() else None
     if lock is None:
         return False
     try:

@@ -56,8 +56,10 @@ class Installer(Struct, frozen=True):
     #: the program of uv; '' for pip
     program: str = ""
 
-    def commands(self, folder: Path, wanted: Wanted, source: Source) -> list[list[str]]:
-        """What to run, one after the other, to make the environment in `folder`."""
+    def commands(self, folder: Path, wanted: Wanted, source: Source, notes: Path) -> list[list[str]]:
+        """What to run, one after the other, to make the environment in `folder`; `notes` is a file for what it does not
+        print.
+        """
         python = str(folder / "bin" / "python")
         links = [word for place in source.find_links for word in ("--find-links", place)]
         if self.program:
@@ -65,7 +67,7 @@ class Installer(Struct, frozen=True):
             install = [self.program, "pip", "install", "--python", python, "--compile-bytecode"]
             return [make, [*install, *(["--offline"] if source.offline else []), *links, *wanted.requirements]]
         make = [sys.executable, "-m", "venv", str(folder)]
-        install = [python, "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+        install = [python, "-I", "-m", "pip", "install", "--no-input", "--progress-bar", "off", "--log", str(notes)]
         return [make, [*install, *(["--no-index"] if source.offline else []), *links, *wanted.requirements]]
 
 
@@ -94,10 +96,18 @@ def environment(scratch: Path) -> dict[str, str]:
     return {name: value for name, value in {**passed, **own}.items() if name not in _HELD_BACK}
 
 
-def failure(program: Installer, wanted: Wanted, source: Source, lines: list[str]) -> TaskError:
-    """What an installer's last words mean."""
+def _trouble(notes: Path) -> list[str]:
+    try:
+        with notes.open(encoding="utf-8", errors="replace") as file:
+            return [line for line in file if "Could not fetch URL" in line or "WARNING" in line]
+    except FileNotFoundError:
+        return []
+
+
+def failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
+    """What an installer's last words mean. pip says only in its notes why a registry gave nothing."""
     said = "\n".join(_COLOUR.sub("", line) for line in lines[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
-    everything = "\n".join(lines)
+    everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):
         return error("limit", f"{what}: the disk is full ({program.name} says):\n{said}", code="ENOSPC")

@@ -21,10 +21,11 @@ _REQUIREMENT = re.compile(
     (?:\[(?P<extras>[A-Za-z0-9._,\s-]*)\])? \s*
     (?: @\s*(?P<url>[A-Za-z][A-Za-z0-9+.-]*:[^\s;]+)
       | (?P<open>\()? \s* (?P<versions>{_VERSION}(?:\s*,\s*{_VERSION})*)? \s* (?(open)\)) )? \s*
-    (?:;\s*(?P<marker>[^\x00-\x1f]+))?
+    (?:;\s*(?P<marker>.+))?
     """,
     re.VERBOSE,
 )
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _SHOWN = 100
 
 
@@ -53,7 +54,7 @@ def wanted(requirements: Sequence[str]) -> Wanted:
 
 
 def _normalized(text: str, index: int) -> str:
-    found = _REQUIREMENT.fullmatch(text.strip())
+    found = None if _CONTROL.search(text) else _REQUIREMENT.fullmatch(text.strip())
     if found is None:
         hint = "write a name with its version, e.g. 'rich==13.9.4' or 'rich>=13,<14'"
         if text.strip().startswith("-"):

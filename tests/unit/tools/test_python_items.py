@@ -140,10 +140,6 @@ class HeldWriter(MemoryWriter):
         await super().add(items)
 
 
-def sleeps_in_kernel(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-
-
 async def test_a_task_waits_for_whoever_stores_its_items(tool: Tool, tmp_path: Path) -> None:
     count = tmp_path / "count"
     code = (
