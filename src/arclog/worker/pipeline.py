@@ -225,6 +225,7 @@ class CommandRun:
     async def _run_tool(self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
         plan = move.task.plan
         captured = frame.captured
+        progress = self.around.logs.progress_of(frame, move)
         context = TaskContext(
             execution_id=frame.execution_id,
             step=frame.step,
@@ -236,7 +237,7 @@ class CommandRun:
             ctx={**captured.ctx, **pipeline.ctx},
             timeout_s=plan.timeout_s,
             log=self.around.logs.for_attempt(frame, move),
-            progress=self.around.logs.progress_of(frame, move),
+            progress=progress,
             results=TaskResults(self.around.results, self.tenant, self.inline_max_bytes),
             scope=self.command.scope,
             spec=plan.spec,
@@ -246,6 +247,8 @@ class CommandRun:
             return await self.around.toolbox.run(plan.kind, config, context)
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
+        finally:
+            progress.end()
 
     def _record(self, move: Run, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
         plan = move.task.plan
