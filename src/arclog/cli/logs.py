@@ -35,10 +35,16 @@ def logs_arguments(parser: Parser) -> None:
         default=[],
         help="stdout, stderr, log (what arclog says of a task) or progress (repeatable; all but progress)",
     )
-    parser.add_argument("--grep", metavar="TEXT", default="", help="only lines with this text in them, letter by letter")
+    parser.add_argument(
+        "--grep", metavar="TEXT", default="", help="only lines with this text in them, letter by letter"
+    )
     parser.add_argument("--regex", metavar="REGEX", type=_regex, help="only lines that this matches somewhere")
     parser.add_argument(
-        "--since", metavar="TIME", type=_since, default=0, help="only lines from then on: 30s, 10m, 2h, 1d or 2026-01-31T12:00"
+        "--since",
+        metavar="TIME",
+        type=_since,
+        default=0,
+        help="only lines from then on: 30s, 10m, 2h, 1d or 2026-01-31T12:00",
     )
     parser.epilog = "With --json each line is one object."
 

@@ -390,7 +390,8 @@ class Store(Protocol):
     async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
         """Keep task log lines. A line of the stream `progress` takes the place of its attempt's last one, at a new
         position. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not fit is
-        replaced by one of the stream `log` that says so (`LOG_CUT`), it and what comes after is not kept.
+        replaced by one of the stream `log` that says so (`LOG_CUT`), it and what comes after is not kept; progress
+        that takes another's place goes on.
         """
 
     async def logs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,8 +54,9 @@ class Listener(Protocol):
     log: Callable[[str, str], None]
     #: (done, total, unit), unchecked
     progress: Callable[[Any, Any, Any], None]
-    #: some items of the result, as a JSON array
-    items: Callable[[bytes], Awaitable[None]]
+
+    async def items(self, body: bytes) -> None:
+        """Take some items of the result, as a JSON array."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):

@@ -205,8 +205,11 @@ class Environments:
         err = Lines("stderr", take, _OUTPUT_MAX, "the installer's output")
         try:
             spec: dict[str, Any] = {"argv": command, "env": installers.environment(scratch), "cwd": str(scratch)}
-            with Path(os.devnull).open("rb") as null:
-                tree = Tree(self._launcher, spec, null.fileno(), isolated=False)
+            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                tree = Tree(self._launcher, spec, null, isolated=False)
+            finally:
+                os.close(null)
             tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
             try:
                 report = await asyncio.shield(tree.gone)

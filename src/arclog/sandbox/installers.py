@@ -19,7 +19,8 @@ from arclog.model.settings import Settings
 from arclog.sandbox.requirements import Wanted
 
 _PASSED = re.compile(
-    r"(?:PATH|HOME|LANG|TZ|NETRC|(?:UV|PIP|XDG|SSL|LC)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY|(?:REQUESTS|CURL)_CA_BUNDLE)", re.I
+    r"(?:PATH|HOME|LANG|TZ|NETRC|(?:UV|PIP|XDG|SSL|LC)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY|(?:REQUESTS|CURL)_CA_BUNDLE)",
+    re.IGNORECASE,
 )
 #: would put the packages elsewhere, or change what is printed
 _HELD_BACK = frozenset({"PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_DRY_RUN", "PIP_QUIET", "UV_PYTHON",
@@ -83,7 +84,7 @@ def source_of(settings: Settings) -> Source:
 
 
 def installer() -> Installer:
-    """uv from the search path or from beside our Python, else pip."""
+    """Uv from the search path or from beside our Python, else pip."""
     beside = Path(sys.executable).parent / "uv"
     program = shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else "")
     return Installer("uv", program) if program else PIP

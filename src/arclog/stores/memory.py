@@ -5,7 +5,7 @@ Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a re
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -41,7 +41,7 @@ from arclog.ports.store import (
     Timer,
 )
 from arclog.stores.memory_logs import MemoryLogs
-from arclog.stores.rows import Codec, Derived, Row, StepChange, bits_of, decode, encode
+from arclog.stores.rows import Codec, Derived, Row, StepChange, bits_of, decode
 
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 _NO_GRANT = (0, 0, 0)

@@ -29,7 +29,7 @@ class MemoryLogs:
         used, cut = self._sizes.get(line.execution_id, (0, False))
         replaced = [each for each in self._lines if _same_progress(each[1], line)] if line.stream == PROGRESS else []
         left = used - sum(log_size(each[1]) for each in replaced)
-        if max_bytes is not None and left + log_size(line) > max_bytes:
+        if max_bytes is not None and not replaced and used + log_size(line) > max_bytes:
             if line.stream == PROGRESS or cut:
                 return
             line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True

@@ -25,8 +25,8 @@ def wheel(folder: Path, name: str, version: str, code: str, *, needs: tuple[str,
         digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
         lines.append(f"{path},sha256={digest},{len(text.encode())}\n")
     files[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"])
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    with ZipFile(path, "w") as archive:
+    made = folder / f"{name}-{version}-py3-none-any.whl"
+    with ZipFile(made, "w") as archive:
         for place, text in files.items():
             archive.writestr(place, text)
-    return path
+    return made

@@ -227,10 +227,10 @@ async def test_a_flood_of_progress_is_thinned_and_its_last_is_kept(tool: Tool) -
     outcome = await tool("for i in range(200_001):\n    context.progress(i, 200_000)\nresult = 'done'")
 
     assert outcome.result == "done"
-    assert tool.said.progress[0] == (0, 200_000, "")
-    assert tool.said.progress[-1] == (200_000, 200_000, "")
-    assert len(tool.said.progress) < 1_000
-    assert tool.said.progress == sorted(tool.said.progress)
+    done = [each[0] for each in tool.said.progress]
+    assert (done[0], done[-1]) == (0, 200_000)
+    assert len(done) < 1_000
+    assert done == sorted(done)
 
 
 async def test_progress_of_a_generator_and_of_threads(tool: Tool) -> None:

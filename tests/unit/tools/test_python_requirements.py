@@ -66,9 +66,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     assert offspring() == []
 
 
-async def run(
-    tool: PythonTool, code: str, *requirements: str, log: Any = None, execution_id: str = "11"
-) -> Outcome:
+async def run(tool: PythonTool, code: str, *requirements: str, log: Any = None, execution_id: str = "11") -> Outcome:
     config = PythonConfig(code=code, requirements=list(requirements))
     return await tool.run(config, context(log, execution_id=execution_id))
 
@@ -242,8 +240,8 @@ class Gate:
         os.mkfifo(self.go_on)
         script = folder / "gated-uv"
         script.write_text(
-            f"#!/bin/sh\ncase $1 in venv) exec {UV.program} \"$@\";; esac\n"
-            f"echo $$ >> {self.begun}\necho began > {self.pipe}\nread line < {self.go_on}\nexec {UV.program} \"$@\"\n"
+            f'#!/bin/sh\ncase $1 in venv) exec {UV.program} "$@";; esac\n'
+            f'echo $$ >> {self.begun}\necho began > {self.pipe}\nread line < {self.go_on}\nexec {UV.program} "$@"\n'
         )
         script.chmod(0o755)
         self.installer = Installer("uv", str(script))
@@ -285,7 +283,7 @@ async def test_tasks_and_processes_that_want_the_same_share_one_installation(wor
 
 def mid_install(world: World) -> Callable[[], bool]:
     digest = wanted(["tiny"]).digest
-    return lambda: (world.environments / digest / "bin" / "python").exists()
+    return (world.environments / digest / "bin" / "python").exists
 
 
 async def test_who_is_cancelled_takes_the_installer_along_and_leaves_nothing(world: World, gate: Gate) -> None:

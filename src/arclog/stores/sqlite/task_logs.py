@@ -27,12 +27,12 @@ def append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
         tx.execute(SQL["put_log_size"], (execution_id, used, int(cut)))
 
 
-def _append(tx: Tx, line: LogLine, max_bytes: int | None, used: int, cut: bool) -> tuple[int, bool]:  # noqa: FBT001
+def _append(tx: Tx, line: LogLine, max_bytes: int | None, used: int, cut: bool) -> tuple[int, bool]:
     """Keep one line, or not; answers the execution's new size."""
     attempt = _attempt(line)
     replaced = tx.execute(SQL["progress_of"], attempt).fetchall() if line.stream == PROGRESS else []
     left = used - sum(size for _, size in replaced)
-    if max_bytes is not None and left + log_size(line) > max_bytes:
+    if max_bytes is not None and not replaced and used + log_size(line) > max_bytes:
         if line.stream == PROGRESS or cut:
             return used, cut
         line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True
@@ -48,9 +48,7 @@ def _attempt(line: LogLine) -> tuple[int, str, int, str, int, int, str]:
     return (line.execution_id, line.step, line.run, line.task, line.task_run, line.attempt, _path(line.iteration))
 
 
-def read(
-    execute: Execute, execution_id: int, after: int, limit: int, where: LogFilter
-) -> list[tuple[int, LogLine]]:
+def read(execute: Execute, execution_id: int, after: int, limit: int, where: LogFilter) -> list[tuple[int, LogLine]]:
     streams = msgspec.json.encode(where.streams).decode()
     text = where.text.encode("utf-8", "surrogatepass")
     narrowed = (where.step, where.task, _path(where.iteration), streams, text, where.since)
