@@ -170,6 +170,7 @@ class Environments:
                 await self._fill(folder, need, program, log)
             except BaseException:
                 await _settled(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+                _lock_path(folder).unlink(missing_ok=True)
                 raise
         finally:
             os.close(lock)

@@ -107,7 +107,8 @@ def _trouble(notes: Path) -> list[str]:
 
 def failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
     """What an installer's last words mean. pip says only in its notes why a registry gave nothing."""
-    said = "\n".join(_COLOUR.sub("", line) for line in lines[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
+    telling = [_COLOUR.sub("", line) for line in lines if not line.startswith("Using Python")]
+    said = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"
     if _FULL.search(everything):

@@ -59,6 +59,8 @@ def _normalized(text: str, index: int) -> str:
         hint = "write a name with its version, e.g. 'rich==13.9.4' or 'rich>=13,<14'"
         if text.strip().startswith("-"):
             hint = "options belong to the settings python.find_links and python.offline, or to the installer's own"
+        elif "{{" in text:
+            hint = "it is taken as it is written: templates are not rendered here"
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
         raise NotARequirement(f"requirements[{index}]: {shown!r} is not a requirement; {hint}")
     name = re.sub(r"[-_.]+", "-", found["name"]).lower()

@@ -38,6 +38,14 @@ def test_what_is_none(text: str) -> None:
         wanted(["fine", text])
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("{{ x }}", "templates are not rendered here"), ("-r x", "python.find_links"), ("a b", "rich==")]
+)
+def test_what_to_write_instead(text: str, hint: str) -> None:
+    with pytest.raises(NotARequirement, match=hint):
+        wanted([text])
+
+
 def test_lists_that_mean_the_same_share_a_digest() -> None:
     one = wanted(["B>=2,<3", "a"])
     assert one == wanted(["a", "b<3, >=2", "A"])
