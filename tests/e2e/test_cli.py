@@ -124,6 +124,7 @@ EXAMPLES: dict[str, Any] = {
     "quantum": [0.0, 0.5],
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
+    "progress": {"sample": 19, "square": 361},
 }
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}
@@ -159,6 +160,16 @@ def test_an_example_that_waits_goes_on_when_it_is_told(where, name):
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert json.loads(out)["result"] == EXAMPLES[name]
+
+
+def test_progress_and_logs_of_an_example_are_found(where):
+    summary_of("run", str(ROOT / "examples/progress.yaml"))
+    [line] = arclog("logs", "last", "--stream", "progress", "--json").stdout.splitlines()
+    assert json.loads(json.loads(line)["text"]) == {"done": 20, "total": 20, "unit": "samples"}
+    assert arclog("logs", "last").stdout == ""
+    wrong = arclog("logs", "last", "--step", "mesure")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "the run has no step 'mesure'; did you mean measure?" in wrong.stderr
 
 
 def test_examples_take_other_roads_with_another_workload(where):

@@ -31,9 +31,8 @@ from arclog.sandbox.streams import Lines
 _RECORD = "made.json"
 _NOTES = "notes.txt"
 _LOCK_LOOK_S = 0.1
-#: an installer's output that is passed on; its end is what tells of a failure
-_LINES_KEPT = 200
-_OUTPUT_MAX = 1024 * 1024
+#: of what an installer says last, which tells of a failure
+_TAIL_BYTES = 32 * 1024
 
 Log = Callable[[str, str], None]
 T = TypeVar("T")
@@ -110,8 +109,13 @@ class _Making:
 class Environments:
     """The environments below one folder."""
 
-    def __init__(self, folder: Path, launcher: Launcher, source: Source, program: Installer | None = None) -> None:
-        """`launcher` starts the installer's processes; `program` is looked for when it is first needed."""
+    def __init__(
+        self, folder: Path, launcher: Launcher, source: Source, log_cap: int, program: Installer | None = None
+    ) -> None:
+        """`launcher` starts the installer's processes, of whose output `log_cap` bytes are passed on; `program` is
+        looked for when it is first needed.
+        """
+        self._log_cap = log_cap
         self._folder = folder
         self._launcher = launcher
         self._source = source
@@ -195,15 +199,18 @@ class Environments:
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
 
     async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
-        said: list[str] = []
+        said = bytearray()
+        out = Lines("stdout", log, self._log_cap, "logs.max_task_bytes")
+        err = Lines("stderr", log, self._log_cap, "logs.max_task_bytes")
 
-        def take(stream: str, text: str) -> None:
-            said.append(text)
-            del said[:-_LINES_KEPT]
-            log(stream, text)
+        def listener(lines: Lines) -> Callable[[bytes], None]:
+            def take(data: bytes) -> None:
+                said.extend(data)
+                del said[:-_TAIL_BYTES]
+                lines.feed(data)
 
-        out = Lines("stdout", take, _OUTPUT_MAX, "the installer's output")
-        err = Lines("stderr", take, _OUTPUT_MAX, "the installer's output")
+            return take
+
         try:
             spec: dict[str, Any] = {"argv": command, "env": installers.environment(scratch), "cwd": str(scratch)}
             null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -211,7 +218,7 @@ class Environments:
                 tree = Tree(self._launcher, spec, null, isolated=False)
             finally:
                 os.close(null)
-            tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
+            tree.stdout.listener, tree.stderr.listener = listener(out), listener(err)
             try:
                 report = await asyncio.shield(tree.gone)
             except asyncio.CancelledError:
@@ -227,7 +234,8 @@ class Environments:
             message = f"{program.name} was ended by {how} while it made the environment for {need}"
             raise EnvironmentFailed(error("killed", message, code=code))
         if os.waitstatus_to_exitcode(report.status):
-            raise EnvironmentFailed(installers.failure(program, need, self._source, said, scratch / _NOTES))
+            words = said.decode("utf-8", "replace").splitlines()
+            raise EnvironmentFailed(installers.failure(program, need, self._source, words, scratch / _NOTES))
 
 
 def known_environments(folder: Path) -> list[KnownEnvironment]:

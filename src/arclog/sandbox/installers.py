@@ -34,7 +34,9 @@ _UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN = re.compile(r"HTTP status client error \(404|404 client error", re.IGNORECASE)
-_UNAUTHORIZED = re.compile(r"\b(?:401 unauthorized|403 forbidden|40[13] client error)|credentials", re.IGNORECASE)
+_UNAUTHORIZED = re.compile(
+    r"\b(?:401 unauthorized|403 forbidden|40[13] client error)|authentication credentials", re.IGNORECASE
+)
 _FULL = re.compile(r"no space left on device|os error 28|disk quota exceeded", re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LAST_LINES = 12

@@ -98,6 +98,9 @@ class Pool:
             self._end(cell)
         if self._ending:
             await asyncio.wait(set(self._ending))
+        for room in self._rooms.values():  # those whose first cell could not be made
+            await room.close()
+        self._rooms.clear()
         await self.launcher.close()
 
     def _take(self, execution_id: str, environment: Environment | None) -> Cell:

@@ -39,6 +39,10 @@ class PythonConfig(Struct, frozen=True):
     requirements: list[str] = []
 
 
+class _NotStored(Exception):
+    """The result store did not take an item; the message says why."""
+
+
 class _Listener:
     """Takes what a task says while it runs; items of its result go to the result store as they come."""
 
@@ -49,13 +53,19 @@ class _Listener:
         self._writer: ResultWriter | None = None
 
     async def items(self, body: bytes) -> None:
-        if self._writer is None:
-            self._writer = self._results.writer(listed=True)
-        await self._writer.add(msgspec.json.decode(body))
+        try:
+            if self._writer is None:
+                self._writer = self._results.writer(listed=True)
+            await self._writer.add(msgspec.json.decode(body))
+        except (ArclogError, OSError, msgspec.DecodeError) as problem:
+            raise _NotStored(str(problem)) from problem
 
     async def stored(self) -> Content | None:
         """What was stored; None when no items came."""
-        return None if self._writer is None else await self._writer.commit()
+        try:
+            return None if self._writer is None else await self._writer.commit()
+        except (ArclogError, OSError) as problem:
+            raise _NotStored(str(problem)) from problem
 
     async def close(self) -> None:
         if self._writer is not None:
@@ -100,7 +110,9 @@ class PythonTool:
         if self._environments is None:
             folder = environments_folder(self._settings).absolute()
             source = source_of(self._settings)
-            self._environments = Environments(folder, self._pool.launcher, source, self._installer)
+            self._environments = Environments(
+                folder, self._pool.launcher, source, self._limits.max_log_bytes, self._installer
+            )
         try:
             environment = await self._environments.get(requirements, context.log)
         except EnvironmentFailed as failure:
@@ -120,7 +132,7 @@ class PythonTool:
                 helper = {"py": dict.fromkeys(_HELPER_FIELDS)}
                 return Outcome(stored=await listener.stored(), helper=helper)
             return self._outcome(answer)
-        except (ArclogError, msgspec.DecodeError) as problem:
+        except _NotStored as problem:
             return _failed(error("result", f"the items that the task gave could not be stored: {problem}"))
         finally:
             await listener.close()
