@@ -239,6 +239,8 @@ class LogLine(Struct, frozen=True):
 
 #: the stream of lines that say how far an attempt is
 PROGRESS = "progress"
+#: attempts of one execution whose progress is kept: those that run now, and more than anybody looks at
+PROGRESS_KEPT = 1000
 #: what stands in a log instead of the line that was too much
 LOG_CUT = "log cut here: a run keeps {max_bytes} bytes of its tasks' logs (logs.max_execution_bytes)"
 
@@ -388,10 +390,10 @@ class Store(Protocol):
         """The newest snapshot written by this code version."""
 
     async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
-        """Keep task log lines. A line of the stream `progress` takes the place of its attempt's last one, at a new
-        position. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not fit is
-        replaced by one of the stream `log` that says so (`LOG_CUT`), it and what comes after is not kept; progress
-        that takes another's place goes on.
+        """Keep task log lines. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not
+        fit is replaced by one of the stream `log` that says so (`LOG_CUT`), and what comes after is not kept.
+        A line of the stream `progress` takes the place of its attempt's last one, at a new position. Such lines do not
+        count; an execution keeps its newest `PROGRESS_KEPT`.
         """
 
     async def logs(

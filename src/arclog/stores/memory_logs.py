@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from arclog.ports.store import LOG_CUT, PROGRESS, LogFilter, LogLine, log_size
+from arclog.ports.store import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
 
 
 class MemoryLogs:
@@ -23,21 +23,33 @@ class MemoryLogs:
 
     def append(self, lines: Sequence[LogLine], max_bytes: int | None) -> None:
         for line in lines:
-            self._append(line, max_bytes)
+            if line.stream == PROGRESS:
+                self._put_progress(line)
+            else:
+                self._append(line, max_bytes)
+
+    def _put_progress(self, line: LogLine) -> None:
+        told = [
+            each for each in self._lines if each[1].stream == PROGRESS and each[1].execution_id == line.execution_id
+        ]
+        before = [each for each in told if _same_attempt(each[1], line)]
+        oldest = told[: max(0, len(told) + 1 - PROGRESS_KEPT)]
+        for each in before or oldest:
+            self._lines.remove(each)
+        self._keep(line)
 
     def _append(self, line: LogLine, max_bytes: int | None) -> None:
         used, cut = self._sizes.get(line.execution_id, (0, False))
-        replaced = [each for each in self._lines if _same_progress(each[1], line)] if line.stream == PROGRESS else []
-        left = used - sum(log_size(each[1]) for each in replaced)
-        if max_bytes is not None and not replaced and used + log_size(line) > max_bytes:
-            if line.stream == PROGRESS or cut:
+        if max_bytes is not None and used + log_size(line) > max_bytes:
+            if cut:
                 return
             line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True
-        for each in replaced:
-            self._lines.remove(each)
+        self._keep(line)
+        self._sizes[line.execution_id] = (used + log_size(line), cut)
+
+    def _keep(self, line: LogLine) -> None:
         self._position += 1
         self._lines.append((self._position, line))
-        self._sizes[line.execution_id] = (left + log_size(line), cut)
 
     def read(self, execution_id: int, after: int, limit: int, where: LogFilter) -> list[tuple[int, LogLine]]:
         start = bisect_right(self._lines, after, key=itemgetter(0))
@@ -45,7 +57,7 @@ class MemoryLogs:
         return list(islice((each for each in found if _fits(each[1], where)), limit))
 
 
-def _same_progress(one: LogLine, other: LogLine) -> bool:
+def _same_attempt(one: LogLine, other: LogLine) -> bool:
     return one == replace(other, at=one.at, text=one.text)
 
 

@@ -223,12 +223,17 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: progress_of
 -- By an index that holds these lines alone.
-SELECT pos, length(text) + 1 FROM task_logs
+SELECT pos FROM task_logs
 WHERE stream = 'progress' AND execution_id = ? AND step = ? AND run = ? AND task = ? AND task_run = ? AND attempt = ?
   AND iteration = ?
 
 -- name: drop_log
 DELETE FROM task_logs WHERE pos = ?
+
+-- name: forget_progress
+DELETE FROM task_logs WHERE pos IN (
+    SELECT pos FROM task_logs WHERE stream = 'progress' AND execution_id = ? ORDER BY pos DESC LIMIT -1 OFFSET ?
+)
 
 -- name: log_size
 SELECT bytes, cut FROM task_log_sizes WHERE execution_id = ?

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.store import LOG_CUT, PROGRESS, LogFilter, LogLine, log_size
+from arclog.ports.store import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
@@ -19,28 +19,36 @@ from arclog.stores.sqlite.reads import Execute
 def append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
     sizes: dict[int, tuple[int, bool]] = {}
     for line in lines:
+        if line.stream == PROGRESS:
+            _put_progress(tx, line)
+            continue
         if line.execution_id not in sizes:
             row = tx.execute(SQL["log_size"], (line.execution_id,)).fetchone()
             sizes[line.execution_id] = (row[0], bool(row[1])) if row else (0, False)
-        sizes[line.execution_id] = _append(tx, line, max_bytes, *sizes[line.execution_id])
+        used, cut = sizes[line.execution_id]
+        if max_bytes is not None and used + log_size(line) > max_bytes:
+            if cut:
+                continue
+            line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True  # noqa: PLW2901
+        _insert(tx, line)
+        sizes[line.execution_id] = (used + log_size(line), cut)
     for execution_id, (used, cut) in sizes.items():
         tx.execute(SQL["put_log_size"], (execution_id, used, int(cut)))
 
 
-def _append(tx: Tx, line: LogLine, max_bytes: int | None, used: int, cut: bool) -> tuple[int, bool]:
-    """Keep one line, or not; answers the execution's new size."""
-    attempt = _attempt(line)
-    replaced = tx.execute(SQL["progress_of"], attempt).fetchall() if line.stream == PROGRESS else []
-    left = used - sum(size for _, size in replaced)
-    if max_bytes is not None and not replaced and used + log_size(line) > max_bytes:
-        if line.stream == PROGRESS or cut:
-            return used, cut
-        line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True
+def _put_progress(tx: Tx, line: LogLine) -> None:
+    before = tx.execute(SQL["progress_of"], _attempt(line)).fetchall()
+    _insert(tx, line)
+    for row in before:  # after the new one is there, so that no position is given twice
+        tx.execute(SQL["drop_log"], row)
+    if not before:
+        tx.execute(SQL["forget_progress"], (line.execution_id, PROGRESS_KEPT))
+
+
+def _insert(tx: Tx, line: LogLine) -> None:
+    execution_id, *attempt = _attempt(line)
     text = line.text.encode("utf-8", "surrogatepass")
-    tx.execute(SQL["add_log"], (attempt[0], line.at, *attempt[1:], line.stream, text))
-    for pos, _ in replaced:  # after the new one is there, so that no position is given twice
-        tx.execute(SQL["drop_log"], (pos,))
-    return left + log_size(line), cut
+    tx.execute(SQL["add_log"], (execution_id, line.at, *attempt, line.stream, text))
 
 
 def _attempt(line: LogLine) -> tuple[int, str, int, str, int, int, str]:

@@ -18,6 +18,7 @@ CREATE TABLE task_logs (
 CREATE INDEX task_logs_by_execution ON task_logs (execution_id);
 CREATE INDEX task_progress ON task_logs (execution_id, step, run, iteration, task, task_run, attempt)
     WHERE stream = 'progress';
+CREATE INDEX task_progress_by_execution ON task_logs (execution_id) WHERE stream = 'progress';
 
 -- What an execution's log takes: the bytes of its lines, and whether it was cut.
 CREATE TABLE task_log_sizes (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from arclog.ports.store import ANY_LINE, LOG_CUT, LogFilter, LogLine, log_size
+from arclog.ports.store import ANY_LINE, LOG_CUT, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.testing.conformance.store.base import Rules, World
 
 
@@ -135,13 +135,22 @@ class TaskLogRules(Rules):
         assert [each for _, each in await store.logs(1)] == [*lines[:10], cut]
         assert await texts(world, execution_id=2) == ["other"]
 
-    async def test_progress_goes_on_after_the_cut_and_never_adds_up(self, world: World) -> None:
+    async def test_progress_does_not_count_and_goes_on_after_the_cut(self, world: World) -> None:
         store = world.store
-        cap = 200
-        await store.append_logs([progress(10)], cap)
-        await store.append_logs([line("x" * 100), line("y" * 100), line("z")], cap)
-        for n in range(11, 99):
+        cap = 2 * log_size(line("x" * 100))
+        for n in range(9):
             await store.append_logs([progress(n)], cap)
-        await store.append_logs([progress(1, attempt=2)], cap)  # one more would add to it
-        assert await texts(world, LogFilter(streams=("progress",))) == [progress(98).text]
-        assert [text[:3] for text in await texts(world)] == ["xxx", "log"]
+        await store.append_logs([line("x" * 100), line("y" * 100), line("z")], cap)
+        await store.append_logs([progress(10), progress(1, attempt=2)], cap)
+        assert await texts(world, LogFilter(streams=("progress",))) == [progress(10).text, progress(1).text]
+        assert [text[:3] for text in await texts(world)] == ["xxx", "yyy", "log"]
+
+    async def test_an_execution_keeps_its_newest_progress(self, world: World) -> None:
+        store = world.store
+        await store.append_logs([line("printed"), progress(7, execution_id=2)])
+        lines = [progress(n, iteration=(n,)) for n in range(PROGRESS_KEPT + 50)]
+        await store.append_logs(lines)
+        await store.append_logs([progress(0, iteration=(60,))])
+        found = [each for _, each in await store.logs(1, limit=2 * PROGRESS_KEPT, where=ALL)]
+        assert found == [line("printed"), *lines[50:60], *lines[61:], progress(0, iteration=(60,))]
+        assert len(await store.logs(2, where=ALL)) == 1
