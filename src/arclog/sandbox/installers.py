@@ -95,8 +95,10 @@ def installer() -> Installer:
 def environment(scratch: Path) -> dict[str, str]:
     """What an installer sees of our environment."""
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    # Files that are linked into uv's cache would let a task that changes its packages change everybody's.
+    default = {"UV_LINK_MODE": "copy"}
     own = {"TMPDIR": str(scratch), "NO_COLOR": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return {name: value for name, value in {**passed, **own}.items() if name not in _HELD_BACK}
+    return {name: value for name, value in {**default, **passed, **own}.items() if name not in _HELD_BACK}
 
 
 def _trouble(notes: Path) -> list[str]:
