@@ -12,8 +12,9 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,9 +98,9 @@ class Environment:
 class _Making:
     """An environment on its way, and those who wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Log], Coroutine[Any, Any, None]]) -> None:
         self.logs: list[Log] = []
-        self.task: asyncio.Task[None] | None = None
+        self.task = asyncio.ensure_future(make(self.log))
 
     def log(self, stream: str, text: str) -> None:
         for log in self.logs:
@@ -142,9 +143,7 @@ class Environments:
         """Wait until it is made; the last who waits takes the making with them when cancelled."""
         making = self._making.get(need.digest)
         if making is None:
-            making = self._making[need.digest] = _Making()
-            making.task = asyncio.ensure_future(self._make(need, making.log))
-        assert making.task is not None  # noqa: S101 - made two lines above
+            making = self._making[need.digest] = _Making(partial(self._make, need))
         making.logs.append(log)
         try:
             await asyncio.shield(making.task)
@@ -193,7 +192,7 @@ class Environments:
             await _settled(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
         record = Record(need.requirements, time.time(), program.name)
         try:
-            await asyncio.to_thread(_seal, folder, record)
+            await _settled(asyncio.to_thread(_seal, folder, record))
         except OSError as problem:
             raise EnvironmentFailed(error("limit", f"{folder} cannot be written: {problem}")) from None
         log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
