@@ -254,6 +254,15 @@ def pretty(value: Any, *, most_lines: int = 40, most_columns: int = 400, rest: s
     return "\n".join(lines)
 
 
+def stored(ref: dict[str, Any]) -> str:
+    """Stored data for people: how much it is and where."""
+    meta = ref.get("meta") or {}
+    rows = meta.get("rows", ref.get("total"))
+    size = f"{meta['bytes']:,} bytes" if "bytes" in meta else ""
+    many = counted(rows, "item") if rows is not None else ""
+    return f"stored {', '.join(filter(None, (many, size)))}: {clean(str(ref.get('ref', '')))}"
+
+
 def _shallow(value: Any) -> str:
     """JSON on one line when that is short, else indented."""
     text = json_text(value)

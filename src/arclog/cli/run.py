@@ -193,12 +193,14 @@ async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
     """The last lines of a run that was shown."""
     from arclog.cli.failure import explained, next_commands
     from arclog.cli.home import name_of
-    from arclog.cli.render import MARKS, STATE_MARKS, between, pretty
+    from arclog.cli.render import MARKS, STATE_MARKS, between, pretty, stored
 
     completed = summary.state == "COMPLETED"
     if summary.result is not None and completed:
         whole = f"arclog show {summary.execution_id} --json"
         out.say(pretty(summary.result, rest=whole))
+    if summary.result_ref is not None and completed:
+        out.say(stored(summary.result_ref))
     if completed and out.quiet:
         return
     name = await name_of(api, summary.execution_id)

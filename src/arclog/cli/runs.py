@@ -127,7 +127,7 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     """A run on one page."""
     from arclog.cli.failure import explained, next_commands
     from arclog.cli.home import name_of
-    from arclog.cli.render import between, indented, moment, one_line, pretty
+    from arclog.cli.render import between, indented, moment, one_line, pretty, stored
 
     status = await api.status(summary.execution_id)
     name = await name_of(api, summary.execution_id)
@@ -148,6 +148,8 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     for label, value in (("ctx", summary.ctx), ("result", summary.result)):
         if value not in ({}, None):
             parts += ["", out.paint(label, "bold"), indented(pretty(value, rest=whole))]
+    if summary.result_ref is not None:
+        parts += ["", out.paint("result", "bold"), indented(stored(summary.result_ref))]
     if summary.state in ("FAILED", "CANCELLED"):
         parts += [
             "",

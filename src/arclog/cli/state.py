@@ -50,7 +50,7 @@ def state_command(options: Namespace) -> int:
 
 def page(view: StateView, out: Out) -> str:
     """The state for people."""
-    from arclog.cli.render import clock_time, indented, pretty, table
+    from arclog.cli.render import clock_time, indented, pretty, stored, table
 
     at = f"event {view.at:,} of {view.head:,}"
     if view.event_type is not None and view.timestamp is not None:
@@ -79,6 +79,8 @@ def page(view: StateView, out: Out) -> str:
     for label, value in (("ctx", view.ctx), ("result", view.result), ("error", view.error)):
         if value not in ({}, None):
             section(label, pretty(value, rest=whole))
+    if view.result_ref is not None:
+        section("result", stored(view.result_ref))
     if len(parts) == 1:
         parts.append("  nothing has happened yet" if view.at == 0 else "  nothing is open")
     return "\n".join(parts)

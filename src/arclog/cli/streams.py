@@ -116,6 +116,11 @@ def _detail(event: dict[str, Any]) -> str:
         return " ".join(word for word in words if word)
     if kind == "policy.admit.evaluated":
         return "allowed" if payload.get("allow") else "denied"
+    ref = outcome.get("result_ref") or payload.get("result_ref")
+    if ref:
+        from arclog.cli.render import stored
+
+        return stored(ref)
     if "result" in outcome:
         return "" if outcome["result"] is None else f"result {_short(outcome['result'])}"
     for key in ("ctx", "inputs", "args", "result", "reason", "total", "workload"):

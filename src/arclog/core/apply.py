@@ -83,6 +83,8 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
         scheduled_at=event.at,
         arrival=arrival,
     )
+    if event.payload.get("expand"):
+        step_run.expanding = capture(state, program.steps[event.step].items_needs)
     loop = iterations.open_loop(event, keeps_results=event.step in program.results_read)
     if loop is not None:
         step_run.loops[""] = loop
@@ -100,7 +102,7 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
 def _step_started(_: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.started = True
-    if step_run.loop is None:
+    if step_run.loop is None and step_run.expanding is None:
         step_run.pipeline = Pipeline()
 
 
@@ -129,8 +131,22 @@ def _loop_done(program: Program, state: State, event: Event) -> None:
     step_run.boundary = boundary("loop.done", event)
     gathering.finish(program, state, step_run)
     loop = iterations.loop_at(step_run, ())
-    if loop.results is not None:
-        step_run.record = {**(step_run.record or {"status": "ok"}), "results": iterations.results_in_order(loop)}
+    record = step_run.record or {"status": "ok"}
+    if loop.results_in_log:
+        step_run.record = {**record, "results_in_log": iterations.manifest_of(state, step_run)}
+    elif loop.results is not None:
+        step_run.record = {**record, "results": iterations.results_in_order(loop)}
+
+
+def _manifest(program: Program, state: State, event: Event) -> None:
+    """A worker told the items of a loop."""
+    if "items" not in event.payload:
+        return
+    step_run = _run(state, event)
+    step_run.expanding = None
+    step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
+    for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
+        del state.commands[command.id]
 
 
 def _step_ended(_: Program, state: State, event: Event) -> None:
@@ -171,7 +187,9 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         _put(program, state, Token(choice["token"], arc.place, arc.target, args, arrival))
     if not selected:
         if step_run.state == "done":
-            state.last_data = None if step_run.record is None else data_of(step_run.record)
+            record = step_run.record or {}
+            state.last_ref = record.get("result_ref")
+            state.last_data = None if state.last_ref is not None else data_of(record)
         else:
             state.unhandled[run_key(event.step, event.run)] = {**(step_run.error or {}), "step": event.step}
             state.error = next(iter(state.unhandled.values()))
@@ -225,6 +243,7 @@ def _playbook_finished(_: Program, state: State, event: Event) -> None:
     after = status.FAILED if status_of(event) == "error" else status.COMPLETED
     _end(state, event, after)
     state.result = event.payload.get("result")
+    state.result_ref = event.payload.get("result_ref")
     state.error = event.payload.get("error")
 
 
@@ -334,6 +353,7 @@ _HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
     "loop.iteration.failed": _iteration_ended,
     "loop.done": _loop_done,
     "next.evaluated": _next_evaluated,
+    "result.manifest.updated": _manifest,
     "task.started": _task_event,
     "task.attempt.started": _task_event,
     "task.attempt.done": _task_event,

@@ -34,6 +34,7 @@ from arclog.core.items import as_payload
 from arclog.core.reports import check_report
 from arclog.core.scopes import arrival_scope, result_scope
 from arclog.core.state import OpenCommand, State, Token, run_key
+from arclog.expr import Stored
 from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -209,6 +210,9 @@ class Decision:
                 case "step.done" | "step.failed":
                     self.txn.close.append(report.command_id)
                     routing.route(self, event.step, event.run, len(self.txn.events) - 1)
+                case "result.manifest.updated":
+                    self.txn.close.append(report.command_id)
+                    loops.expanded(self, event)
                 case "loop.iteration.done" | "loop.iteration.failed":
                     loops.iteration_ended(self, event, report.command_id, coming)
                 case "task.started" | "task.attempt.started" | "policy.task.evaluated":
@@ -330,8 +334,8 @@ class Decision:
             if step.plan.args:
                 args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
             if step.plan.loop is not None:
-                items, problem = loops.items(self, step, step.items_at(0), arrival_scope(state, token.event, args))
-                payload["items"], payload["total"] = as_payload(items), len(items)
+                found, problem = loops.items(self, step, step.items_at(0), arrival_scope(state, token.event, args))
+                payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
         except ExpressionError as failure:
             problem = error("template", str(failure))
         if args:
@@ -363,11 +367,7 @@ class Decision:
         payload: dict[str, Any] = {}
         if problem is None:
             try:
-                result = self.state.last_data
-                if self.program.result is not None:
-                    result = self.program.result.evaluate(result_scope(self.state))
-                if result is not None:
-                    payload["result"] = result
+                payload = self._result()
             except ExpressionError as failure:
                 problem = error("template", f"the execution's result: {failure}").as_dict()
             else:
@@ -379,6 +379,19 @@ class Decision:
         self.say("workflow.finished")
         self.say("playbook.finished", payload)
         self._processed()
+
+    def _result(self) -> dict[str, Any]:
+        """The execution's result as its last event carries it: data, or the ref of what is stored."""
+        value, ref = self.state.last_data, self.state.last_ref
+        if self.program.result is not None:
+            value, ref = self.program.result.evaluate_items(result_scope(self.state)), None
+            if isinstance(value, Stored) and value.is_whole:
+                ref = dict(value.ref)
+            elif isinstance(value, Stored | range):
+                value = self.program.result.evaluate(result_scope(self.state))
+        if ref is not None:
+            return {"result_ref": ref}
+        return {} if value is None else {"result": value}
 
     # -- failing ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.json import encode
 
 from arclog.core import gathering
-from arclog.core.items import item_at
+from arclog.core.items import are_stored, item_at, stored_item
 from arclog.core.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
@@ -30,10 +30,12 @@ _NEWEST = 0.2
 
 def open_loop(event: Event, *, keeps_results: bool) -> Loop | None:
     """The step run's own loop, from its step.scheduled."""
-    total = event.payload.get("total")
-    if total is None:
-        return None
-    return Loop((), total, event.payload.get("items", []), results={} if keeps_results else None)
+    return opened(event, keeps_results=keeps_results) if "total" in event.payload else None
+
+
+def opened(event: Event, *, keeps_results: bool) -> Loop:
+    """The loop whose items an event names."""
+    return Loop((), event.payload["total"], event.payload.get("items", []), results={} if keeps_results else None)
 
 
 def open_chunk(step_run: StepRun, path: tuple[int, ...], first: int, last: int) -> Chunk:
@@ -76,7 +78,8 @@ def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
 
 def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
     """What templates see as `iter` at the start of an iteration."""
-    names = {plan.iterator: item_at(loop.items, index), "index": index, "total": loop.total}
+    names: dict[str, Any] = {} if are_stored(loop.items) else {plan.iterator: item_at(loop.items, index)}
+    names |= {"index": index, "total": loop.total}
     if loop.parent is not None:
         names["parent"] = loop.parent
     return names
@@ -112,7 +115,8 @@ def started(program: Program, step_run: StepRun, event: Event) -> None:
     chunk = chunk_with(step_run, path)
     chunk.next = path[-1] + 1
     chunk.open += 1
-    pipeline = Pipeline(iter=iter_of(plan, loop, path[-1]))
+    stored = {plan.iterator: stored_item(loop.items, path[-1])} if are_stored(loop.items) else {}
+    pipeline = Pipeline(iter=iter_of(plan, loop, path[-1]), stored=stored)
     step_run.iterations[path_key(path)] = Iteration(event.at, pipeline)
 
 
@@ -151,7 +155,7 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     if record is not None and (loop.broken is not None or path >= step_run.record_of):
         # Not the one that ended last: that would depend on who was quicker.
         step_run.record, step_run.record_of = record, path
-    _keep_result(step_run, path, record)
+    _keep_result(program, step_run, path, record)
     gathering.take(program, state, step_run, path, pipeline.ctx)
     chunk = chunk_with(step_run, path)
     chunk.open -= 1
@@ -167,12 +171,31 @@ def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
     return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
 
 
-def _keep_result(step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
+def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
+    """Keep an iteration's data while it is little, or when the server's own templates read it."""
     own = loop_at(step_run, ())
-    if own.results is not None:
-        data = data_of(record) if record is not None else None
-        own.results_bytes += len(encode(data))
-        own.results[path_key(path)] = data
+    if own.results is None:
+        return
+    data = data_of(record) if record is not None else None
+    own.results_bytes += len(encode(data))
+    own.results[path_key(path)] = data
+    routed = step_run.step in program.results_routed
+    too_much = own.results_bytes > program.plan.limits.inline_max_bytes and not routed
+    if too_much or (record is not None and "result_ref" in record):
+        own.results, own.results_bytes, own.results_in_log = None, 0, True
+
+
+def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
+    """What names the results of a loop, which stand in the log."""
+    step, run = step_run.step, step_run.run
+    return {
+        "kind": "loop",
+        "ref": f"noetl://execution/{state.execution_id}/loop/{step}/{run}",
+        "execution_id": str(state.execution_id),
+        "step": step,
+        "run": run,
+        "total": loop_at(step_run, ()).total,
+    }
 
 
 def results_in_order(loop: Loop) -> list[Any]:

@@ -13,9 +13,10 @@ import msgspec
 
 from arclog.core import gathering, routing, waits
 from arclog.core.items import as_payload
-from arclog.core.iterations import iter_of, level_of, loop_at
+from arclog.core.iterations import iter_of, level_of, loop_at, manifest_of
 from arclog.core.scopes import inner_scope
 from arclog.core.state import Gathered, Loop, StepRun, path_key, path_of
+from arclog.expr import Stored, Unread
 from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 CHUNK_US = 100_000
 MAX_CHUNK = 200
 
+_INNER_STORED = (
+    "the items of an inner loop are stored outside the log, where the server cannot read them; "
+    "make them part of the outer items, or loop over them in a step of their own"
+)
+
 #: Types whose values can be of any size.
 _MEASURED = (str, list, dict)
 
@@ -45,17 +51,33 @@ def encoded_size(payload: Mapping[str, Any]) -> int:
     return len(_encode(payload))
 
 
-def items(decision: Decision, step: StepProgram, level: Tree, scope: Any) -> tuple[list[Any] | range, TaskError | None]:
-    """The evaluated `loop.in` of one level, and what is wrong with it."""
-    found = level.evaluate_items(scope)
+def items(
+    decision: Decision, step: StepProgram, level: Tree, scope: Any
+) -> tuple[list[Any] | range | None, TaskError | None]:
+    """The evaluated `loop.in` of one level, and what is wrong with it; None: it reads what only a worker can read."""
+    try:
+        found = level.evaluate_items(scope)
+    except ExpressionError as failure:
+        if isinstance(failure.__cause__, Unread):
+            return None, None
+        raise
+    if isinstance(found, Stored):
+        return None, None
     if not isinstance(found, list | range):
-        kind = {dict: "a map", str: "text", type(None): "null"}.get(type(found), type(found).__name__)
-        return [], error("config", f"loop.in of step {step.name} gave {kind}, not a list", code="NOT_A_LIST")
-    cap = decision.program.plan.limits.max_iterations
-    if len(found) > cap:
-        message = f"loop.in of step {step.name} gave {len(found)} items; at most {cap} are run (limits.max_iterations)"
-        return [], error("limit", message, code="MAX_ITERATIONS")
-    return found, None
+        return [], not_a_list(step.name, found)
+    return found, too_many(step.name, len(found), decision.program.plan.limits.max_iterations)
+
+
+def not_a_list(step: str, found: Any) -> TaskError:
+    kind = {dict: "a map", str: "text", type(None): "null"}.get(type(found), type(found).__name__)
+    return error("config", f"loop.in of step {step} gave {kind}, not a list", code="NOT_A_LIST")
+
+
+def too_many(step: str, total: int, cap: int) -> TaskError | None:
+    if total <= cap:
+        return None
+    message = f"loop.in of step {step} gave {total} items; at most {cap} are run (limits.max_iterations)"
+    return error("limit", message, code="MAX_ITERATIONS")
 
 
 def on_one_lease(step: StepProgram) -> bool:
@@ -69,6 +91,15 @@ def begin(decision: Decision, event: Event) -> None:
     step_run = decision.state.run_of(event.step, event.run)
     if step_run is not None and step_run.loop is not None:
         _say_started(decision, step_run, len(decision.txn.events) - 1)
+
+
+def expanded(decision: Decision, event: Event) -> None:
+    """A worker told the items of a loop: begin it."""
+    step_run = decision.state.run_of(event.step, event.run)
+    if step_run is None:
+        raise InvariantBroken(f"{event.type} of step {event.step}, which is not open")
+    _say_started(decision, step_run, len(decision.txn.events) - 1)
+    _go_on(decision, step_run, ())
 
 
 def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
@@ -150,6 +181,15 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
     else:
         _, problem = gathering.outcome(decision.program, decision.state, step_run)
         if problem is None:
+            if loop.results_in_log:
+                payload = {"manifest": manifest_of(decision.state, step_run)}
+                decision.say(
+                    "result.manifest.updated",
+                    {**payload, "source": "server"},
+                    step=step_run.step,
+                    run=step_run.run,
+                    cause=cause,
+                )
             _say_done(decision, step_run, loop, cause)
             done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
@@ -223,6 +263,8 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         try:
             scope = inner_scope(decision.state, step_run, iteration)
             found, problem = items(decision, step, step.items_at(len(path)), scope)
+            if found is None:
+                found, problem = [], error("result", _INNER_STORED, code="INNER_STORED")
         except ExpressionError as failure:
             found, problem = [], error("template", str(failure))
         payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from arclog.core.scopes import task_scope
+from arclog.expr import Reader
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -53,6 +54,8 @@ class Frame(Struct):
     iteration: tuple[int, ...] | None = None
     #: optional event types that are written all the same
     emit: frozenset[str] = frozenset()
+    #: reads stored data; the server has none
+    read: Reader | None = None
 
 
 def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Over:
@@ -101,11 +104,14 @@ def conclude(
     roll: float,
     max_set_bytes: int,
     longest_sleep_s: float = 60.0,
+    *,
+    stores_iter: bool = False,
 ) -> list[Event]:
     """The events of an ended attempt: its outcome, and what the task's policy makes of it.
 
     `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event. A delay longer
     than `longest_sleep_s` suspends the pipeline: the engine's timer ends it, and no worker holds a slot meanwhile.
+    `stores_iter`: the caller moves large set_iter values to the result store, so any size will do.
     """
     ok = record["status"] == OK
     if move.task.plan.policy is None:
@@ -114,7 +120,9 @@ def conclude(
         index, rule = _matched(pipeline, move, frame, record)
         then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
         set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
-        problem = _oversized(set_iter, "set_iter", max_set_bytes) or _oversized(set_ctx, "set_ctx", max_set_bytes)
+        problem = _oversized(set_ctx, "set_ctx", max_set_bytes)
+        if not stores_iter:
+            problem = problem or _oversized(set_iter, "set_iter", max_set_bytes)
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if problem is not None:
@@ -191,8 +199,11 @@ def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
 
 def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     payload = event.payload
-    if "set_iter" in payload:
-        pipeline.iter = {**pipeline.iter, **payload["set_iter"]}
+    if "set_iter" in payload or "set_iter_refs" in payload:
+        plain, refs = payload.get("set_iter") or {}, payload.get("set_iter_refs") or {}
+        # What was set last holds, whichever way it is kept.
+        pipeline.iter = {name: value for name, value in pipeline.iter.items() if name not in refs} | plain
+        pipeline.stored = {name: ref for name, ref in pipeline.stored.items() if name not in plain} | refs
     if "set_ctx" in payload:
         pipeline.ctx = {**pipeline.ctx, **payload["set_ctx"]}
     action = payload["action"]
@@ -218,6 +229,10 @@ def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
     pipeline.error = problem
 
 
+def _on_stored(_pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
+    """What was stored is named by the event that follows."""
+
+
 _FOLD = {
     "task.started": _on_started,
     "task.attempt.started": _on_attempt_started,
@@ -226,6 +241,7 @@ _FOLD = {
     "task.done": _on_ended,
     "task.failed": _on_ended,
     "policy.task.evaluated": _on_policy,
+    "result.stored": _on_stored,
 }
 
 

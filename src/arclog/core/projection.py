@@ -8,7 +8,7 @@ from arclog.core.gathering import is_parallel
 from arclog.core.items import part
 from arclog.core.iterations import level_of, loop_at
 from arclog.core.state import Chunk, OpenCommand, State, StepRun, path_of, run_key
-from arclog.model.commands import Command, LoopWork
+from arclog.model.commands import Command, Expansion, LoopWork
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
 
@@ -29,10 +29,11 @@ def command_of(program: Program, state: State, command: OpenCommand, lease_until
         run=command.run,
         lease_until=lease_until,
         args=step_run.args,
-        captured=step_run.captured,
+        captured=step_run.expanding or step_run.captured,
         scope=state.scope,
         started=step_run.started,
         loop=_loop_work(program, step_run, step_run.chunks.get(command.chunk)),
+        expansion=None if step_run.expanding is None else Expansion(step_run.arrival),
         # Folding replaces its maps and never changes them in place, so a shallow copy is a copy.
         pipeline=None if pipeline is None else replace(pipeline),
     )

@@ -5,11 +5,17 @@ A report is checked whole before any of it is applied, so a refused one changes 
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import ValidationError
+
 from arclog.core.inputs import Refused, WorkReported
 from arclog.core.state import Chunk, State, StepRun, path_key
 from arclog.core.waits import runs_here, suspends
+from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import ERROR, OK
+from arclog.model.refs import as_ref, parse_ref
 from arclog.plan.program import Program, StepProgram
 
 #: Event types that a worker may send for a command that it holds.
@@ -77,6 +83,7 @@ class _Place:
         self.next = 0 if chunk is None else chunk.next
         self.open = set(step_run.iterations)
         self.over = False
+        self.expanding = step_run.expanding is not None
 
     def take(self, event: Event) -> str:
         """What is wrong with the next event, '' when nothing is."""
@@ -93,6 +100,12 @@ class _Place:
             return ""
         if not self.started:
             return "comes before step.started"
+        if event.type == "result.stored" and (problem := self._stored_problem(event.payload.get("result_ref"))):
+            return problem
+        if self.expanding:
+            return self._take_expansion(event)
+        if event.type == "result.manifest.updated":
+            return "the items of this loop are known"
         if event.type in TASK_TYPES:
             return self._take_task(event)
         if event.type.startswith("loop."):
@@ -114,6 +127,8 @@ class _Place:
             outcome = event.payload.get("outcome")
             if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
                 return "has no outcome"
+            if "result_ref" in outcome and (problem := self._stored_problem(outcome["result_ref"])):
+                return problem
         elif event.type == "policy.task.evaluated":
             problem = self._take_action(event)
             if problem:
@@ -123,6 +138,40 @@ class _Place:
         if suspends(self.program, event):
             self.over = True
         return ""
+
+    def _take_expansion(self, event: Event) -> str:
+        """Items are stored and told, or the step fails."""
+        if event.type == "result.stored":
+            return ""
+        self.over = True
+        if event.type == "step.failed":
+            return ""
+        if event.type != "result.manifest.updated":
+            return "comes before the items of the loop are known"
+        items, total = event.payload.get("items"), event.payload.get("total")
+        if type(total) is not int or not 0 <= total <= self.program.plan.limits.max_iterations:
+            return "has no possible number of items"
+        if isinstance(items, list):
+            return "" if len(items) == total else "has another number of items than it says"
+        if not isinstance(items, dict):
+            return "has no items"
+        if "range" in items:
+            return "" if len(range(*items["range"])) == total else "has another number of items than it says"
+        ref = items.get("ref")
+        if isinstance(ref, dict) and ref.get("kind") == "loop":
+            return ""
+        if self.step.loop.inner is not None:
+            return "the items of an outer loop cannot be stored"
+        return self._stored_problem(ref)
+
+    def _stored_problem(self, ref: Any) -> str:
+        """A ref must be one, of this tenant's data; that it can be read is checked when it is."""
+        try:
+            known = as_ref(ref)
+            named = parse_ref(known.ref)
+        except (ValidationError, RequestRejected):
+            return "has no result ref"
+        return "" if named.sha256 == known.meta.sha256 else "has a ref that names other content"
 
     def _take_action(self, event: Event) -> str:
         action = event.payload.get("action")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.state import State, StepRun
-from arclog.expr import Scope, View
+from arclog.expr import Reader, Scope, Stored, View
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.outcome import widened
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 class Views(Mapping[str, Any]):
     """Outcome records by name, seen as views; widened only when looked up."""
 
-    __slots__ = ("_records",)
+    __slots__ = ("_read", "_records")
 
-    def __init__(self, records: Mapping[str, Any]) -> None:
+    def __init__(self, records: Mapping[str, Any], read: Reader | None = None) -> None:
         self._records = records
+        self._read = read
 
     def __getitem__(self, name: str) -> View:
-        return View(widened(self._records[name]))
+        return view(self._records[name], self._read)
 
     def __contains__(self, name: object) -> bool:
         return name in self._records
@@ -40,6 +41,25 @@ class Views(Mapping[str, Any]):
         return len(self._records)
 
 
+def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
+    """An outcome record as templates see it; its payload may be stored, and is then read with `read`."""
+    wide = widened(record)
+    extracted = record.get("extracted")
+    ref = record.get("result_ref")
+    if ref is not None:
+        data = Stored(ref, read, extracted, record.get("left_out"))
+        wide["data"] = data
+        where = record.get("data_at")
+        wide["result"] = {**(record.get("result") or {}), where: data} if where else data
+    elif extracted:
+        # What `select` named is found by its name, whether the data is stored or not.
+        for name, value in extracted.items():
+            wide.setdefault(name, value)
+    if "results_in_log" in record:
+        wide["results"] = Stored(record["results_in_log"], read)
+    return View(wide)
+
+
 def task_scope(
     pipeline: Pipeline, frame: Frame, move: Run, record: Mapping[str, Any] | None = None, keychain: Any = None
 ) -> Scope:
@@ -47,7 +67,7 @@ def task_scope(
     captured = frame.captured
     own: dict[str, Any] = {
         "args": frame.args,
-        "iter": pipeline.iter,
+        "iter": _iter(pipeline, frame.read),
         "ctx": {**captured.ctx, **pipeline.ctx} if pipeline.ctx else captured.ctx,
         "workload": captured.workload,
         "_task": {
@@ -60,12 +80,18 @@ def task_scope(
         "execution_id": frame.execution_id,
     }
     if pipeline.prev:
-        own["_prev"] = View(widened(pipeline.results[pipeline.prev]))
+        own["_prev"] = view(pipeline.results[pipeline.prev], frame.read)
     if record is not None:
-        own["outcome"] = View(widened(record))
+        own["outcome"] = view(record, frame.read)
     elif keychain is not None:
         own["keychain"] = keychain
-    return Scope(own, Views(pipeline.results), Views(captured.steps), captured.bare)
+    return Scope(own, Views(pipeline.results, frame.read), Views(captured.steps, frame.read), captured.bare)
+
+
+def _iter(pipeline: Pipeline, read: Reader | None) -> Mapping[str, Any]:
+    if not pipeline.stored:
+        return pipeline.iter
+    return {**pipeline.iter, **{name: Stored(ref, read) for name, ref in pipeline.stored.items()}}
 
 
 def task_key(frame: Frame, move: Run) -> str:
@@ -84,6 +110,19 @@ def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any
         "execution_id": str(state.execution_id),
     }
     return Scope(own, Views(state.results), state.workload)
+
+
+def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
+    """Names of a `loop.in` that a worker evaluates: the same as `arrival_scope` has."""
+    captured = frame.captured
+    own = {
+        "event": event,
+        "args": frame.args,
+        "ctx": captured.ctx,
+        "workload": captured.workload,
+        "execution_id": frame.execution_id,
+    }
+    return Scope(own, Views(captured.steps, frame.read), captured.bare)
 
 
 def inner_scope(state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:
@@ -109,7 +148,7 @@ def arc_scope(state: State, step_run: StepRun) -> Scope:
     }
     # A run that ended before any task did has an outcome too; an earlier run's would mislead.
     record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
-    own["outcome"] = View(widened(record))
+    own["outcome"] = view(record)
     return Scope(own, Views(state.results), state.workload)
 
 

@@ -13,7 +13,7 @@ from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
-STATE_VERSION = "3"
+STATE_VERSION = "4"
 
 
 class Token(Struct, omit_defaults=True):
@@ -34,7 +34,7 @@ class Loop(Struct, omit_defaults=True):
     #: indexes of the outer iterations; () for the step run's own loop
     path: tuple[int, ...]
     total: int
-    #: the items, or {"range": [start, stop, step]}
+    #: the items, {"range": [start, stop, step]}, or {"ref": the ref of a stored list}
     items: Any
     #: `iter` of the outer iteration
     parent: dict[str, Any] | None = None
@@ -47,6 +47,8 @@ class Loop(Struct, omit_defaults=True):
     #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
     results: dict[str, Any] | None = None
     results_bytes: int = 0
+    #: they are too large for the state: whoever reads them finds them in the log
+    results_in_log: bool = False
     #: a failure that stops the loop
     broken: dict[str, Any] | None = None
     #: moving average of an item's time, microseconds; sizes the next chunk
@@ -91,6 +93,8 @@ class StepRun(Struct, omit_defaults=True):
     captured: Captured
     scheduled_at: int
     started: bool = False
+    #: a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
+    expanding: Captured | None = None
     #: of a step without a loop
     pipeline: Pipeline | None = None
     #: loops by path, '' is the step run's own
@@ -258,9 +262,12 @@ class State(Struct, omit_defaults=True):
     files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     #: data of the last step run that ended without a successor
     last_data: Any = None
+    #: its ref, when it is stored outside the log
+    last_ref: dict[str, Any] | None = None
     #: first failure that nothing handled
     error: dict[str, Any] | None = None
     result: Any = None
+    result_ref: dict[str, Any] | None = None
     current_step: str | None = None
     started_at: int | None = None
     ended_at: int | None = None

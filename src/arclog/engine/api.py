@@ -139,6 +139,7 @@ class EngineApi:
             steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
             ctx=state.ctx,
             result=state.result,
+            result_ref=state.result_ref,
             error=state.error if state.terminal else None,
         )
 

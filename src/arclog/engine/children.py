@@ -303,7 +303,8 @@ class Children:
 def _record_of(child: State) -> dict[str, Any]:
     """The outcome of the task that called a run which has ended."""
     if child.status == status.COMPLETED:
-        return Outcome(result=child.result, helper=_helper(child)).as_record()
+        record = Outcome(result=child.result, helper=_helper(child)).as_record()
+        return record if child.result_ref is None else {**record, "result_ref": child.result_ref}
     cause = child.error or {}
     ended = "was cancelled" if child.status == status.CANCELLED else "failed"
     where = f" in step {cause['step']}" if "step" in cause else ""

@@ -14,8 +14,9 @@ from arclog.engine.engine import Engine
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
+from arclog.model.outcome import data_of
 from arclog.plan.program import Program
-from arclog.ports.control import WorkerInfo
+from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
 from arclog.ports.store import CommandRecord, LogLine
 
 #: Work offered by another process is found by looking again after this long.
@@ -53,6 +54,16 @@ class EngineControl:
                 if found or left <= 0:
                     return found
                 await news.heard(min(left, _LOOK_AGAIN_S))
+
+    async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
+        items = [
+            LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))
+            for one in events
+            if one.event.type in ("task.done", "task.failed") and one.event.iteration is not None
+            for record in (one.event.payload["outcome"],)
+        ]
+        return LoopPage(items, events[-1].seq if len(events) == limit else None)
 
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()

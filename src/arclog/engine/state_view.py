@@ -28,6 +28,7 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
         steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
         ctx=state.ctx,
         result=state.result,
+        result_ref=state.result_ref,
         error=state.error if state.terminal else None,
     )
 

@@ -3,6 +3,7 @@
 from arclog.expr.budget import DEFAULT_LIMITS, Limits
 from arclog.expr.convert import plain
 from arclog.expr.scope import Scope
+from arclog.expr.stored import Reader, Stored, Unread, path_of_text, path_text
 from arclog.expr.template import Template, compile_condition, compile_text
 from arclog.expr.tree import Tree, compile_tree, nowhere
 from arclog.expr.values import MISSING, Lookup, Undefined, View, undefined
@@ -12,15 +13,20 @@ __all__ = [
     "MISSING",
     "Limits",
     "Lookup",
+    "Reader",
     "Scope",
+    "Stored",
     "Template",
     "Tree",
     "Undefined",
+    "Unread",
     "View",
     "compile_condition",
     "compile_text",
     "compile_tree",
     "nowhere",
+    "path_of_text",
+    "path_text",
     "plain",
     "undefined",
 ]

@@ -86,6 +86,7 @@ class Compiler:
             keys.append(key)
         if free:
             self.names.paths.add((node.name, *keys))
+            self.names.reads.add((node.name, *_constant_keys(steps)))
         start = named(node.name, slots, free=free, keys=tuple(keys))
         label = node.name + "".join(map(step_text, keys))
         return self._reach(start, steps[len(keys) :], label)
@@ -281,6 +282,19 @@ _LEFT = dict.fromkeys((*operators.BINARY, "And", "Or"), "left") | {"Compare": "e
 
 def _constant(value: Any) -> Expression:
     return lambda _: value
+
+
+def _constant_keys(steps: list[Any]) -> list[str | int]:
+    """The keys up to the first that is computed."""
+    keys: list[str | int] = []
+    for step in steps:
+        key: Any = _static_key(step)
+        if key is None:
+            key = getattr(getattr(step, "arg", None), "value", None)
+            if type(step).__name__ != "Getitem" or type(step.arg).__name__ != "Const" or type(key) is not int:
+                break
+        keys.append(key)
+    return keys
 
 
 def _static_key(step: Any) -> str | None:

@@ -23,6 +23,8 @@ class Names:
         #: -1: no statement can declare a variable, so a frame needs no room for any
         self.slots = -1
         self.paths: set[tuple[str, ...]] = set()
+        #: the same with whole numbers among the keys: what of a value is read
+        self.reads: set[tuple[str | int, ...]] = set()
         self._blocks: list[dict[str, Variable]] = [{}]
 
     def declare(self, name: str) -> int:

@@ -18,6 +18,7 @@ from arclog.expr.frame import Expression, Frame, Statement
 from arclog.expr.names import Names
 from arclog.expr.parse import has_markers, parse_expression, parse_template
 from arclog.expr.statements import TextCompiler
+from arclog.expr.stored import Stored
 from arclog.expr.values import Undefined
 from arclog.model.errors import NOWHERE, ExpressionError, Position
 
@@ -35,6 +36,8 @@ class Code(NamedTuple):
     finish: Finish
     #: for each use of a free name the longest static path of keys
     paths: frozenset[tuple[str, ...]]
+    #: the same with constant indexes among the keys
+    reads: frozenset[tuple[str | int, ...]]
     #: the names that the scope must have
     free: frozenset[str]
     slots: int
@@ -43,7 +46,7 @@ class Code(NamedTuple):
 class Template:
     """A compiled text. Immutable; safe to share and to evaluate many times."""
 
-    __slots__ = ("_finish", "_limits", "_run", "_slots", "at", "constant", "free", "paths", "source")
+    __slots__ = ("_finish", "_limits", "_run", "_slots", "at", "constant", "free", "paths", "reads", "source")
 
     def __init__(self, source: str, at: Position, limits: Limits, code: Code) -> None:
         self.source = source
@@ -51,6 +54,7 @@ class Template:
         #: no template markers: evaluate gives the literal
         self.constant = code.run is None
         self.paths = code.paths
+        self.reads = code.reads
         self.free = code.free
         self._run = code.run
         self._finish = code.finish
@@ -70,14 +74,14 @@ class Template:
             raise placed from placed.__cause__
 
     def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
-        """As `evaluate`, but a range is given as it is, not written out."""
+        """As `evaluate`, but a range or stored data is given as it is, not written out."""
         run = self._run
         if run is None:
             return self._finish(None, None)
         try:
             frame = Frame(scope, self._limits, self._slots)
             value = run(frame)
-            return value if type(value) is range else self._finish(frame, value)
+            return value if type(value) is range or type(value) is Stored else self._finish(frame, value)
         except Exception as error:  # noqa: BLE001  # as in evaluate
             placed = _placed(error, self.source, self.at)
             raise placed from placed.__cause__
@@ -145,11 +149,13 @@ def _condition_code(source: str) -> Code:
 
 def _code(run: Expression, finish: Finish, names: Names) -> Code:
     paths = frozenset(names.paths)
-    return Code(run, finish, paths, frozenset(path[0] for path in paths), names.slots)
+    return Code(run, finish, paths, frozenset(names.reads), frozenset(path[0] for path in paths), names.slots)
 
 
 def _literal(source: str, value: Any, at: Position) -> Template:
-    return Template(source, at, DEFAULT_LIMITS, Code(None, lambda _, __: value, frozenset(), frozenset(), 0))
+    return Template(
+        source, at, DEFAULT_LIMITS, Code(None, lambda _, __: value, frozenset(), frozenset(), frozenset(), 0)
+    )
 
 
 def _as_it_is(_: Any, value: Any) -> Any:

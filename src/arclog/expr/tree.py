@@ -22,7 +22,7 @@ def nowhere(_: tuple[str | int, ...]) -> Position:
 class Tree:
     """A compiled nested value. Each evaluation builds new lists and dicts, so nobody can change the plan."""
 
-    __slots__ = ("_build", "_whole", "constant", "free", "paths")
+    __slots__ = ("_build", "_whole", "constant", "free", "paths", "reads")
 
     def __init__(self, build: _Build, templates: list[Template], whole: Template | None = None) -> None:
         self._build = build
@@ -30,13 +30,14 @@ class Tree:
         self.constant = all(template.constant for template in templates)
         self.free = frozenset[str]().union(*(template.free for template in templates))
         self.paths = frozenset[tuple[str, ...]]().union(*(template.paths for template in templates))
+        self.reads = frozenset[tuple[str | int, ...]]().union(*(template.reads for template in templates))
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
         """Give the value with every template evaluated; the limits hold for each template."""
         return self._build(scope)
 
     def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
-        """As `evaluate`, but a range is given as it is, not written out."""
+        """As `evaluate`, but a range or stored data is given as it is, not written out."""
         return self._build(scope) if self._whole is None else self._whole.evaluate_items(scope)
 
 

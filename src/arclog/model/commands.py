@@ -43,6 +43,8 @@ class Pipeline(Struct, omit_defaults=True):
     #: label of the task executed before
     prev: str = ""
     iter: dict[str, Any] = {}
+    #: refs of what is in iter and too large for the log
+    stored: dict[str, Any] = {}
     #: ctx changes of this pipeline, visible to itself at once
     ctx: dict[str, Any] = {}
     #: open | done | failed
@@ -59,7 +61,7 @@ class LoopWork(Struct, omit_defaults=True):
     #: items [first, last) were not started yet
     first: int
     last: int
-    #: those items: a list, or {"range": [start, stop, step]}
+    #: those items: a list, {"range": [start, stop, step]}, or {"ref": the ref of a list, "first": its first item here}
     items: Any
     #: iterations that may run side by side
     at_a_time: int = 1
@@ -69,6 +71,13 @@ class LoopWork(Struct, omit_defaults=True):
     parent: dict[str, Any] | None = None
     #: iterations that were started, by path, to be gone on with
     under_way: dict[str, Pipeline] = {}
+
+
+class Expansion(Struct, omit_defaults=True):
+    """A loop whose items only a worker can read: it evaluates `loop.in` and tells what the items are."""
+
+    #: what the step run's token had seen as `event`
+    event: dict[str, Any]
 
 
 class Command(Struct, omit_defaults=True):
@@ -87,6 +96,7 @@ class Command(Struct, omit_defaults=True):
     #: step.started is in the log already
     started: bool = False
     loop: LoopWork | None = None
+    expansion: Expansion | None = None
     #: the pipeline to go on with, of a step without a loop; None starts a new one
     pipeline: Pipeline | None = None
 

@@ -26,6 +26,40 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
         "at_least_once (default) or at_most_once: then an attempt that may have started is never repeated.",
         choices=("at_least_once", "at_most_once"),
     ),
+    Field(
+        "result",
+        "object",
+        "How the task's payload is kept.",
+        fields=(
+            Field(
+                "store",
+                "string",
+                "auto (default): in the log up to the inline limit, above it in the result store; always: in the result store.",
+                choices=("auto", "always"),
+            ),
+            Field(
+                "scope",
+                "string",
+                "How long a stored payload is kept: step, execution (default), workflow or permanent.",
+                choices=("step", "execution", "workflow", "permanent"),
+            ),
+            Field("ttl", "number", "Seconds after which a stored payload may go.", exclusive_min=0, maximum=LONGEST_S),
+            Field(
+                "select",
+                "list",
+                "Parts of the payload that stay in the log under a name of their own, whatever its size.",
+                items=Field(
+                    "part",
+                    "object",
+                    fields=(
+                        Field("path", "string", "Where it stands in the payload: rows[0].id", required=True),
+                        Field("as", "name", "Its name: {{ task.name }}.", required=True),
+                    ),
+                ),
+            ),
+            Field("inline_max_bytes", "integer", "Inline limit of this task, below the operator's.", minimum=0),
+        ),
+    ),
 )
 
 

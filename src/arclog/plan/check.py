@@ -20,7 +20,6 @@ from arclog.playbook.walk import Findings
 NOT_YET: dict[str, str] = {
     "keychain": "keychain",
     "auth": "auth (keychain)",
-    "results.reference_first": "results.reference_first: false",
 }
 
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})

@@ -181,6 +181,7 @@ class _Compiler:
             kind=kind.name,
             config=task.config,
             verbatim=tuple(key for key in kind.verbatim if key in task.config),
+            by_ref=tuple(key for key in kind.by_ref if key in task.config),
             spec=task.spec,
             policy=policy,
             timeout_s=task.timeout_s,

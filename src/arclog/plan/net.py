@@ -69,6 +69,8 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True):
     config: dict[str, Any]
     #: config keys whose text is never a template
     verbatim: tuple[str, ...] = ()
+    #: config keys that may be given as a ref
+    by_ref: tuple[str, ...] = ()
     #: effective spec after layering, without `policy`
     spec: dict[str, Any] = {}
     policy: TaskPolicy | None = None
@@ -154,6 +156,8 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     max_events: int = 100_000_000
     max_step_runs: int = 10_000_000
     max_loop_results_bytes: int = 8_388_608
+    #: a payload above this is stored outside the log
+    inline_max_bytes: int = 65_536
     #: of each template evaluation; the operator's alone
     max_expr_work: int = 1_000_000
     max_expr_bytes: int = 4_194_304

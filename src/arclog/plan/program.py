@@ -11,6 +11,7 @@ from typing import Any
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
+from arclog.plan.demand import Path, demanded
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.reach import Reach
 
@@ -38,6 +39,10 @@ class Condition:
     @property
     def paths(self) -> Iterable[tuple[str, ...]]:
         return () if self.template is None else self.template.paths
+
+    @property
+    def reads(self) -> Iterable[Path]:
+        return () if self.template is None else self.template.reads
 
 
 class _Texts:
@@ -91,8 +96,14 @@ class TaskProgram:
 
     @cached_property
     def config(self) -> Tree:
-        templated = {key: value for key, value in self.plan.config.items() if key not in self.verbatim}
+        left_out = {*self.verbatim, *self.plan.by_ref}
+        templated = {key: value for key, value in self.plan.config.items() if key not in left_out}
         return self._texts.tree(templated, "config")
+
+    @cached_property
+    def by_ref(self) -> dict[str, Tree]:
+        """Config keys that the tool may get as a ref."""
+        return {key: self._texts.whole(self.plan.config[key], f"config.{key}") for key in self.plan.by_ref}
 
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:
@@ -104,6 +115,8 @@ class TaskProgram:
     def paths(self) -> set[tuple[str, ...]]:
         """Every name path that the task's templates read."""
         found = set(self.config.paths)
+        for tree in self.by_ref.values():
+            found |= tree.paths
         found.update((name,) for name in self.plan.needs)
         for rule in self.rules:
             found.update(rule.condition.paths, rule.set_iter.paths, rule.set_ctx.paths)
@@ -144,6 +157,9 @@ class Needs:
 
 class StepProgram:
     """One step."""
+
+    #: names that `loop.in` finds beside ctx, workload, steps and workload keys
+    _LOOP_NAMES = frozenset({"event", "args", "iter", "execution_id"})
 
     def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str], limits: Limits) -> None:
         self.plan = plan
@@ -198,6 +214,12 @@ class StepProgram:
         return tuple(sorted({task.kind for task in self.plan.tasks if task.runs_on == "worker"}))
 
     @cached_property
+    def items_needs(self) -> Needs:
+        """What a worker needs to evaluate `loop.in`, at whatever level."""
+        paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
+        return Needs(paths, frozenset(), self._step_names)
+
+    @cached_property
     def needs(self) -> Needs:
         paths: set[tuple[str, ...]] = set()
         for task in self.tasks:
@@ -231,27 +253,42 @@ class Program:
     @cached_property
     def results_read(self) -> frozenset[str]:
         """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
-        read: set[str] = set()
-        for path in self._all_paths():
-            if path[0] in self.steps and (len(path) == 1 or path[1] == "results"):
-                read.add(path[0])
-        return frozenset(read)
+        in_tasks = {path for step in self.steps.values() for task in step.tasks for path in task.paths()}
+        return self._whose_results(in_tasks) | self._whose_results(self._routing_reads(items=True))
 
-    def _all_paths(self) -> Iterable[tuple[str, ...]]:
+    @cached_property
+    def results_routed(self) -> frozenset[str]:
+        """Those of them that the server itself reads; items of a loop are not among them, a worker can expand those."""
+        return self._whose_results(self._routing_reads(items=False))
+
+    @cached_property
+    def demand(self) -> dict[str, frozenset[Path]]:
+        """For each step, what of its outcome the server's templates read."""
+        own = {
+            name: [path for arc in step.arcs for path in (*arc.condition.reads, *arc.args.reads)]
+            for name, step in self.steps.items()
+        }
+        return demanded(self._routing_reads(items=True), self.steps, own)
+
+    def _whose_results(self, paths: Iterable[tuple[Any, ...]]) -> frozenset[str]:
+        return frozenset(
+            path[0] for path in paths if path[0] in self.steps and (len(path) == 1 or path[1] == "results")
+        )
+
+    def _routing_reads(self, *, items: bool) -> Iterable[Path]:
+        """What the server's templates read."""
         if self.result is not None:
-            yield from self.result.paths
+            yield from self.result.reads
         for step in self.steps.values():
-            yield from step.args.paths
-            if step.plan.loop is not None:
+            yield from step.args.reads
+            if items and step.plan.loop is not None:
                 for level in step.items:
-                    yield from level.paths
+                    yield from level.reads
             for condition, _ in step.admit or ():
-                yield from condition.paths
+                yield from condition.reads
             for arc in step.arcs:
-                yield from arc.condition.paths
-                yield from arc.args.paths
-            for task in step.tasks:
-                yield from task.paths()
+                yield from arc.condition.reads
+                yield from arc.args.reads
 
 
 def _emitted(asked: tuple[str, ...]) -> frozenset[str]:

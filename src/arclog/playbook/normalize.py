@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arclog.model.events import REGISTRY
+from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.kinds import KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
@@ -113,12 +113,15 @@ class _Normalizer:
         if policy.get("approval") == "required":
             out.approval = True
             self.use("approval", (*path, "policy", "approval"))
-        if dig(policy, "results", "reference_first") is False:
-            self.use("results.reference_first", (*path, "policy", "results", "reference_first"))
         if above_zero(dig(policy, "defaults", "timeouts", "step_s")) is not None:
             self.use("defaults.timeouts.step_s", (*path, "policy", "defaults", "timeouts", "step_s"))
         out.emit = self.emit(policy, (*path, "policy"))
         self.limits(as_map(policy.get("limits")), (*path, "policy", "limits"))
+        most = out.limits["max_payload_bytes"] - ENVELOPE_BYTES
+        inline = self.settings.integer("results.inline_max_bytes")
+        out.limits["inline_max_bytes"] = (
+            most if dig(policy, "results", "reference_first") is False else max(0, min(inline, most))
+        )
 
     def limits(self, limits: dict[str, Any], path: Path) -> None:
         for field in LIMITS.fields or ():
@@ -201,7 +204,12 @@ class _Normalizer:
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
         layers = [
-            Layer(self.executor_spec, ("executor", "spec"), "executor.spec"),
+            # There `result` is the execution's own.
+            Layer(
+                {key: value for key, value in self.executor_spec.items() if key != "result"},
+                ("executor", "spec"),
+                "executor.spec",
+            ),
             Layer(spec, (*path, "spec"), "step.spec"),
         ]
         if isinstance(raw.get("loop"), dict):

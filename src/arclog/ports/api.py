@@ -61,6 +61,8 @@ class Summary(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
+    #: the result's ref, when it is stored outside the log
+    result_ref: dict[str, Any] | None = None
 
 
 class SignalRequest(Struct, frozen=True):
@@ -237,6 +239,8 @@ class StateView(Struct, frozen=True):
     ctx: dict[str, Any]
     result: Any
     error: dict[str, Any] | None
+    #: the result's ref, when it is stored outside the log
+    result_ref: dict[str, Any] | None = None
 
 
 class Api(Protocol):

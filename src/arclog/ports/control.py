@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -32,6 +32,23 @@ class WorkerInfo(Struct, frozen=True):
     pools: tuple[str, ...] = ("default",)
     #: 0, or the only execution that this worker serves, with those below it
     execution_id: int = 0
+
+
+class LoopItem(Struct, frozen=True, omit_defaults=True):
+    """What a task of one iteration of a loop came to."""
+
+    path: tuple[int, ...]
+    data: Any = None
+    #: its data is stored outside the log
+    result_ref: dict[str, Any] | None = None
+
+
+class LoopPage(Struct, frozen=True, omit_defaults=True):
+    """Some outcomes in a loop, in the order of the log: the last one of an iteration is the iteration's."""
+
+    items: list[LoopItem]
+    #: ask for what comes after this; None: that was all
+    after: int | None = None
 
 
 class Control(Protocol):
@@ -52,6 +69,9 @@ class Control(Protocol):
 
     async def program(self, digest: str) -> Program:
         """The plan that a command names, ready to run."""
+
+    async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        """What the tasks of a loop that is over came to, in the order of the log; `after` 0 is its beginning."""
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
         """Keep task log lines; best effort, outside the report stream."""

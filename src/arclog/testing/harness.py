@@ -48,6 +48,7 @@ from arclog.testing.faults import After, Before, faulty
 from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
 from arclog.testing.virtual import LoopClock
 from arclog.tools import noop
+from arclog.worker.bridge import DirectBridge
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -88,7 +89,9 @@ class Life:
         kinds: dict[str, ToolKind] = {"noop": noop.KIND, **scripted_kinds(world.ledger, self.number, world.hook)}
         toolbox = Toolbox(kinds, ToolServices(world.settings, world.scratch))
         info = WorkerInfo(name or f"worker-{self.number}", toolbox.kinds)
-        worker = Worker(info, control or self.control, toolbox, world.results, world.clock, world.settings)
+        worker = Worker(
+            info, control or self.control, toolbox, world.results, world.clock, world.settings, bridge=DirectBridge()
+        )
         self.tasks.append(asyncio.ensure_future(worker.run()))
         return worker
 

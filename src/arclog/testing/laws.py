@@ -65,7 +65,8 @@ def _step_runs(events: Sequence[Event], *, complete: bool) -> None:
 
 def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
     # What a worker did beyond the end of its step run is a fact for readers, without effect.
-    own = [event for event in own if not event.informative and not event.type.startswith(("command.", "signal."))]
+    beside = ("command.", "signal.", "result.")
+    own = [event for event in own if not event.informative and not event.type.startswith(beside)]
     types = [event.type for event in own]
     counts = Counter(types)
     assert types[0] == "step.scheduled", f"{what} begins with {types[0]}"

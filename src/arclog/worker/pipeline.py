@@ -18,19 +18,25 @@ from msgspec.structs import replace
 
 from arclog.core import pipeline as core
 from arclog.core.gathering import after
-from arclog.core.items import item_at
 from arclog.core.iterations import iterator_of
 from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.scopes import task_key, task_scope
 from arclog.core.state import path_of
+from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
-from arclog.model.errors import ExpressionError
+from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.outcome import Outcome, error, failed
+from arclog.model.outcome import Outcome, TaskError, error, failed
+from arclog.model.refs import as_ref
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
+from arclog.worker.expanding import Expanding
 from arclog.worker.inputs import snapshot
+from arclog.worker.items import Items
+from arclog.worker.loop_results import LoopResults
+from arclog.worker.reading import StoredReader
 from arclog.worker.results import TaskResults
+from arclog.worker.storing import Storing
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
 
@@ -73,8 +79,25 @@ class CommandRun:
             # The command goes on with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
         self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
-        self.inline_max_bytes = settings.integer("results.inline_max_bytes")
-        self.tenant = command.scope.partition("/")[0]
+        tenant = command.scope.partition("/")[0]
+        limits = program.plan.limits
+        self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
+        self.reader = StoredReader(
+            around.results,
+            tenant,
+            around.bridge,
+            around.kept,
+            LoopResults(around.control, around.results, tenant, around.ordered),
+            settings,
+        )
+        self.storing = Storing(
+            self.reader,
+            around.results.name,
+            program.demand[command.step],
+            limits,
+            settings.integer("results.extracted_max_bytes"),
+        )
+        self.expanding = Expanding(self.step, limits, around.bridge, self.reader, self.storing, self.results)
         self.frame = Frame(
             execution_id=str(command.execution_id),
             args=command.args,
@@ -82,6 +105,7 @@ class CommandRun:
             step=command.step,
             run=command.run,
             emit=self.step.emit,
+            read=self.reader,
         )
 
     async def run(self) -> None:
@@ -89,6 +113,10 @@ class CommandRun:
         command = self.command
         if not command.started:
             self._add(self._event("step.started", self.frame))
+        if command.expansion is not None:
+            for event in await self.expanding.events(command.expansion, self.frame, self.clock.now()):
+                self._add(event)
+            return
         if command.loop is None:
             over = await self._pipeline(command.pipeline or Pipeline(), self.frame)
             if over is not None:
@@ -99,9 +127,10 @@ class CommandRun:
             await self._in_order(command.loop)
 
     async def _in_order(self, loop: LoopWork) -> None:
+        items = Items(loop, self.reader)
         for index, pipeline in self._iterations(loop):
             frame = self._frame_of(loop, index)
-            over = await self._iteration(loop, index, pipeline, frame)
+            over = await self._iteration(loop, items, index, pipeline, frame)
             if over is None:
                 return
             if over.error is not None and self.fail_fast:
@@ -113,6 +142,7 @@ class CommandRun:
 
     async def _side_by_side(self, loop: LoopWork) -> None:
         """Run some iterations at a time; the first failure stops the rest when the step fails fast."""
+        items = Items(loop, self.reader)
         todo = self._iterations(loop)
         running: set[asyncio.Task[_IterationOver | None]] = set()
         paused: PausedHere | None = None
@@ -121,7 +151,7 @@ class CommandRun:
                 room = 0 if paused else loop.at_a_time - len(running)
                 for index, pipeline in itertools.islice(todo, room):
                     frame = self._frame_of(loop, index)
-                    running.add(asyncio.create_task(self._iteration(loop, index, pipeline, frame)))
+                    running.add(asyncio.create_task(self._iteration(loop, items, index, pipeline, frame)))
                 if not running:
                     break
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -150,13 +180,19 @@ class CommandRun:
             yield index, None
 
     async def _iteration(
-        self, loop: LoopWork, index: int, pipeline: Pipeline | None, frame: Frame
+        self, loop: LoopWork, items: Items, index: int, pipeline: Pipeline | None, frame: Frame
     ) -> _IterationOver | None:
         """Run one iteration. None: the engine goes on with it, this command is over."""
         if pipeline is None:
             self._pause_here()
             self._add(self._event("loop.iteration.started", frame))
-            names = {self.iterator: item_at(loop.items, index - loop.first), "index": index, "total": loop.total}
+            try:
+                item = await items.at(index)
+            except ResultUnavailable as problem:
+                unread = Over(error("result", str(problem)).as_dict())
+                self._add(self._ended("loop.iteration", frame, unread))
+                return _IterationOver(unread.error, {})
+            names = {self.iterator: item, "index": index, "total": loop.total}
             if loop.parent is not None:
                 names["parent"] = loop.parent
             pipeline = Pipeline(iter=names)
@@ -180,8 +216,7 @@ class CommandRun:
             record = await self._attempt(pipeline, move, frame)
             if record is None:
                 return None
-            now, roll = self.clock.now(), random.random()
-            events = core.conclude(pipeline, move, frame, record, now, roll, self.max_set_bytes, self.longest_sleep_s)
+            events = await self._conclude(pipeline, move, frame, record)
             for event in events:
                 self._emit(pipeline, event)
             if events[-1].payload.get("suspended"):
@@ -197,10 +232,11 @@ class CommandRun:
         plan = move.task.plan
         problem: Outcome | None = None
         config: dict[str, Any] = {}
+        by_ref: dict[str, Any] = {}
         try:
-            config = move.task.config.evaluate(task_scope(pipeline, frame, move))
+            config, by_ref = await self._rendered(pipeline, move, frame)
         except ExpressionError as failure:
-            problem = failed(error("template", str(failure)))
+            problem = failed(_template_error(failure))
         if move.repeated:
             if plan.at_most_once:
                 message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
@@ -218,9 +254,64 @@ class CommandRun:
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
         begun = self.clock.monotonic()
-        outcome = problem or await self._run_tool(move, frame, {**config, **move.task.verbatim}, pipeline)
+        config = {**config, **by_ref, **move.task.verbatim}
+        outcome = problem or await self._run_tool(move, frame, config, pipeline)
         duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
-        return self._record(move, outcome, duration_ms)
+        return await self._record(move, frame, outcome, duration_ms)
+
+    async def _rendered(self, pipeline: Pipeline, move: Run, frame: Frame) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The task's config, and apart from it the values that may be refs."""
+        scope = task_scope(pipeline, frame, move)
+
+        def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
+            by_ref = {name: _as_ref(tree.evaluate_items(scope)) for name, tree in move.task.by_ref.items()}
+            return move.task.config.evaluate(scope), by_ref
+
+        return await self.around.bridge.run(evaluate) if _reads_stored(pipeline, frame) else evaluate()
+
+    async def _conclude(self, pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any]) -> list[Event]:
+        now, roll = self.clock.now(), random.random()
+
+        def conclude() -> list[Event]:
+            return core.conclude(
+                pipeline,
+                move,
+                frame,
+                record,
+                now,
+                roll,
+                self.max_set_bytes,
+                self.longest_sleep_s,
+                stores_iter=True,
+            )
+
+        if move.task.plan.policy is None:
+            return conclude()
+        stored = "result_ref" in record or _reads_stored(pipeline, frame)
+        events = await self.around.bridge.run(conclude) if stored else conclude()
+        return await self._with_stored_iter(move, frame, events)
+
+    async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
+        """Large values that the policy sets in iter go to the result store."""
+        payload = events[-1].payload
+        if not payload.get("set_iter"):
+            return events
+        try:
+            small, refs, said = await self.storing.set_iter(
+                move, frame, payload["set_iter"], self.results, events[-1].at
+            )
+        except ResultUnavailable as problem:
+            # As with any rule that cannot be carried out: the pipeline fails.
+            payload.clear()
+            payload.update(
+                matched_rule_index=None, action={"do": "fail"}, error=error("result", str(problem)).as_dict()
+            )
+            events[-1].status = "error"
+            return events
+        if refs:
+            del payload["set_iter"]
+            payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
+        return [*said, *events]
 
     async def _run_tool(self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
         plan = move.task.plan
@@ -238,7 +329,7 @@ class CommandRun:
             timeout_s=plan.timeout_s,
             log=self.around.logs.for_attempt(frame, move),
             progress=progress,
-            results=TaskResults(self.around.results, self.tenant, self.inline_max_bytes),
+            results=self.results,
             scope=self.command.scope,
             spec=plan.spec,
         )
@@ -250,22 +341,14 @@ class CommandRun:
         finally:
             progress.end()
 
-    def _record(self, move: Run, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
-        plan = move.task.plan
-        record = outcome.as_record()
-        for name, fields in plan.helper.items():
+    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
+        """The record of an outcome; what is large is stored, and an event says so."""
+        record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
+        for event in said:
+            self._add(event)
+        for name, fields in move.task.plan.helper.items():
             record.setdefault(name, fields)
         record["meta"] = {**outcome.meta, "attempt": move.attempt, "duration_ms": duration_ms}
-        cap = self.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES
-        if outcome.result is not None or outcome.helper:
-            size = len(encode(record))
-            if size > cap:
-                message = (
-                    f"the outcome of task {plan.name} takes {size} bytes; "
-                    f"an event holds {cap} (limits.max_payload_bytes)"
-                )
-                too_large = failed(error("limit", message, code="MAX_PAYLOAD_BYTES")).as_record()
-                return {**too_large, **plan.helper, "meta": record["meta"]}
         return record
 
     def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
@@ -312,3 +395,23 @@ class CommandRun:
 
     def _add(self, event: Event) -> None:
         self.stream.add(event)
+
+
+def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
+    """Whether templates here may read stored data, which must not hold up the event loop."""
+    if pipeline.stored:
+        return True
+    records = (*pipeline.results.values(), *frame.captured.steps.values())
+    return any("result_ref" in record or "results_in_log" in record for record in records)
+
+
+def _as_ref(value: Any) -> Any:
+    """Stored data that a template names as a whole is handed on as its ref."""
+    if not isinstance(value, Stored):
+        return list(value) if isinstance(value, range) else value
+    return as_ref(value.ref) if value.is_whole and value.ref["kind"] != "loop" else value.plain()
+
+
+def _template_error(failure: ExpressionError) -> TaskError:
+    kind = "result" if isinstance(failure.__cause__, ResultUnavailable) else "template"
+    return error(kind, str(failure))

@@ -15,8 +15,11 @@ from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
+from arclog.worker.bridge import Bridge, ThreadBridge
 from arclog.worker.logs import LogSink
+from arclog.worker.loop_results import Ordered
 from arclog.worker.pipeline import CommandRun, PausedHere
+from arclog.worker.reading import Kept
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
 from arclog.worker.toolbox import Toolbox
@@ -53,13 +56,25 @@ class Worker:
         clock: Clock,
         settings: Settings,
         secrets: Secrets | None = None,
+        bridge: Bridge | None = None,
     ) -> None:
         self.info = info
         self._control = control
         self._toolbox = toolbox
         self._clock = clock
         self._logs = LogSink(control, clock, settings)
-        self._around = Surroundings(toolbox, results, secrets, self._logs, clock, settings)
+        self._around = Surroundings(
+            toolbox,
+            results,
+            secrets,
+            self._logs,
+            clock,
+            settings,
+            control,
+            bridge or ThreadBridge(),
+            Kept(settings.integer("results.cache_bytes")),
+            Ordered(),
+        )
         self._slots = settings.integer("worker.slots")
         self._lease_s = settings.number("leases.seconds")
         self._flush_s = settings.number("worker.started_flush_ms") / 1000

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
+from arclog.ports.control import Control
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
+from arclog.worker.bridge import Bridge
 from arclog.worker.logs import LogSink
+from arclog.worker.loop_results import Ordered
+from arclog.worker.reading import Kept
 from arclog.worker.toolbox import Toolbox
 
 
@@ -21,3 +25,7 @@ class Surroundings:
     logs: LogSink
     clock: Clock
     settings: Settings
+    control: Control
+    bridge: Bridge
+    kept: Kept
+    ordered: Ordered

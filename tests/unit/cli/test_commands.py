@@ -27,6 +27,7 @@ SUMMARY_KEYS = [
     "ctx",
     "result",
     "error",
+    "result_ref",
 ]
 STATUS_KEYS = [
     "execution_id",
@@ -376,7 +377,7 @@ def test_state(arclog, api, home):
     head = len(api.runs[ID].events)
     answer = json.loads(arclog("state", ID, "--at", "1", "--json").out)
     assert list(answer) == ["execution_id", "at", "head", "event_type", "timestamp", "state", "tokens", "step_runs",
-                            "commands", "steps", "ctx", "result", "error"]  # fmt: skip
+                            "commands", "steps", "ctx", "result", "error", "result_ref"]  # fmt: skip
     assert (answer["at"], answer["head"]) == (1, head)
     assert "nothing has happened yet" in arclog("state", ID, "--at", "0").out
     assert f"event {head} of {head}" in arclog("state", ID).out

@@ -130,11 +130,40 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
 
 
+REF = {
+    "kind": "data",
+    "store": "files",
+    "ref": f"noetl://execution/1/result/start.a/{'0' * 64}",
+    "meta": {"bytes": 1, "sha256": "0" * 64},
+}
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        None,
+        {},
+        "noetl://execution/1/result/start.a/x",
+        {**REF, "ref": "noetl://execution/../../etc/passwd"},
+        {**REF, "ref": f"noetl://execution/1/result/%2e%2e/{'0' * 64}"},
+        {**REF, "ref": f"noetl://execution/1/result/a\0b/{'0' * 64}"},
+        {**REF, "meta": {"bytes": 1, "sha256": "1" * 64}},
+    ],
+)
+def test_a_forged_ref_is_refused(ref: Any) -> None:
+    core = Core(STEP)
+    work = core.start()
+    core.report(work, event("step.started", work), event("task.started", work, "a"))
+    stored = core.report(work, event("result.stored", work, "a", payload={"result_ref": ref}))
+    done = core.report(work, event("task.done", work, "a", payload={"outcome": {"status": "ok", "result_ref": ref}}))
+    assert [txn.refused.reason for txn in (stored, done) if txn.refused] == ["malformed"] * 2
+
+
 def test_a_report_that_begins_with_a_stored_result_counts() -> None:
     core = Core(STEP)
     work = core.start()
     core.report(work, event("step.started", work), event("task.started", work, "a"))
-    core.report(work, event("result.stored", work, "a"))
+    core.report(work, event("result.stored", work, "a", payload={"result_ref": REF}))
     assert core.state.commands[work.command_id].report == 2
 
 

@@ -497,7 +497,6 @@ def test_refusals_around_the_workbook(body, before, code):
     [
         ("tool: {kind: noop}", "keychain: [{name: a, kind: env}]\n"),
         ("tool: {kind: noop, auth: a}", ""),
-        ("tool: {kind: noop}", "executor: {spec: {policy: {results: {reference_first: false}}}}\n"),
     ],
 )
 def test_rows_of_not_yet(body, before, monkeypatch):

@@ -1,0 +1,174 @@
+"""From a tool's outcome to the record that events carry: what is large goes to the result store, the log keeps a ref."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.json import encode
+
+from arclog.core.pipeline import Frame, Run
+from arclog.model.errors import ResultUnavailable
+from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.outcome import Outcome, TaskError, data_of, error, failed
+from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
+from arclog.plan.demand import Path
+from arclog.plan.net import Limits, TaskPlan
+from arclog.ports.results import Content
+from arclog.worker.extracting import Payload, extract
+from arclog.worker.reading import StoredReader
+from arclog.worker.results import TaskResults
+
+#: Values of other types are always small.
+_MEASURED = (str, list, dict)
+_ITEMS_AT_A_TIME = 1000
+_HINTS: dict[type, str] = {list: "list", dict: "map", str: "text"}
+
+
+class Storing:
+    """Keeps the outcomes of one command."""
+
+    def __init__(
+        self,
+        reader: StoredReader,
+        store: str,
+        demand: frozenset[Path],
+        limits: Limits,
+        extracted_max_bytes: int,
+    ) -> None:
+        self._reader = reader
+        self._store = store
+        self._demand = demand
+        self._limits = limits
+        self._extracted_max_bytes = extracted_max_bytes
+
+    async def outcome(
+        self, move: Run, frame: Frame, outcome: Outcome, results: TaskResults, now: int
+    ) -> tuple[dict[str, Any], list[Event]]:
+        """The record of an outcome, and the event that says what was stored for it.
+
+        What can be kept in no way makes it an error outcome.
+        """
+        plan = move.task.plan
+        record = outcome.as_record()
+        if outcome.result is None and outcome.stored is None and not outcome.helper:
+            return record, []
+        try:
+            return await self._kept(move, frame, outcome, record, results, now)
+        except ResultUnavailable as problem:
+            return _refused(plan, error("result", str(problem))), []
+
+    async def _kept(
+        self, move: Run, frame: Frame, outcome: Outcome, record: dict[str, Any], results: TaskResults, now: int
+    ) -> tuple[dict[str, Any], list[Event]]:
+        plan = move.task.plan
+        wanted = plan.spec.get("result") or {}
+        payload = data_of(record)
+        content = outcome.stored or await self._stored(payload, wanted, results)
+        events: list[Event] = []
+        if content is not None:
+            ref = self._ref(frame, plan.name, content, payload)
+            record = _without_payload(record)
+            record["result_ref"] = ref.as_dict()
+            events.append(_said(ref, content, wanted, frame, now, move))
+        if content is not None or "select" in wanted:
+            parts = Payload(payload) if outcome.stored is None else Payload(None, record["result_ref"], self._reader)
+            await extract(record, parts, plan, self._demand, self._extracted_max_bytes)
+        elif not outcome.data_at and not outcome.helper:
+            return record, []  # measured already
+        problem = self._oversized(record, plan)
+        return (record, events) if problem is None else (_refused(plan, problem), [])
+
+    async def set_iter(
+        self, move: Run, frame: Frame, values: dict[str, Any], results: TaskResults, now: int
+    ) -> tuple[dict[str, Any], dict[str, Any], list[Event]]:
+        """What a rule sets in iter: small values, refs of large ones, and the events that say so."""
+        small: dict[str, Any] = {}
+        refs: dict[str, Any] = {}
+        events: list[Event] = []
+        for name, value in values.items():
+            body = encode(value) if isinstance(value, _MEASURED) and value else b""
+            if len(body) <= self._limits.inline_max_bytes:
+                small[name] = value
+                continue
+            content = await _written(value, body, results)
+            ref = self._ref(frame, move.task.plan.name, content, value)
+            refs[name] = ref.as_dict()
+            events.append(_said(ref, content, {"scope": "step"}, frame, now, move))
+        return small, refs, events
+
+    async def items(
+        self, frame: Frame, items: list[Any], results: TaskResults, now: int
+    ) -> tuple[dict[str, Any], Event]:
+        """The items of a loop: their ref, and the event that says that they were stored."""
+        content = await _written(items, b"", results)
+        ref = self._ref(frame, "items", content, items)
+        return ref.as_dict(), _said(ref, content, {"scope": "step"}, frame, now)
+
+    async def _stored(self, payload: Any, wanted: Mapping[str, Any], results: TaskResults) -> Content | None:
+        """Store the payload if it is too large for the log, or is to be stored whatever its size."""
+        always = wanted.get("store") == "always" and payload is not None
+        if not always and not isinstance(payload, _MEASURED):
+            return None
+        body = encode(payload)
+        most = min(self._limits.inline_max_bytes, wanted.get("inline_max_bytes", self._limits.inline_max_bytes))
+        return await _written(payload, body, results) if always or len(body) > most else None
+
+    def _ref(self, frame: Frame, task: str, content: Content, payload: Any) -> ResultRef:
+        kind = DATA if content.rows is None else LIST
+        hint = _HINTS.get(type(payload), "") if kind == DATA else "list"
+        meta = RefMeta(content.bytes, content.sha256, content.content_type, content.compression, hint, content.rows)
+        return ResultRef(kind, self._store, ref_text(frame.execution_id, f"{frame.step}.{task}", content.sha256), meta)
+
+    def _oversized(self, record: dict[str, Any], plan: TaskPlan) -> TaskError | None:
+        cap = self._limits.max_payload_bytes - ENVELOPE_BYTES
+        size = len(encode(record))
+        if size <= cap:
+            return None
+        message = f"the outcome of task {plan.name} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
+
+
+async def _written(payload: Any, body: bytes, results: TaskResults) -> Content:
+    """Store a value: a list item by item, text as it is, anything else as the JSON in `body`."""
+    listed, text = isinstance(payload, list), isinstance(payload, str)
+    kind = "text/plain; charset=utf-8" if text else "application/json"
+    writer = results.writer(listed=listed, content_type=kind)
+    try:
+        if listed:
+            for at in range(0, len(payload), _ITEMS_AT_A_TIME):
+                await writer.add(payload[at : at + _ITEMS_AT_A_TIME])
+        else:
+            await writer.write(payload.encode() if text else body)
+        return await writer.commit()
+    except BaseException:
+        await writer.abandon()
+        raise
+
+
+def _without_payload(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the rest of its result only."""
+    where = record.get("data_at")
+    result = record.get("result")
+    kept = {key: value for key, value in record.items() if key != "result"}
+    if where and isinstance(result, dict):
+        kept["result"] = {key: value for key, value in result.items() if key != where}
+    return kept
+
+
+def _said(
+    ref: ResultRef, content: Content, wanted: Mapping[str, Any], frame: Frame, now: int, move: Run | None = None
+) -> Event:
+    payload: dict[str, Any] = {"result_ref": ref.as_dict(), "scope": wanted.get("scope", "execution")}
+    if "ttl" in wanted:
+        payload["ttl_s"] = wanted["ttl"]
+    if content.preview:
+        payload["preview"] = content.preview
+    event = Event("result.stored", now, step=frame.step, run=frame.run, iteration=frame.iteration, payload=payload)
+    if move is not None:
+        event.task, event.task_run = move.task.plan.name, move.task_run
+    return event
+
+
+def _refused(plan: TaskPlan, problem: TaskError) -> dict[str, Any]:
+    return {**failed(problem).as_record(), **plan.helper}
