@@ -23,7 +23,10 @@ from tests.unit.sandbox.support import Log, context, offspring, processes_with, 
 from tests.unit.sandbox.wheels import wheel
 
 UV = installer()
-BOTH = pytest.mark.parametrize("program", [UV, PIP], ids=["uv", "pip"])
+#: `venv` puts pip into an environment first, which takes seconds
+BOTH = pytest.mark.parametrize(
+    "program", [pytest.param(UV, id="uv"), pytest.param(PIP, id="pip", marks=pytest.mark.slow)]
+)
 
 
 class World:
