@@ -113,7 +113,7 @@ class EngineControl:
         return await self._engine.live.program(digest)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
-        await self._engine.store.append_logs(lines)
+        await self._engine.store.append_logs(lines, self._engine.settings.integer("logs.max_execution_bytes"))
 
     async def end_lease(self, record: CommandRecord) -> None:
         """Take a command from a worker that is gone or did not keep up its lease."""

@@ -5,7 +5,7 @@ Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a re
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -21,12 +21,14 @@ from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
+    ANY_LINE,
     Append,
     Appended,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     LogBatch,
+    LogFilter,
     LogLine,
     Mark,
     NewCommand,
@@ -40,10 +42,10 @@ from arclog.ports.store import (
     TerminalExists,
     Timer,
 )
-from arclog.stores.rows import Codec, Derived, NewResult, Row, StepChange, bits_of, decode, encode
+from arclog.stores.memory_logs import MemoryLogs
+from arclog.stores.rows import Codec, Derived, NewResult, Row, StepChange, bits_of, decode
 
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
-_LINE = msgspec.json.Decoder(LogLine)
 _NO_GRANT = (0, 0, 0)
 
 
@@ -86,7 +88,7 @@ class MemoryStore:
         self._marks: list[Mark] = []
         self._plans: dict[tuple[str, str], PlanRecord] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
-        self._lines: list[tuple[int, int, bytes]] = []
+        self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._results: dict[tuple[int, str, str], ResultRecord] = {}
 
@@ -469,16 +471,15 @@ class MemoryStore:
         kept = self._snapshots.get(execution_id)
         return None if kept is None or kept[1] != code else (kept[0], kept[2])
 
-    async def append_logs(self, lines: Sequence[LogLine]) -> None:
+    async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
         self._check_open()
-        encoded = [(line.execution_id, encode(line)) for line in lines]
-        self._lines += [(len(self._lines) + i, owner, body) for i, (owner, body) in enumerate(encoded, 1)]
+        self._logs.append(lines, max_bytes)
 
-    async def logs(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+    async def logs(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> list[tuple[int, LogLine]]:
         self._check_open()
-        start = bisect_right(self._lines, after, key=itemgetter(0))
-        found = [(position, body) for position, owner, body in self._lines[start:] if owner == execution_id]
-        return [(position, decode(body, _LINE)) for position, body in found[:limit]]
+        return self._logs.read(execution_id, after, limit, where)
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         self._check_open()
