@@ -11,6 +11,7 @@ from arclog.core.apply import apply
 from arclog.core.state import State
 from arclog.model.events import Event
 from arclog.model.settings import Settings
+from arclog.ports.api import SignalRequest
 from arclog.ports.store import Append, Appended, ExecutionRecord
 from arclog.testing.faults import forever
 from arclog.testing.harness import World
@@ -310,3 +311,87 @@ def test_dying_at_every_commit_starts_and_answers_the_child_once() -> None:
             except BaseException as problem:
                 problem.add_note(f"died {when} commit {n} of {plain.commits}")
                 raise
+
+
+# -- pausing and stopping with the parent ----------------------------------------------------------------------------------
+
+BUSY = """
+metadata: {name: busy, path: busy}
+workflow: [{step: start, tool: [{kind: act, takes: 5}, {kind: act, takes: 1000, returns: done}]}]
+"""
+
+
+def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -> None:
+    async def main() -> None:
+        async def before(_: int, append: Append) -> None:
+            if append.new is not None and append.new.parent_execution_id:
+                told = await world.here.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+                assert told.paused
+
+        async with World(parent("path: busy"), settings=EAGER, before=before) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(100)
+            _, child = await family(world)
+            assert child.now.paused
+            assert len([call for call in world.ledger.calls if call.step == "start"]) <= 2
+            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+def test_a_child_that_its_own_people_paused_stays_paused() -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            _, child = await family(world)
+            for which, signal in ((child.execution_id, "PAUSE"), (world.execution_id, "PAUSE")):
+                await world.here.api.signal(str(which), SignalRequest(signal, f"{signal} of {which}"))
+            await asyncio.sleep(100)
+            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await asyncio.sleep(100)
+            assert [record.now.paused for record in await family(world)] == [False, True]
+            await world.here.api.signal(str(child.execution_id), SignalRequest("RESUME", "r"))
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(("signal", "kill"), [("CANCEL", False), ("EMERGENCY_STOP", True)])
+def test_what_ends_a_parent_ends_its_children_in_the_same_way(signal: str, kill: bool) -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            await world.here.api.signal(str(world.execution_id), SignalRequest(signal, "s", "enough"))
+            assert (await going).status == "CANCELLED"
+            await settled(world)
+            await check_family(world)
+            _, child = await family(world)
+            events = [one.event for one in await world.store.events(child.execution_id)]
+            ended = next(event for event in events if event.type == "execution.cancelled")
+            assert ended.payload.get("code") == ("EMERGENCY_STOP" if kill else None)
+            assert "its parent was cancelled: enough" in ended.payload["reason"]
+            withdrawn = next(event for event in events if event.type == "command.cancelled")
+            assert bool(withdrawn.payload.get("kill")) is kill
+
+    run_virtually(main())
+
+
+def test_children_queue_for_the_slots_of_their_playbook() -> None:
+    one_at_a_time = CHILD.replace("workload:", "executor: {spec: {concurrency: {max: 1}}}\nworkload:")
+    text = parent(
+        "path: flows/child, args: {n: '{{ iter.x }}'}",
+        step="loop: {in: [1, 2, 3], iterator: x, spec: {mode: parallel}}",
+        root="executor: {spec: {result: '{{ start.results }}'}}",
+    )
+    state, _, _ = run_virtually(ran(text, one_at_a_time))
+    assert state.result == [{"sum": 2}, {"sum": 3}, {"sum": 4}]

@@ -48,6 +48,10 @@ class LiveStates:
             del self._live[next(iter(self._live))]
         return live
 
+    def kept(self, execution_id: int) -> Live | None:
+        """The live state if it is here. A decision that is being committed may have moved it on already."""
+        return self._live.get(execution_id)
+
     def head(self, execution_id: int) -> int:
         """The head of the state that is kept; 0 when none is."""
         live = self._live.get(execution_id)
