@@ -313,6 +313,33 @@ def test_dying_at_every_commit_starts_and_answers_the_child_once() -> None:
                 raise
 
 
+def test_a_grandchild_that_told_its_parent_is_processed_though_the_process_dies_after_every_commit() -> None:
+    middle = "metadata: {name: middle, path: middle}\nworkflow: [{step: start, tool: {kind: playbook, path: flows/child}}]"
+
+    async def after(_: int, append: Append, done: Appended) -> None:
+        # What a restart itself writes is no progress.
+        if not {event.type for event in append.events} <= {"command.claimed", "command.issued"}:
+            world.crash_now()
+            await forever()
+
+    async def main() -> State:
+        async with world:
+            for text in (CHILD, middle):
+                await world.register(text)
+            state = await world.run()
+            if world.here._wrapper._dead:
+                await world.crash()
+                world.after = None
+                world.begin_life()
+                await world.here.children.recover(world.execution_id)
+            await settled(world)
+            await check_family(world)
+            return state
+
+    world = World(parent("path: middle", AFTER), settings=EAGER, after=after)
+    assert run_virtually(main()).result == {"got": 2, "state": "COMPLETED"}
+
+
 # -- pausing and stopping with the parent ----------------------------------------------------------------------------------
 
 BUSY = """
@@ -327,6 +354,8 @@ def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -
             if append.new is not None and append.new.parent_execution_id:
                 told = await world.here.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
                 assert told.paused
+                # Whatever follows from that is done before the child is there.
+                await asyncio.sleep(1)
 
         async with World(parent("path: busy"), settings=EAGER, before=before) as world:
             await world.register(BUSY)

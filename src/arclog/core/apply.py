@@ -251,6 +251,7 @@ def _end(state: State, event: Event, after: str) -> None:
     state.commands.clear()
     state.waits.clear()
     state.timers.clear()
+    state.stopped.clear()
     state.failures.clear()
     state.unhandled.clear()
     state.pending_for = ""

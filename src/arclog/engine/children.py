@@ -50,8 +50,8 @@ class Children:
         self._engine = engine
         #: calls that are open as far as this process knows, by child
         self._calls: dict[int, Call] = {}
-        #: those of them whose child waits for a concurrency slot
-        self._queued: set[int] = set()
+        #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot
+        self._pending: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._orphans_at = 0.0
         engine.hints.on_committed.append(self._on_committed)
@@ -73,6 +73,8 @@ class Children:
             elif late_start and any(event.type == "playbook.started" for event in events):
                 # Its parent may have been paused while it waited for an approval or a slot.
                 self._later(self._attend(call))
+            elif late_start and state.pending_for == "slot":
+                self._later(self._take_slot(me))
         if state.terminal is not None and state.status != status.COMPLETED:
             self._later(self._cancel_children(state))
 
@@ -99,10 +101,9 @@ class Children:
 
     def _on_ended(self) -> None:
         """A run has ended: its slot may be free for a child that waits for one."""
-        for child in sorted(self._queued):
+        for child in sorted(self._pending):
             call = self._calls.get(child)
-            if call is not None:
-                self._later(self._attend(call))
+            self._later(self._take_slot(child) if call is None else self._attend(call))
 
     # -- looking after one call ----------------------------------------------------------------------------------------
 
@@ -137,11 +138,7 @@ class Children:
         pause = await self._pause_of(call.parent)
         if record.now.state == status.PENDING:
             if pause is None:
-                answer = await engine.put(call.child, TakeSlot())
-                if answer.refused is not None and answer.refused.reason == "no_slot":
-                    self._queued.add(call.child)
-                else:
-                    self._queued.discard(call.child)
+                await self._take_slot(call.child)
         elif pause is not None:
             if not record.now.paused:
                 inherited = _inherited(call.parent, pause.signal_id)
@@ -150,6 +147,15 @@ class Children:
             own = (await engine.live.folded(call.child)).state.pause
             if own is not None and own.signal_id.startswith(_inherited(call.parent, "")):
                 await engine.put(call.child, Signal("RESUME", _inherited(call.child, own.signal_id)))
+
+    async def _take_slot(self, child: int) -> None:
+        """Start a child that waits for a concurrency slot; one that cannot start yet is tried again as runs end."""
+        await self._engine.put(child, TakeSlot())
+        record = await self._engine.store.execution(child)
+        if record is not None and record.now.state == status.PENDING:
+            self._pending.add(child)
+        else:
+            self._pending.discard(child)
 
     async def _pause_of(self, execution_id: int) -> Pause | None:
         """The pause that a run is in or is coming to. The state that is kept is asked first: it is there, as a rule."""
@@ -165,12 +171,15 @@ class Children:
         told = Outcome(result={"execution_id": number}, helper=helper)
         await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
         self._forget(call.child)
+        if record.now.state == status.PENDING:
+            await self._take_slot(call.child)
 
     async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
-        """The call is over, whoever ended it; a child that still runs is cancelled."""
-        self._forget(call.child)
+        """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
+        self._calls.pop(call.child, None)
         if record is None or await self._detached(call.child):
             return
+        self._pending.discard(call.child)
         if record.now.terminal_event is not None:
             await self._tell_parent(call.child)
             return
@@ -184,7 +193,7 @@ class Children:
 
     def _forget(self, child: int) -> None:
         self._calls.pop(child, None)
-        self._queued.discard(child)
+        self._pending.discard(child)
 
     async def _put(self, parent: int, ended: ChildEnded) -> None:
         """Tell a parent. A refusal counts only if its log says so too: another process may have written to it."""
@@ -289,15 +298,19 @@ class Children:
                 call = self._calls[wait.child] = Call(execution_id, wait.key, wait.child)
                 await self._attend(call)
         for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
-            if record.now.terminal_event is None:
-                await self.recover(record.execution_id)
-            else:
+            if record.now.terminal_event is not None:
                 await self._tell_parent(record.execution_id)
+            elif record.now.state == status.PENDING and await self._detached(record.execution_id):
+                await self._take_slot(record.execution_id)
+            # Also below those that have ended: what they were told may not have been written down.
+            await self.recover(record.execution_id)
 
     async def sweep(self) -> None:
         """Do again what did not work; cancel children whose parents let them go while nobody looked."""
         for call in list(self._calls.values()):
             await self._attend(call)
+        for child in self._pending - self._calls.keys():
+            await self._take_slot(child)
         if self._engine.clock.monotonic() < self._orphans_at:
             return
         self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
@@ -307,19 +320,20 @@ class Children:
             page = await self._engine.store.executions(which, before=before, limit=_PAGE)
             for record in page:
                 if record.execution_id not in self._calls:
-                    await self._adopt(record)
+                    await self._check_orphan(record)
             if len(page) < _PAGE:
                 return
             before = page[-1].execution_id
 
-    async def _adopt(self, record: ExecutionRecord) -> None:
-        """Look after a child that nobody here has called; without its parent it is an orphan."""
-        caller = (await self._engine.live.folded(record.execution_id)).state.parent or {}
-        call = Call(record.new.parent_execution_id, caller.get("wait", ""), record.execution_id)
+    async def _check_orphan(self, record: ExecutionRecord) -> None:
+        """Cancel a child that nobody here has called, if nobody waits for it anywhere."""
+        call = Call(record.new.parent_execution_id, "", record.execution_id)
         try:
-            await self._attend(call)
+            parent = (await self._engine.live.folded(call.parent)).state
         except NotFound:
-            await self._let_go(call, record, State(execution_id=call.parent))
+            parent = State(execution_id=call.parent)
+        if all(wait.child != call.child for wait in parent.waits.values()):
+            await self._let_go(call, record, parent)
 
     # -- background ----------------------------------------------------------------------------------------------------
 
