@@ -28,6 +28,7 @@ WORKLOADS = {
     "W6": "w6_growth",
     "W7": "w7_python",
     "W8": "w8_scale",
+    "W9": "w9_check",
 }
 
 
