@@ -769,3 +769,18 @@ workflow:
             check_log(await world.stored(), "many")
 
     run_virtually(main())
+
+
+def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() -> None:
+    async def main() -> None:
+        async with World(FAN) as world:
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(5)
+            await world.here.api.cancel(str(world.execution_id), "enough")
+            await going
+            summary = await world.here.api.summary(str(world.execution_id))
+            assert {name: step.status for name, step in summary.steps.items()} == {
+                "start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled",
+            }  # fmt: skip
+
+    run_virtually(main())

@@ -98,7 +98,7 @@ def signal_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, or last")
     parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
     parser.add_argument("--data", metavar="JSON", help="what it carries")
-    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
+    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant, or one of its waiting tasks as a refusal lists them")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
     signal_id_argument(parser)
     parser.epilog = (

@@ -13,7 +13,7 @@ from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
-STATE_VERSION = "3"
+STATE_VERSION = "4"
 
 
 class Token(Struct, omit_defaults=True):
@@ -239,7 +239,7 @@ class State(Struct, omit_defaults=True):
     #: firings per step
     runs: dict[str, int] = field(default_factory=dict)
     step_runs: int = 0
-    #: status of the latest run per step: running | done | failed | skipped
+    #: status of the latest run per step: running | done | failed | skipped | cancelled (by the end of the run)
     latest: dict[str, str] = field(default_factory=dict)
     #: outcome record of the latest ended run per step
     results: dict[str, Any] = field(default_factory=dict)

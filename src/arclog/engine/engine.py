@@ -82,7 +82,9 @@ class Engine:
         self.settings = settings
         self.minter = minter
         self.snapshots = Snapshots(store, settings)
-        self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
+        self.live = LiveStates(
+            store, settings.integer("engine.cache_executions"), settings.integer("engine.cache_programs"), self.snapshots
+        )
         self.hints = Hints()
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()

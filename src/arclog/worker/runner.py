@@ -9,6 +9,7 @@ from typing import Any
 
 from arclog.model.commands import Command, Revocation
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
+from arclog.model.kept import Kept
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
@@ -65,7 +66,7 @@ class Worker:
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
         self._held: dict[int, _Held] = {}
         self._runs: set[asyncio.Task[None]] = set()
-        self._programs: dict[str, Program] = {}
+        self._programs: Kept[str, Program] = Kept(settings.integer("engine.cache_programs"))
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
         self._failed = asyncio.Event()
@@ -163,7 +164,7 @@ class Worker:
     async def _program(self, digest: str) -> Program:
         found = self._programs.get(digest)
         if found is None:
-            found = self._programs[digest] = await self._control.program(digest)
+            found = self._programs.put(digest, await self._control.program(digest))
         return found
 
     async def _maybe_ended(self, execution_id: int) -> None:
