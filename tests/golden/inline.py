@@ -33,14 +33,12 @@ class InlinePython(_Inline):
         nothing = dict.fromkeys(("exception", "traceback"))
         space: dict[str, Any] = {**config.args, "input_data": config.args}
         try:
-            exec(config.code, space)  # noqa: S102 - the examples' own code
+            exec(config.code, space)
             main = space.get("main")
             result = main(**config.args) if callable(main) else space.get("result")
-        except Exception as problem:  # noqa: BLE001 - it is the task's
+        except Exception as problem:
             name = type(problem).__name__
-            return failed(
-                error("exception", f"{name}: {problem}", code=name), py={**nothing, "exception": name}
-            )
+            return failed(error("exception", f"{name}: {problem}", code=name), py={**nothing, "exception": name})
         return Outcome(result=result, helper={"py": nothing})
 
 
@@ -54,7 +52,7 @@ class InlineShell(_Inline):
         if config.command[0] == "sleep":
             await asyncio.sleep(float(config.command[1]))
         words = config.command if isinstance(config.command, list) else ["/bin/sh", "-c", config.command]
-        done = subprocess.run(  # noqa: ASYNC221, S603 - at once, whatever the loop's clock says
+        done = subprocess.run(  # noqa: ASYNC221 - at once, whatever the loop's clock says
             words, capture_output=True, text=True, input=config.input, env=config.env, cwd=self._scratch, check=False
         )
         result: dict[str, Any] = {"exit_code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}

@@ -314,7 +314,9 @@ def test_dying_at_every_commit_starts_and_answers_the_child_once() -> None:
 
 
 def test_a_grandchild_that_told_its_parent_is_processed_though_the_process_dies_after_every_commit() -> None:
-    middle = "metadata: {name: middle, path: middle}\nworkflow: [{step: start, tool: {kind: playbook, path: flows/child}}]"
+    middle = (
+        "metadata: {name: middle, path: middle}\nworkflow: [{step: start, tool: {kind: playbook, path: flows/child}}]"
+    )
 
     async def after(_: int, append: Append, done: Appended) -> None:
         # What a restart itself writes is no progress.

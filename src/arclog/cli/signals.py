@@ -77,7 +77,12 @@ def skip_command(options: Namespace) -> int:
 
 def approve_arguments(parser: Parser) -> None:
     _arguments(parser)
-    parser.add_argument("--step", metavar="STEP", default="", help="which step's approval, if several wait")
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
     parser.add_argument("--data", metavar="JSON", help="handed to the task that waits")
 
 
@@ -87,7 +92,12 @@ def approve_command(options: Namespace) -> int:
 
 def reject_arguments(parser: Parser) -> None:
     _arguments(parser, reason="required; kept in the log")
-    parser.add_argument("--step", metavar="STEP", default="", help="which step's approval, if several wait")
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
 
 
 def reject_command(options: Namespace) -> int:
@@ -98,7 +108,7 @@ def signal_arguments(parser: Parser) -> None:
     parser.add_argument("id", metavar="ID", help="execution id, or last")
     parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
     parser.add_argument("--data", metavar="JSON", help="what it carries")
-    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant, or one of its waiting tasks as a refusal lists them")
+    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
     signal_id_argument(parser)
     parser.epilog = (

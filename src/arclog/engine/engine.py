@@ -83,7 +83,10 @@ class Engine:
         self.minter = minter
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(
-            store, settings.integer("engine.cache_executions"), settings.integer("engine.cache_programs"), self.snapshots
+            store,
+            settings.integer("engine.cache_executions"),
+            settings.integer("engine.cache_programs"),
+            self.snapshots,
         )
         self.hints = Hints()
         self._queues: dict[int, _Queue] = {}

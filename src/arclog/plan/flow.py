@@ -34,7 +34,9 @@ def check_flow(plan: Plan, playbook: Playbook, findings: Findings, cycles: list[
         held = [name for name in joining if name in cycle]
         if len(held) > most:
             # What can reach a join is worked out for each by a walk around the cycle.
-            message = f"a cycle of steps holds {len(held)} joins; at most {most} may stand in one (playbook.max_looped_joins)"
+            message = (
+                f"a cycle of steps holds {len(held)} joins; at most {most} may stand in one (playbook.max_looped_joins)"
+            )
             findings.add("join-cycle-size", message, joining[held[0]].at, "take the cycle apart, or raise the setting")
             return
     _Flow(plan, playbook, findings).all()
@@ -117,10 +119,8 @@ class _Flow:
 
     def waiting_for_each_other(self) -> None:
         """Joins that can hold each other back while both have tokens."""
-        looked = 0
         told: set[str] = set()
-        for one, other in self.pairs():
-            looked += 1
+        for looked, (one, other) in enumerate(self.pairs(), 1):
             if looked > MOST_PAIRS:
                 return
             if one.step not in told and self.both_can_wait(one, other):

@@ -15,7 +15,19 @@ from arclog.expr.template import _lone_expression
 
 LEXER = get_lexer(Environment())
 PIECES = st.sampled_from(
-    [*"abx_ .,:|()[]{}+-*/%~<>=!'\"019\\\té\n", "and ", "not ", "1.5", "0x1", "==", "//", "**", "'a b'", '"c"', "default"]
+    [
+        *"abx_ .,:|()[]{}+-*/%~<>=!'\"019\\\té\n",
+        "and ",
+        "not ",
+        "1.5",
+        "0x1",
+        "==",
+        "//",
+        "**",
+        "'a b'",
+        '"c"',
+        "default",
+    ]
 )
 
 
@@ -37,7 +49,7 @@ def test_the_tokens_are_those_of_jinja(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["args.n * 2 + workload.limit", "a['b'][0] | default(3) >= -1 and not (b or c)", "f(x, y=1) ~ \"t\" if a is defined"],
+    ["args.n * 2 + workload.limit", "a['b'][0] | default(3) >= -1 and not (b or c)", 'f(x, y=1) ~ "t" if a is defined'],
 )
 def test_plain_expressions_take_the_short_way(source: str) -> None:
     assert plain_tokens(source, operators, Token) == theirs(source) != None  # noqa: E711 - and not None
@@ -49,7 +61,7 @@ def test_a_lone_expression_is_the_one_of_the_whole_text(inside: str, edge: str) 
     source = f"{{{{{edge}{inside}{edge}}}}}"
     try:
         whole = _lone_expression(parse_template(source))
-    except Exception:  # noqa: BLE001 - what cannot be parsed
+    except Exception:
         whole = None
     found = parse_lone(source)
     assert found is None or found == whole

@@ -295,7 +295,9 @@ def test_hooks_are_not_run():
 
 def test_every_code_is_documented():
     source = "".join(
-        path.read_text() for folder in ("playbook", "plan", "cli") for path in (ROOT / "src/arclog" / folder).glob("*.py")
+        path.read_text()
+        for folder in ("playbook", "plan", "cli")
+        for path in (ROOT / "src/arclog" / folder).glob("*.py")
     )
     used = set(re.findall(r'\(\s*"((?:yaml|[a-z]+)-[a-z-]+)",\s*(?:f?"|message)', source)) | {
         "conflict",
@@ -333,7 +335,9 @@ def test_no_time_is_longer_than_can_be_counted(place):
 
 
 def test_a_wait_for_a_signal_of_the_run_itself() -> None:
-    assert [severity for _, severity, _ in found(one_step("{kind: wait, signal: PAUSE}"), "reserved-signal")] == ["warning"]
+    assert [severity for _, severity, _ in found(one_step("{kind: wait, signal: PAUSE}"), "reserved-signal")] == [
+        "warning"
+    ]
     assert found(one_step("{kind: wait, signal: paid}"), "reserved-signal") == []
 
 

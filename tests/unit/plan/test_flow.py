@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -177,7 +178,7 @@ def test_pairs_of_joins_are_those_that_hear_of_each_other():
     from itertools import combinations
 
     from arclog.plan.flow import _Flow, _hears_of
-    from tests.unit.core.test_random_nets import Random, drawn_net
+    from tests.unit.core.test_random_nets import drawn_net
 
     seen = 0
     for seed in range(60):
