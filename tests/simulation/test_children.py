@@ -14,7 +14,7 @@ from arclog.model.settings import Settings
 from arclog.ports.api import SignalRequest
 from arclog.ports.store import Append, Appended, ExecutionRecord
 from arclog.testing.faults import forever
-from arclog.testing.harness import World
+from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
 from tests.simulation.support import EAGER
@@ -367,6 +367,27 @@ def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -
             assert child.now.paused
             assert len([call for call in world.ledger.calls if call.step == "start"]) <= 2
             await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+def test_a_pause_from_another_process_holds_the_child_until_it_is_taken_back() -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            # Another process on the same store: what it writes is not in the state that the first one keeps.
+            other = Life(world, 77, None, None)
+            await other.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+            await asyncio.sleep(60)
+            assert [record.now.paused for record in await family(world)] == [True, True]
+            await other.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await other.children.settle(100)
+            await other.end()
             assert (await going).result == "done"
             await settled(world)
             await check_family(world)

@@ -20,6 +20,7 @@ from arclog.core.loops import encoded_size
 from arclog.core.signals import MAX_ID
 from arclog.core.state import Pause, State, Wait
 from arclog.engine.engine import Engine
+from arclog.engine.live import Live
 from arclog.engine.minter import new_run_id
 from arclog.model import ids, status
 from arclog.model.errors import ArclogError, Conflict, NotFound
@@ -62,9 +63,10 @@ class Children:
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
         me = state.execution_id
         if state.waits or self._calls:
-            for call in self._touched(state, events):
-                self._calls[call.child] = call
-                self._later(self._attend(call))
+            touched = list(self._touched(state, events))
+            self._calls.update((call.child, call) for call in touched)
+            if touched:
+                self._later(self._attend_all(touched))
         if state.parent is not None and not state.processed:
             call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
             late_start = events and events[0].type != "playbook.execution.requested"
@@ -107,22 +109,40 @@ class Children:
 
     # -- looking after one call ----------------------------------------------------------------------------------------
 
-    async def _attend(self, call: Call) -> None:
-        """Make of the child what its parent's log says, and tell the parent if it is over."""
-        parent = await self._engine.live.folded(call.parent)
-        record = await self._engine.store.execution(call.child)
+    async def _attend_all(self, calls: Sequence[Call], *, thorough: bool = True) -> None:
+        """Attend to several calls; one that does not work is left to the next sweep, the others are done."""
+        parents: dict[int, Live] = {}
+        for call in calls:
+            try:
+                if call.parent not in parents:
+                    parents[call.parent] = await self._engine.live.folded(call.parent)
+                await self._attend(call, parents[call.parent], thorough=thorough)
+            except Conflict as problem:
+                log.info("child %s: %s; looking again later", call.child, problem)
+
+    async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
+        """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
+        be a little old: it is read again before anything is done that cannot be taken back.
+        """
+        live, store = self._engine.live, self._engine.store
+        record = await store.execution(call.child)
+        if parent is None or record is None or not _wants(parent.state, call):
+            parent = await live.folded(call.parent)
         wait = parent.state.waits.get(call.key)
         if wait is None or wait.child != call.child:
             await self._let_go(call, record, parent.state)
             return
+        pause = parent.state.pause
         if record is None:
-            if parent.state.pause is not None:
+            if pause is not None:
                 return  # nothing new begins; RESUME comes back to it
             problem = await self._start(parent.state, parent.record, wait)
             if problem is not None:
                 await self._put(call.parent, ChildEnded(call.key, call.child, failed(problem).as_record()))
                 return
-            record = await self._engine.store.execution(call.child)
+            record = await store.execution(call.child)
+            pause = await self._pause_since(call.parent)
+            thorough = False
         if record is None:
             return
         if record.now.terminal_event is not None:
@@ -130,12 +150,13 @@ class Children:
         elif wait.config.get("wait") is False:
             await self._detach(call, record)
         else:
-            await self._align(call, record)
+            await self._align(call, record, pause, thorough=thorough)
 
-    async def _align(self, call: Call, record: ExecutionRecord) -> None:
-        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one."""
+    async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
+        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one. Unless this is
+        `thorough`, one that still drains is not looked at: it is found once it is paused.
+        """
         engine = self._engine
-        pause = await self._pause_of(call.parent)
         if record.now.state == status.PENDING:
             if pause is None:
                 await self._take_slot(call.child)
@@ -143,9 +164,11 @@ class Children:
             if not record.now.paused:
                 inherited = _inherited(call.parent, pause.signal_id)
                 await engine.put(call.child, Signal("PAUSE", inherited, pause.reason, pause.by))
-        else:
+        elif thorough or record.now.paused:
             own = (await engine.live.folded(call.child)).state.pause
-            if own is not None and own.signal_id.startswith(_inherited(call.parent, "")):
+            if own is None or not own.signal_id.startswith(_inherited(call.parent, "")):
+                return
+            if (await engine.live.folded(call.parent)).state.pause is None:
                 await engine.put(call.child, Signal("RESUME", _inherited(call.child, own.signal_id)))
 
     async def _take_slot(self, child: int) -> None:
@@ -157,8 +180,10 @@ class Children:
         else:
             self._pending.discard(child)
 
-    async def _pause_of(self, execution_id: int) -> Pause | None:
-        """The pause that a run is in or is coming to. The state that is kept is asked first: it is there, as a rule."""
+    async def _pause_since(self, execution_id: int) -> Pause | None:
+        """The pause that a run has come to while its child was started. The state that is kept here is asked first: what
+        another process told the run is found by the next sweep.
+        """
         kept = self._engine.live.kept(execution_id)
         if kept is not None and kept.state.pause is None:
             return None
@@ -307,8 +332,7 @@ class Children:
 
     async def sweep(self) -> None:
         """Do again what did not work; cancel children whose parents let them go while nobody looked."""
-        for call in list(self._calls.values()):
-            await self._attend(call)
+        await self._attend_all(list(self._calls.values()), thorough=False)
         for child in self._pending - self._calls.keys():
             await self._take_slot(child)
         if self._engine.clock.monotonic() < self._orphans_at:
