@@ -521,6 +521,18 @@ def test_check(arclog, playbook):
     assert list(Path(".arclog").iterdir()) == [Path(".arclog/arclog.db")]
 
 
+def test_check_looks_for_the_files_that_a_playbook_calls(arclog):
+    Path("parts").mkdir()
+    Path("caller.yaml").write_text(
+        "metadata: {name: c}\nworkflow:\n  - step: start\n    tool:\n      - {kind: playbook, file: parts/child.yaml}\n"
+    )
+    done = arclog("check", "caller.yaml")
+    assert done.code == 2
+    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' is not there" in done.out
+    Path("parts/child.yaml").write_text("metadata: {name: k}\nworkflow: [{step: start, tool: {kind: noop}}]\n")
+    assert arclog("check", "caller.yaml").code == 0
+
+
 def test_check_of_what_is_not_even_yaml(arclog):
     Path("x.yaml").write_bytes(b"a: [\xff")
     done = arclog("check", "x.yaml", "--json")
