@@ -29,8 +29,9 @@ WORKLOADS = {
     "W7": "w7_python",
     "W8": "w8_scale",
     "W9": "w9_http",
-    "W12": "w12_results",
     "W10": "w10_transfer",
+    "W11": "w11_check",
+    "W12": "w12_results",
 }
 
 

@@ -14,6 +14,7 @@ from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
 from arclog.engine.minter import new_run_id
+from arclog.engine.named import require_task
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
@@ -37,7 +38,7 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
 
 if TYPE_CHECKING:
     from arclog.engine.stored import Stored
@@ -174,9 +175,13 @@ class EngineApi:
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
         return [widen(one.event, subject, one.seq, one.event_id, one.persisted_at) for one in stored]
 
-    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit)
+        if where.step or where.task:
+            require_task(await self._engine.live.program(record.new.plan), where.step, where.task)
+        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit, where=where)
         return [
             {
                 "position": position,

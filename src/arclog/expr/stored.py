@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from arclog.expr.access import reach
 from arclog.expr.budget import Failure
-from arclog.expr.values import MISSING, Undefined, step_text
 from arclog.expr.frame import Expression, Frame
+from arclog.expr.values import MISSING, Undefined, step_text
 from arclog.model.errors import ResultUnavailable
 
 

@@ -16,7 +16,7 @@ from arclog.expr.failures import translated
 from arclog.expr.filters import LENIENT_FILTERS
 from arclog.expr.frame import Expression, Frame, Statement
 from arclog.expr.names import Names
-from arclog.expr.parse import has_markers, parse_expression, parse_template
+from arclog.expr.parse import has_markers, parse_expression, parse_lone, parse_template
 from arclog.expr.statements import TextCompiler
 from arclog.expr.stored import Stored
 from arclog.expr.values import Undefined
@@ -145,8 +145,11 @@ def compile_ending(
 
 @lru_cache(maxsize=4096)
 def _text_code(source: str) -> Code:
-    body = parse_template(source)
-    lone = _lone_expression(body)
+    body: list[nodes.Node] = []
+    lone: nodes.Node | None = parse_lone(source)
+    if lone is None:
+        body = parse_template(source)
+        lone = _lone_expression(body)
     if lone is not None:
         compiler = Compiler()
         run = compiler.expression(lone)
@@ -159,7 +162,7 @@ def _text_code(source: str) -> Code:
 def _condition_code(source: str) -> Code:
     node: nodes.Node | None
     if has_markers(source):
-        node = _lone_expression(parse_template(source))
+        node = parse_lone(source) or _lone_expression(parse_template(source))
         if node is None:
             raise Failure(f"{_REMEDY}; text around it is never part of one")
     else:
