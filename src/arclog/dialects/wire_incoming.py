@@ -240,9 +240,9 @@ def _moment(value: Any) -> int:
     try:
         moment = ids.micros(_text(value, "created_at"))
         ids.timestamp(moment)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, RequestRejected):
         raise RequestRejected(
-            f"`created_at` {str(value)[:60]!r} is no RFC 3339 time, such as 2026-01-31T12:00:00Z"
+            f"`created_at` {str(value)[:60]!r} is no RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
         ) from None
     return moment
 
