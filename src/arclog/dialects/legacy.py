@@ -133,7 +133,7 @@ class LegacyState(Struct):
 class LegacyReader:
     """Implements `telling.Reader`."""
 
-    needs: frozenset[str] | None = None
+    needs: frozenset[str] | None = frozenset()
 
     def __init__(self, state: LegacyState | None = None) -> None:
         self.state = state or LegacyState()

@@ -37,7 +37,7 @@ class Reader(Protocol):
 
     @property
     def needs(self) -> frozenset[str] | None:
-        """Canonical types that it must be given, whatever is asked for; None = all."""
+        """Canonical types that it must be given from the log's beginning on; None = all, empty = it can begin anywhere."""
 
     @property
     def state(self) -> Struct:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_every_command_goes_through_its_layers_transitions(name: str) -> None:
             lives[record["command_id"]].append(record["status"])
     ended = status.terminal_states("command")
     for command, life in lives.items():
-        for before, after in zip(life, life[1:], strict=False):
+        for before, after in pairwise(life):
             assert status.may("command", before, after), f"{command}: {life}"
         assert life[-1] in ended, f"{command} is never over: {life}"
 
@@ -77,7 +78,7 @@ def test_workflow_and_steps_go_through_their_layers_transitions(name: str, layer
     for life in lives.values():
         # A step that fails before anybody works on it has no step.enter.
         whole = ["PENDING", *(["RUNNING"] if life[0] != "RUNNING" else []), *life]
-        for before, after in zip(whole, whole[1:], strict=False):
+        for before, after in pairwise(whole):
             assert status.may(layer, before, after), f"{layer}: {whole}"
 
 

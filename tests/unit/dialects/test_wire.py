@@ -390,7 +390,8 @@ def test_items_of_a_batch_inherit_and_are_answered_one_by_one() -> None:
 
 
 def test_a_batch_that_cannot_be_one_is_refused_whole() -> None:
-    for body in ({}, {"events": {}}, {"events": [BODY] * 3}, {"execution_id": [], "events": []}):
+    bodies: tuple[Any, ...] = ({}, {"events": {}}, {"events": [BODY] * 3}, {"execution_id": [], "events": []})
+    for body in bodies:
         with pytest.raises(RequestRejected):
             parse_batch(body, WORKER, NOW, most=2)
 
@@ -427,7 +428,6 @@ def test_any_body_is_understood_or_refused_and_nothing_else(body: dict[str, Any]
     for given_body in (body, {**BODY, **body}):
         try:
             found = parse_event(given_body, principal, NOW)
-        except RequestRejected as problem:
-            assert str(problem)
-        else:
-            widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
+        except RequestRejected:
+            continue
+        widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
