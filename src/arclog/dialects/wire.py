@@ -72,6 +72,8 @@ def _shaped(told: Told) -> Told:
     status = _FACT_STATUS.get(told.name, "STARTED") if told.derived else STATUS_OUT[stored["status"]]
     payload = stored["payload"]
     meta = {key: stored[key] for key in META_KEYS if key in stored}
+    if stored["status"] == SKIPPED:
+        meta["skipped"] = True
     if told.record["status"] != status:
         meta["state"] = told.record["status"]
     if "state" in told.record["payload"]:

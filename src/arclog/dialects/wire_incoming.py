@@ -21,7 +21,7 @@ from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATU
 from arclog.model import ids
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import NotAllowed, RequestRejected
-from arclog.model.events import ERROR, REGISTRY, Event
+from arclog.model.events import ERROR, REGISTRY, SKIPPED, Event
 
 #: field → its other spelling
 ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
@@ -85,6 +85,8 @@ def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any
     name = _text(_required(given, "event_type"), "event_type")
     kind, status, legacy_name = _meaning(name, _status(given), payload)
     grant = granted(principal, kind, legacy_name=legacy_name)
+    if principal == SERVER and meta.get("skipped") is True and SKIPPED in REGISTRY[kind].statuses:
+        status = SKIPPED  # the wire's five words have none for it
     if principal != SERVER:
         warnings += [f"{key} is for the server to say and is ignored" for key in SERVER_ONLY if key in given]
     event = _event(given, kind, status, now)
