@@ -1,7 +1,8 @@
 """The command.* facts that the log does not store on the happy path, found again from the events that carry them.
 
 A command is issued with `step.scheduled`; claimed and started where an event first shows its fence; completed with the last
-loop item that it covers, else with its step run. What is stored as an event of its own is never told twice.
+loop item that it covers, else with its step run. One that comes back without a word from its worker was claimed all the same.
+What is stored as an event of its own is never told twice.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _FACTS = {
     STARTED: ("worker", "in_progress"),
     COMPLETED: ("worker", "success"),
 }
+_COMES_BACK = frozenset({ISSUED, "command.failed"})
 _STEP_ENDS = frozenset({"step.done", "step.failed"})
 _ITERATION_ENDS = frozenset({"loop.iteration.done", "loop.iteration.failed"})
 _RUN_ENDS = frozenset({"playbook.finished", "execution.cancelled"})
@@ -37,6 +39,8 @@ class Work(Struct, omit_defaults=True):
 
     #: '' while no command is out for it
     command_id: str
+    #: nobody is known to have claimed it since it was last offered
+    offered: bool = True
     #: highest fence seen claimed, and seen at work
     claimed: int = 0
     started: int = 0
@@ -59,15 +63,21 @@ OpenWork = dict[str, list[Work]]
 
 
 def before(work: OpenWork, envelope: Envelope) -> list[Told]:
-    """What is known to have happened before this event: its worker claimed and started the command."""
-    if is_fact_only(envelope) or "fence" not in envelope or envelope["event_type"].startswith("command."):
+    """What is known to have happened before this event: a worker claimed the command, and started it."""
+    if is_fact_only(envelope):
         return []
     one = _by_command(work, envelope)
-    if one is None or envelope["fence"] <= one.started:
+    if one is None:
         return []
-    names = [STARTED] if one.claimed >= envelope["fence"] else [CLAIMED, STARTED]
-    one.claimed = one.started = envelope["fence"]
-    one.worker_id = envelope.get("worker_id", "")
+    names: list[str] = []
+    if envelope["event_type"] in _COMES_BACK and one.offered:
+        # Its holder lost it, or gave it back, before he had reported anything.
+        one.claimed, one.worker_id = one.claimed + 1, envelope["payload"].get("worker_id", "")
+        names = [CLAIMED]
+    elif not envelope["event_type"].startswith("command.") and envelope.get("fence", 0) > one.started:
+        names = [CLAIMED, STARTED] if one.offered else [STARTED]
+        one.claimed = one.started = envelope["fence"]
+        one.worker_id, one.offered = envelope.get("worker_id", ""), False
     return [_fact(name, one, envelope, number) for number, name in enumerate(names, 1)]
 
 
@@ -116,15 +126,17 @@ def _stored(work: OpenWork, envelope: Envelope) -> None:
     if kind == ISSUED:
         if one is None:
             _issued(work, envelope)
+        else:
+            one.offered = True
     elif one is None:
         return
     elif kind == CLAIMED:
-        one.claimed, one.worker_id = envelope["fence"], envelope.get("worker_id", "")
+        one.claimed, one.worker_id, one.offered = envelope["fence"], envelope.get("worker_id", ""), False
     elif kind == STARTED:
         one.started = max(one.started, envelope.get("fence", 0))
     elif kind == COMPLETED:
         # Its task waits. What is left goes on under another command, unless the server ends it meanwhile.
-        one.command_id, one.claimed, one.started = "", 0, 0
+        one.command_id, one.claimed, one.started, one.offered = "", 0, 0, True
     else:
         work[envelope["step_run_id"]].remove(one)
 
@@ -174,5 +186,5 @@ def _fact(name: str, one: Work, source: Envelope, number: int) -> Told:
     if "step_run_id" in source:
         record["parent_id"] = source["step_run_id"]
     if name != ISSUED:
-        record |= {"fence": one.started or one.claimed, "worker_id": one.worker_id}
+        record |= {"fence": one.claimed, "worker_id": one.worker_id}
     return Told(name, {**record, "payload": {}}, source, derived=True)

@@ -8,15 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from arclog.dialects.names import reader_of
-from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Told
 from arclog.ports.api import SignalRequest
+from arclog.testing.dialect_laws import SUBJECT, told
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 
+__all__ = ["NAMES", "SUBJECT", "log_of", "records", "told"]
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "playbooks"
-SUBJECT = RunSubject("00000000-0000-4000-8000-000000000001", "flows/demo", "3")
 
 Log = list[dict[str, Any]]
 Script = Callable[[World], Awaitable[None]]
@@ -182,12 +181,6 @@ def log_of(name: str) -> tuple[dict[str, Any], ...]:
     found: Log = run_virtually(main())
     assert found[-1]["event_type"] == "playbook.processed"
     return tuple(found)
-
-
-def told(dialect: str, log: Any) -> list[Told]:
-    reader = reader_of(dialect, SUBJECT)
-    said = [one for envelope in log for one in reader.tell(envelope)]
-    return said + reader.rest()
 
 
 def records(dialect: str, name: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import pytest
 from arclog.dialects import lifecycle
 from arclog.model import status
 from arclog.model.events import REGISTRY
+from arclog.testing.dialect_laws import check_commands
 from tests.unit.dialects.support import NAMES, log_of, records, told
 
 #: canonical type and status → name and state, as the contract has them
@@ -56,15 +57,7 @@ def test_a_name_with_its_state_leads_back() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_goes_through_its_layers_transitions(name: str) -> None:
     """Stored and derived facts together are a legal life of each command, whole, with none told twice."""
-    lives: dict[str, list[str]] = defaultdict(lambda: ["PENDING"])
-    for record in records("lifecycle", name):
-        if record["event_type"].startswith("command."):
-            lives[record["command_id"]].append(record["status"])
-    ended = status.terminal_states("command")
-    for command, life in lives.items():
-        for before, after in pairwise(life):
-            assert status.may("command", before, after), f"{command}: {life}"
-        assert life[-1] in ended, f"{command} is never over: {life}"
+    check_commands(told("lifecycle", log_of(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)

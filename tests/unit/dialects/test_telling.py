@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arclog.dialects import legacy, lifecycle
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of, state_of
-from arclog.dialects.telling import Told
 from arclog.model.events import REGISTRY
+from arclog.testing.dialect_laws import check_dialects
 from tests.unit.dialects.support import NAMES, SUBJECT, log_of, told
 
 BOTH = [(dialect, name) for dialect in DIALECTS for name in NAMES]
-
-
-def keys(said: list[Told]) -> list[tuple[int, str]]:
-    return [(one.seq, one.name) for one in said]
 
 
 @pytest.mark.parametrize(("dialect", "name"), BOTH)
@@ -30,40 +25,12 @@ def test_every_log_can_be_told_and_stays_in_order(dialect: str, name: str) -> No
     assert all(one.record[key] == one.name for one in said)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_a_reader_that_kept_its_state_goes_on_where_it_was(dialect: str, data: st.DataObject) -> None:
-    log = log_of(data.draw(st.sampled_from(NAMES)))
-    cut = data.draw(st.integers(0, len(log)))
-    first = reader_of(dialect, SUBJECT)
-    head = [one for envelope in log[:cut] for one in first.tell(envelope)]
-    second = reader_of(dialect, SUBJECT, state_of(first))
-    tail = [one for envelope in log[cut:] for one in second.tell(envelope)] + second.rest()
-    assert [one.record for one in head + tail] == [one.record for one in told(dialect, log)]
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_a_reader_without_state_reads_what_is_needed_and_drops_what_it_had(dialect: str, data: st.DataObject) -> None:
-    log = log_of(data.draw(st.sampled_from(NAMES)))
-    cursor = data.draw(st.integers(0, len(log)))
-    needs = reader_of(dialect, SUBJECT).needs
-    given_to = [one for one in log if needs is None or one["event_type"] in needs or one["seq"] > cursor]
-    suffix = [one.record for one in told(dialect, given_to) if one.seq > cursor]
-    assert suffix == [one.record for one in told(dialect, log) if one.seq > cursor]
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_lifecycle_can_be_undone(name: str) -> None:
-    back = [lifecycle.canonical(one.record) for one in told("lifecycle", log_of(name))]
-    assert [one for one in back if one is not None] == list(log_of(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_legacy_can_be_undone(name: str) -> None:
-    assert [legacy.canonical(one.record) for one in told("legacy", log_of(name))] == list(log_of(name))
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_every_dialect_keeps_its_laws_from_any_cursor(name: str, data: st.DataObject) -> None:
+    log = log_of(name)
+    check_dialects(log, data.draw(st.integers(0, len(log))))
 
 
 def test_what_is_remembered_goes_away_with_the_run() -> None:
