@@ -158,6 +158,8 @@ def _issued(work: OpenWork, envelope: Envelope) -> None:
 
 def _by_command(work: OpenWork, envelope: Envelope) -> Work | None:
     wanted = envelope.get("command_id")
+    if wanted is None:
+        return None
     return next((one for one in work.get(envelope.get("step_run_id", ""), ()) if one.command_id == wanted), None)
 
 
@@ -186,5 +188,7 @@ def _fact(name: str, one: Work, source: Envelope, number: int) -> Told:
     if "step_run_id" in source:
         record["parent_id"] = source["step_run_id"]
     if name != ISSUED:
-        record |= {"fence": one.claimed, "worker_id": one.worker_id}
+        record["fence"] = one.claimed
+    if name != ISSUED and one.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
+        record["worker_id"] = one.worker_id
     return Told(name, {**record, "payload": {}}, source, derived=True)

@@ -8,6 +8,7 @@ log from its beginning (only the types in `needs`) and drops what is told of seq
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -67,6 +68,7 @@ def same_task_run(one: Envelope, other: Envelope) -> bool:
     return all(one.get(key) == other.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
 
 
+@cache
 def camel(name: str) -> str:
     """PascalCase display alias of a dotted or underscored name."""
     return "".join(part.capitalize() for part in name.replace("_", ".").split("."))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arclog.dialects import commands
 from arclog.dialects.lifecycle import LifecycleReader, LifecycleState
 from arclog.dialects.telling import Envelope, Told
 from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, SKIPPED, SUCCESS
@@ -28,6 +29,14 @@ DATA = "data"
 REF = "ref"
 REFS = "refs"
 RESULT_KINDS = (DATA, REF, REFS)
+
+#: of derived facts, whose status is told in the lifecycle's words
+_FACT_STATUSES = {
+    commands.ISSUED: "STARTED",
+    commands.CLAIMED: "STARTED",
+    commands.STARTED: "STARTED",
+    commands.COMPLETED: "COMPLETED",
+}
 
 #: keys of the envelope that the shape has no field for
 META_KEYS = (
@@ -69,7 +78,7 @@ def result_of(
 def _shaped(told: Told) -> Told:
     # A derived fact is told of an envelope of another type: its own record is the only place where it stands.
     stored = told.record if told.derived else told.source
-    status = _FACT_STATUS.get(told.name, "STARTED") if told.derived else STATUS_OUT[stored["status"]]
+    status = _FACT_STATUSES[told.name] if told.derived else STATUS_OUT[stored["status"]]
     payload = stored["payload"]
     meta = {key: stored[key] for key in META_KEYS if key in stored}
     if stored["status"] == SKIPPED:
@@ -98,9 +107,6 @@ def _shaped(told: Told) -> Told:
             record["result_uri"] = uri
         record["result"] = result_of(record["result_kind"], status, _context(payload), uri)
     return Told(told.name, record, told.source, told.derived)
-
-
-_FACT_STATUS = {"command.completed": "COMPLETED"}
 
 
 def _context(payload: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,9 @@ STEP_ENTITIES = frozenset({"step", "task", "loop"})
 #: what a batch hands down to items that do not say it themselves
 INHERITED = ("execution_id", "worker_id")
 
+#: of a name or id; a step's name has 128 at most, a worker's id or a ref more
 _LONGEST_TEXT = 512
+_MOST_WARNINGS = 10
 _RUN_ID = re.compile(r"(?:step|task):(?P<name>.{1,300}):run:(?P<run>[0-9]{1,9})", re.DOTALL)
 _PATH = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,31}")
 
@@ -75,7 +77,7 @@ def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any
     if nested_deeper(body, DEEPEST_INPUT):
         raise RequestRejected(f"the event is nested deeper than {DEEPEST_INPUT} levels")
     given = {**(inherited or {}), **{key: value for key, value in body.items() if value is not None}}
-    warnings = [f"unknown key {key[:100]!r} is ignored" for key in given if key not in KNOWN]
+    warnings = _unknown(given)
     meta = _object(given, "meta")
     for key in EITHER_PLACE:
         if key not in given and meta.get(key) is not None:
@@ -95,10 +97,18 @@ def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any
     if legacy_name:
         meta = {**meta, "legacy_type": legacy_name}
     if meta:
-        event.payload = {**event.payload, "meta": meta}
+        own = payload.get("meta")
+        event.payload = {**event.payload, "meta": {**own, **meta} if isinstance(own, dict) else meta}
     said = _said_by_server(given) if principal == SERVER else {}
     event.informative = grant.informative or said.get("informative", False)
     return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
+
+
+def _unknown(given: Mapping[str, Any]) -> list[str]:
+    keys = [key for key in given if key not in KNOWN]
+    told = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
+    rest = len(keys) - len(told)
+    return [*told, f"so are {rest} more unknown keys"] if rest else told
 
 
 def parse_batch(body: Any, principal: str, now: int, most: int) -> list[Incoming | Refusal]:
@@ -307,6 +317,9 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
         uri = _text(given.get("result_uri", ""), "result_uri", empty=True)
         if not uri:
             raise RequestRejected("`result_kind: ref` needs `result_uri`")
+        known = payload.get("result_ref")
+        if isinstance(known, dict) and known.get("ref") == uri:
+            return payload
     if kind == REFS:
         listed = given.get("event_ids")
         if not isinstance(listed, list) or not listed:

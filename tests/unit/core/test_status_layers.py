@@ -172,7 +172,7 @@ def looped() -> Core:
     work = core.start()
     core.report(work, event("step.started", work))
     for index in range(2):
-        at = {"iteration": (index,)}
+        at: dict[str, Any] = {"iteration": (index,)}
         txn = core.report(
             work,
             event("loop.iteration.started", work, **at),

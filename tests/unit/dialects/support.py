@@ -110,6 +110,13 @@ async def _restarted(world: World) -> None:
     await tell(world, "RETRY_STEP", step="start")
 
 
+async def _restarted_at_once(world: World) -> None:
+    """Claimed, and nothing reported yet."""
+    await asyncio.sleep(0.1)
+    assert [one.state for one in await world.store.commands(world.execution_id)] == ["claimed"]
+    await tell(world, "RETRY_STEP", step="start")
+
+
 async def _fired_again(world: World) -> None:
     await asyncio.sleep(5)
     await tell(world, "UPDATE_PARAMS", data={"fixed": True})
@@ -149,6 +156,7 @@ STORIES: dict[str, tuple[str, Script]] = {
     "paused_twice": (THREE_TASKS, _paused_twice),
     "withdrawn_pause": (THREE_TASKS, _withdrawn_pause),
     "restarted": (THREE_TASKS, _restarted),
+    "restarted_at_once": (THREE_TASKS, _restarted_at_once),
     "fired_again": (BEST_EFFORT, _fired_again),
     "skipped": (THREE_TASKS, _skipped),
     "cancelled": (THREE_TASKS, _cancelled),

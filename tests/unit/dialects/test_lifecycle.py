@@ -104,6 +104,20 @@ def test_a_lost_lease_is_told_once_stored_and_its_new_start_derived() -> None:
     ]
 
 
+def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
+    said = [
+        (one["event_type"], one.get("fence"), one.get("derived", False))
+        for one in records("lifecycle", "restarted_at_once")
+        if one["event_type"].startswith("command.")
+    ]
+    assert said[:4] == [
+        ("command.issued", None, True),
+        ("command.claimed", 1, True),
+        ("command.issued", None, False),
+        ("command.claimed", 2, False),
+    ]
+
+
 def test_a_break_and_a_jump_stand_in_the_payload_of_their_call() -> None:
     said = [one["payload"]["state"] for one in records("lifecycle", "jump") if one["event_type"] == "call.done"]
     assert said == ["OK", "NOOP", "OK", "NOOP", "OK", "BREAK"]

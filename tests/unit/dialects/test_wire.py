@@ -186,6 +186,13 @@ def test_unknown_keys_are_ignored_with_a_warning() -> None:
     found = parsed(colour="red")
     assert found.warnings == ("unknown key 'colour' is ignored",)
     assert found.digest == parsed().digest
+    many = parsed(**{f"k{number}": 1 for number in range(50)}).warnings
+    assert (len(many), many[-1]) == (11, "so are 40 more unknown keys")
+
+
+def test_a_payloads_own_meta_is_kept() -> None:
+    found = parsed(payload={"meta": {"a": 1}, "b": 2}, meta={"c": 3})
+    assert found.event.payload == {"meta": {"a": 1, "c": 3}, "b": 2}
 
 
 def test_a_payload_that_is_no_object_is_kept_as_a_value() -> None:
@@ -269,6 +276,12 @@ def test_results_are_data_or_references() -> None:
 )
 def test_a_reference_needs_what_it_refers_to(more: dict[str, Any]) -> None:
     refused(**more)
+
+
+def test_a_reference_that_the_payload_has_already_is_not_told_twice() -> None:
+    payload = {"result_ref": {"kind": "data", "store": "files", "ref": "noetl://x"}}
+    assert parsed(result_kind="ref", result_uri="noetl://x", payload=payload).event.payload == payload
+    assert "result" in parsed(result_kind="ref", result_uri="noetl://y", payload=payload).event.payload
 
 
 def test_a_terminal_error_stands_at_result_context_error() -> None:
