@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from arclog.dialects import run_record as contract
 from arclog.dialects.run_record import Attempts, RunSubject
-from arclog.dialects.telling import Envelope, Told, is_fact_only, iteration_of
+from arclog.dialects.telling import Envelope, Told, is_fact_only, iteration_of, result_ref
 from arclog.model.events import ERROR, SKIPPED, SUCCESS
 
 NAME = "run"
@@ -155,7 +155,9 @@ def _finished(state: RunState, envelope: Envelope) -> Said:
         if error and error.get("step"):
             payload["step"] = error["step"]
         return _of_run(state, contract.RUN_FAILED, payload)
-    if "result" in envelope["payload"]:
+    if ref := result_ref(envelope["payload"]):
+        payload["resultRef"] = ref
+    elif "result" in envelope["payload"]:
         payload["result"] = envelope["payload"]["result"]
     return _of_run(state, contract.RUN_COMPLETED, payload)
 
@@ -252,7 +254,7 @@ def _task_ended(state: RunState, envelope: Envelope) -> None:
     one.error = outcome.get("error")
     one.stack = (outcome.get("py") or {}).get("traceback") if one.error else None
     if "iteration_id" not in envelope and envelope["event_type"] in ("task.done", "task.failed"):
-        one.result, one.result_ref = outcome.get("data"), envelope["payload"].get("result_ref")
+        one.result, one.result_ref = outcome.get("data"), result_ref(envelope["payload"])
 
 
 def _retried(state: RunState, envelope: Envelope) -> Said | None:

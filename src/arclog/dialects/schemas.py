@@ -173,7 +173,7 @@ _RUN_PAYLOADS: dict[str, Schema] = {
             "properties": {"total": _WHOLE, "ok": _WHOLE, "failed": _WHOLE},
         },
     },
-    contract.RUN_COMPLETED: {"result": {}, "durationMs": {"type": "number", "minimum": 0}},
+    contract.RUN_COMPLETED: {"result": {}, "resultRef": _OPEN, "durationMs": {"type": "number", "minimum": 0}},
     contract.RUN_PAUSED: _SIGNALLED,
     contract.RUN_RESUMED: _SIGNALLED,
     contract.RUN_CANCELLED: {**_SIGNALLED, "errorCode": _TEXT},

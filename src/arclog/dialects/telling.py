@@ -64,6 +64,12 @@ def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:
     return tuple(int(index) for index in path.rpartition(":")[2].split("."))
 
 
+def result_ref(payload: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference of a result that is stored outside the log: it stands in the payload or in its outcome."""
+    found = payload.get("result_ref") or (payload.get("outcome") or {}).get("result_ref")
+    return found if isinstance(found, dict) else None
+
+
 def same_task_run(one: Envelope, other: Envelope) -> bool:
     return all(one.get(key) == other.get(key) for key in ("step_run_id", "iteration_id", "task_run_id"))
 

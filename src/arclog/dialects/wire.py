@@ -10,7 +10,7 @@ from typing import Any
 
 from arclog.dialects import commands
 from arclog.dialects.lifecycle import LifecycleReader, LifecycleState
-from arclog.dialects.telling import Envelope, Told
+from arclog.dialects.telling import Envelope, Told, result_ref
 from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, SKIPPED, SUCCESS
 
 NAME = "wire"
@@ -101,7 +101,7 @@ def _shaped(told: Told) -> Told:
     if stored.get("informative"):
         record["informative"] = True
     if status in ("COMPLETED", "FAILED"):
-        uri = (payload.get("result_ref") or {}).get("ref")
+        uri = (result_ref(payload) or {}).get("ref")
         record["result_kind"] = REF if uri else DATA
         if uri:
             record["result_uri"] = uri

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from arclog.dialects import legacy, lifecycle
 from arclog.dialects.authority import SERVER, Grant, granted
+from arclog.dialects.telling import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of
 from arclog.model import ids
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
@@ -317,8 +318,7 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
         uri = _text(given.get("result_uri", ""), "result_uri", empty=True)
         if not uri:
             raise RequestRejected("`result_kind: ref` needs `result_uri`")
-        known = payload.get("result_ref")
-        if isinstance(known, dict) and known.get("ref") == uri:
+        if (_ref_in(payload) or {}).get("ref") == uri:
             return payload
     if kind == REFS:
         listed = given.get("event_ids")
@@ -326,6 +326,11 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
             raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
         event_ids = [str(ids.parse_id(one, "event_ids")) for one in listed]
     return {**payload, "result": result_of(kind, STATUS_OUT[status], {}, uri, event_ids)}
+
+
+def _ref_in(payload: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference that a payload brings itself; whatever else stands there is the sender's own."""
+    return result_ref(payload) if isinstance(payload.get("outcome", {}), dict) else None
 
 
 def _digest(execution_id: int, event: Event) -> str:

@@ -12,10 +12,12 @@ from arclog.dialects import run
 from arclog.dialects import run_record as contract
 from arclog.dialects.names import MEANINGS
 from arclog.dialects.run import RunReader
+from arclog.dialects.wire_incoming import parse_event
 from arclog.model.events import REGISTRY
 from arclog.testing.dialect_laws import check_run
 from tests.unit.dialects.support import NAMES, SUBJECT, log_of, records, told
 
+REF = {"kind": "data", "store": "files", "ref": "noetl://execution/1/result/x/y"}
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "run_idempotency_vectors.json").read_text("utf-8"))[
     "vectors"
 ]
@@ -150,7 +152,7 @@ def test_payloads_have_what_the_contract_asks_for() -> None:
     assert skipped["skipped"] is True
 
 
-def test_a_failure_brings_its_stack_and_a_stored_result_its_reference() -> None:
+def test_a_failure_brings_its_stack() -> None:
     log = [dict(one) for one in log_of("unhandled_failure")]
     failed = next(one for one in log if one["event_type"] == "task.failed")
     outcome = {**failed["payload"]["outcome"], "py": {"exception": "KeyError", "traceback": "Traceback …"}}
@@ -158,13 +160,26 @@ def test_a_failure_brings_its_stack_and_a_stored_result_its_reference() -> None:
     said = [one.record["payload"] for one in told("run", log) if one.name == "StepFailed"]
     assert said[0]["stack"] == "Traceback …"
 
+
+def with_ref(payload: dict[str, Any], *, in_outcome: bool) -> dict[str, Any]:
+    if in_outcome:
+        return {**payload, "outcome": {**payload["outcome"], "result_ref": REF}}
+    return {**payload, "result_ref": REF}
+
+
+@pytest.mark.parametrize("in_outcome", [True, False])
+def test_a_result_that_is_stored_elsewhere_is_told_by_its_reference(in_outcome: bool) -> None:
     log = [dict(one) for one in log_of("chain")]
-    ref = {"kind": "data", "store": "files", "ref": "noetl://execution/1/result/x/y"}
     for one in log:
         if one["event_type"] == "task.done":
-            one["payload"] = {**one["payload"], "result_ref": ref}
+            one["payload"] = with_ref(one["payload"], in_outcome=in_outcome)
     done = [one.record["payload"] for one in told("run", log) if one.name == "StepCompleted"]
-    assert all(one["resultRef"] == ref and "result" not in one for one in done)
+    assert all(one["resultRef"] == REF and "result" not in one for one in done)
+    calls = [one.record for one in told("wire", log) if one.name == "call.done"]
+    for call in calls:
+        assert (call["result_kind"], call["result_uri"]) == ("ref", REF["ref"])
+        assert call["result"] == {"status": "COMPLETED", "reference": {"uri": REF["ref"]}}
+        assert "result" not in parse_event(call, "worker", 0).event.payload
 
 
 def test_an_error_code_is_the_code_or_the_kind() -> None:
