@@ -88,6 +88,8 @@ A body that is taken in:
 - Without `event_id` the server mints one, without `created_at` its clock counts, without `status` the name says it.
 - `result_kind` is {kinds}; `ref` needs `result_uri`, `refs` needs `event_ids`. The result is
   `{{status, context}}` of data and `{{status, reference}}` of references; an error stands at `result.context.error`.
+- Payload keys that [events](events.md) describes have the type that it says, null is the same as absent, and an error in plain
+  text becomes an error's message; other keys are the sender's own. `payload.source` is the server's and goes to `meta`.
 - Unknown keys are ignored with a warning. `actionable` and `informative` count from the server only.
 - Items of a batch inherit {inherited} and are answered one by one.
 - The same `event_id` with the same content is a repetition. Content is all but `created_at` and what else `meta` holds.

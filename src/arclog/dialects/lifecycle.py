@@ -103,7 +103,8 @@ class LifecycleReader:
         if held is None:
             return []
         word = layers.OK
-        if following and following["event_type"] == "policy.task.evaluated" and same_task_run(held, following):
+        decided = following is not None and following["event_type"] == "policy.task.evaluated"
+        if following is not None and decided and not is_fact_only(following) and same_task_run(held, following):
             word = TOOL_STATES.get(following["payload"].get("action", {}).get("do", ""), layers.OK)
         return [_spelled(held, word)]
 

@@ -19,6 +19,7 @@ from arclog.dialects import legacy, lifecycle
 from arclog.dialects.authority import SERVER, Grant, granted
 from arclog.dialects.telling import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of
+from arclog.dialects.wire_payload import checked
 from arclog.model import ids
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import NotAllowed, RequestRejected
@@ -92,6 +93,7 @@ def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any
         status = SKIPPED  # the wire's five words have none for it
     if principal != SERVER:
         warnings += [f"{key} is for the server to say and is ignored" for key in SERVER_ONLY if key in given]
+    payload, meta = _whose(checked(kind, payload), meta, kind, principal)
     event = _event(given, kind, status, now)
     event.payload = _with_result(payload, given, status)
     digest = _digest(execution_id, event)
@@ -249,6 +251,19 @@ def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"value": found}
 
 
+def _whose(
+    payload: dict[str, Any], meta: dict[str, Any], kind: str, principal: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that."""
+    if principal == SERVER:
+        instead = meta.get("source") == "server" and "worker" in REGISTRY[kind].emitters
+        return ({**payload, "source": "server"} if instead else payload), meta
+    if "source" not in payload:
+        return payload, meta
+    rest = {key: value for key, value in payload.items() if key != "source"}
+    return rest, {"source": payload["source"], **meta}
+
+
 def _moment(value: Any) -> int:
     try:
         moment = ids.micros(_text(value, "created_at"))
@@ -318,7 +333,7 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
         uri = _text(given.get("result_uri", ""), "result_uri", empty=True)
         if not uri:
             raise RequestRejected("`result_kind: ref` needs `result_uri`")
-        if (_ref_in(payload) or {}).get("ref") == uri:
+        if (result_ref(payload) or {}).get("ref") == uri:
             return payload
     if kind == REFS:
         listed = given.get("event_ids")
@@ -326,11 +341,6 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
             raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
         event_ids = [str(ids.parse_id(one, "event_ids")) for one in listed]
     return {**payload, "result": result_of(kind, STATUS_OUT[status], {}, uri, event_ids)}
-
-
-def _ref_in(payload: dict[str, Any]) -> dict[str, Any] | None:
-    """The reference that a payload brings itself; whatever else stands there is the sender's own."""
-    return result_ref(payload) if isinstance(payload.get("outcome", {}), dict) else None
 
 
 def _digest(execution_id: int, event: Event) -> str:

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from arclog.dialects import authority, legacy, lifecycle
 from arclog.dialects.authority import PRODUCER, SERVER, WORKER
+from arclog.dialects.names import DIALECTS, asked_for
 from arclog.dialects.wire import result_of
 from arclog.dialects.wire_incoming import Incoming, Refusal, parse_batch, parse_event
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotAllowed, RequestRejected
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID, timestamp
-from tests.unit.dialects.support import NAMES, log_of, records
+from tests.unit.dialects.support import NAMES, log_of, records, told
 
 NOW = 1_790_000_000_000_000
 ID = 321079436235509760
@@ -105,7 +106,7 @@ def test_ee4_what_was_told_can_be_posted_and_means_the_same_event(name: str) -> 
         back = widen(found.event, Subject(found.execution_id, workflow), source["seq"], 0, NOW)
         assert found.warnings == ()
         for key in ("event_type", "timestamp", "execution_id", "step", "task", "step_run_id", "task_run_id", "attempt",
-                    "iteration_id", "command_id", "fence", "worker_id", "event_id"):  # fmt: skip
+                    "iteration_id", "command_id", "fence", "worker_id", "event_id", "source"):  # fmt: skip
             assert back.get(key) == source.get(key), f"{source['event_type']}: {key}"
         assert back["status"] == source["status"]
         assert {**back["payload"], "meta": None} == {**source["payload"], "meta": None}
@@ -359,7 +360,7 @@ def test_actionable_and_informative_are_the_servers_to_say() -> None:
         ("sink.started", None, {}, "task.started"),
         ("sink.processed", "FAILED", {}, "task.failed"),
         ("case.evaluated", None, {"selected": []}, "next.evaluated"),
-        ("case.evaluated", None, {"action": "retry"}, "policy.task.evaluated"),
+        ("case.evaluated", None, {"action": {"do": "retry"}}, "policy.task.evaluated"),
         ("playbook_started", None, {}, "playbook.started"),
         ("step_completed", "COMPLETED", {}, "step.done"),
         ("step_failed", "failed", {}, "step.failed"),
@@ -430,11 +431,60 @@ def test_other_content_has_another_digest(more: dict[str, Any]) -> None:
     assert parsed(**{"payload": {"a": 1}, **more}).digest != parsed(payload={"a": 1}).digest
 
 
+def test_a_payload_that_readers_could_not_read_is_refused() -> None:
+    payloads: tuple[dict[str, Any], ...] = (
+        {"outcome": 5},
+        {"outcome": {}},
+        {"outcome": {"status": "fine"}},
+        {"outcome": {"status": "ok", "meta": []}},
+        {"outcome": {"status": "ok", "meta": {"duration_ms": "long"}}},
+        {"outcome": {"status": "ok", "data_at": ["x"]}},
+        {"error": 5},
+        {"result_ref": "noetl://x"},
+    )
+    for payload in payloads:
+        assert "payload." in refused(payload=payload), payload
+    assert "payload.action" in refused(event_type="policy.task.evaluated", payload={"action": "retry"})
+
+
+def test_null_in_a_payload_is_the_same_as_absent_where_a_value_is_expected() -> None:
+    assert parsed(payload={"outcome": None, "error": None, "own": None}).event.payload == {"own": None}
+    rule = {"matched_rule_index": None, "action": {"do": "continue"}}
+    assert parsed(event_type="policy.task.evaluated", payload=rule).event.payload == rule
+
+
+def test_an_error_in_plain_text_becomes_an_errors_message() -> None:
+    found = parsed(PRODUCER, event_type="tool.processed", payload={"error": "it broke"}).event
+    assert (found.type, found.payload["error"]) == ("task.failed", {"kind": "exception", "message": "it broke"})
+
+
+def test_nobody_else_can_say_that_the_server_wrote_an_event() -> None:
+    for principal in (WORKER, PRODUCER):
+        event = parsed(principal, payload={"source": "server", "a": 1}).event
+        assert event.payload == {"a": 1, "meta": {"source": "server"}}
+        assert widen(event, Subject(ID, "x"), 1, 5, NOW)["source"] == "worker"
+    assert widen(parsed(SERVER, meta={"source": "server"}).event, Subject(ID, "x"), 1, 5, NOW)["source"] == "server"
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
+_KEYS = [
+    "outcome",
+    "error",
+    "action",
+    "result_ref",
+    "result",
+    "meta",
+    "source",
+    "status",
+    "duration_ms",
+    "data_at",
+    "do",
+]
+_PAYLOAD = st.dictionaries(st.sampled_from(_KEYS), _JSON | st.dictionaries(st.sampled_from(_KEYS), _JSON), max_size=4)
 _FIELDS = st.sampled_from([
     "execution_id", "event_id", "event_type", "name", "step", "node_name", "payload", "context", "meta", "worker_id",
     "status", "created_at", "result_kind", "result_uri", "event_ids", "task", "iteration", "iteration_id", "attempt",
@@ -442,11 +492,22 @@ _FIELDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@given(body=st.dictionaries(_FIELDS, _JSON, max_size=8), principal=st.sampled_from([SERVER, WORKER, PRODUCER]))
-def test_any_body_is_understood_or_refused_and_nothing_else(body: dict[str, Any], principal: str) -> None:
-    for given_body in (body, {**BODY, **body}):
+@given(
+    body=st.dictionaries(_FIELDS, _JSON, max_size=6),
+    payload=_PAYLOAD,
+    kind=st.sampled_from([*REGISTRY, *legacy.BY_NAME, "call.done", "step.exit"]),
+    principal=st.sampled_from([SERVER, WORKER, PRODUCER]),
+)
+def test_any_body_is_refused_or_can_be_read_in_every_dialect(
+    body: dict[str, Any], payload: dict[str, Any], kind: str, principal: str
+) -> None:
+    for given_body in (body, {**BODY, **body}, {**BODY, "event_type": kind, "payload": payload}):
         try:
             found = parse_event(given_body, principal, NOW)
         except RequestRejected:
             continue
-        widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
+        full = widen(found.event, Subject(found.execution_id, "x"), 1, 5, NOW)
+        if found.event.informative:
+            for dialect in DIALECTS:
+                for one in told(dialect, [full, full]):
+                    asked_for(one, ["StepFailed"])
