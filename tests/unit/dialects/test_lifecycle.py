@@ -104,6 +104,22 @@ def test_a_lost_lease_is_told_once_stored_and_its_new_start_derived() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["parallel_loop", "parallel_loop_of_twelve", "parallel_loop_lost", "loop_ok"])
+def test_a_loops_command_completes_with_the_last_item_that_it_covers(name: str) -> None:
+    log = log_of(name)
+    covers = {}
+    for one in log:
+        if one["event_type"] == "step.scheduled" and "total" in one["payload"] and "command_id" in one:
+            covers[one["command_id"]] = range(one["payload"]["total"])
+        elif one["event_type"] == "command.issued" and "items" in one["payload"]:
+            covers[one["command_id"]] = range(*one["payload"]["items"][1:])
+    ends = {one["iteration"]: one["seq"] for one in log if one["event_type"] == "loop.iteration.done"}
+    expected = {command: max(ends[index] for index in items) for command, items in covers.items()}
+    found = {one.record["command_id"]: one.seq for one in told("lifecycle", log) if one.name == "command.completed"}
+    assert expected
+    assert {command: found[command] for command in expected} == expected
+
+
 def test_a_command_that_came_back_unheard_of_was_claimed_all_the_same() -> None:
     said = [
         (one["event_type"], one.get("fence"), one.get("derived", False))
