@@ -32,7 +32,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
         "allOf": [
             {
                 "if": {"properties": {"kind": {"const": kind}}},
-                "then": _schema_of(Field("entry", "object", fields=fields)),
+                "then": schema_of(Field("entry", "object", fields=fields)),
             }
             for kind, fields in KEYCHAIN.items()
         ],
