@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w12_results
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w12_results
 from bench.harness import (
     ROOT,
     Findings,
@@ -71,6 +71,12 @@ def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
 @pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
 def test_results_are_stored_and_checked(tmp_path, way):
     assert w12_results.stored(str(tmp_path), way, 3)["store_s"] > 0
+
+
+def test_http_tasks_and_the_bare_client_ask_the_same_server(tmp_path):
+    with w9_http.server() as url:
+        assert w9_http.arclog(str(tmp_path), url, 3)["counts"]["task.done"] == 3
+        assert w9_http.bare(str(tmp_path), url, 3)["good"] == 3
 
 
 def test_a_child_that_fails_is_a_wrong_result(tmp_path):

@@ -30,6 +30,7 @@ SUMMARY_KEYS = {
     "ctx",
     "result",
     "error",
+    "result_ref",
 }
 
 
@@ -117,6 +118,10 @@ EXAMPLES: dict[str, Any] = {
         "cheapest": 180,
     },
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
+    "paginated_api": {
+        "hotels": ["Aurora", "Bellevue", "Carlton", "Drei Mohren", "Excelsior", "Forum", "Grand", "Harbour"],
+        "pages": 3,
+    },
     "fork_join": {"stock": "in stock", "to_pay": 17.5},
     "saga": {"booked": ["flight F-17", "H-4"]},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
@@ -125,6 +130,21 @@ EXAMPLES: dict[str, Any] = {
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
     "secrets": {"length": 32, "plain": "[redacted:demo]", "encoded": "[redacted:demo]"},
+    "sqlite": [
+        {"customer": "Bo'); DROP TABLE orders; --", "orders": 1, "total": 40.0},
+        {"customer": "Ann", "orders": 2, "total": 19.75},
+    ],
+    "database_to_database": {
+        "moved": 3,
+        "again": 3,
+        "kept": 3,
+        "csv": 'order,customer,amount\n1,Ann,12.5\n2,"Bo, Jr.",40.0\n',
+    },
+    "etl_duckdb": [
+        {"region": "north", "sales": 2, "total": 14.75, "last": "2024-03-02"},
+        {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},
+    ],
+    "progress": {"sample": 19, "square": 361},
 }
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}
@@ -160,6 +180,37 @@ def test_an_example_that_waits_goes_on_when_it_is_told(where, name):
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert json.loads(out)["result"] == EXAMPLES[name]
+
+
+def test_progress_and_logs_of_an_example_are_found(where):
+    summary_of("run", str(ROOT / "examples/progress.yaml"))
+    [line] = arclog("logs", "last", "--stream", "progress", "--json").stdout.splitlines()
+    assert json.loads(json.loads(line)["text"]) == {"done": 20, "total": 20, "unit": "samples"}
+    assert arclog("logs", "last").stdout == ""
+    wrong = arclog("logs", "last", "--step", "mesure")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "the run has no step 'mesure'; did you mean measure?" in wrong.stderr
+
+
+LARGE = """
+metadata: {name: large}
+workflow:
+  - step: start
+    tool:
+      - {name: items, kind: python, code: "result = ({'n': n} for n in range(30_000))"}
+      - {name: count, kind: python, args: {items: "{{ items.data }}"}, code: "result = [len(items), items[-1]['n']]"}
+      - {name: loud, kind: shell, command: "head -c 2000000 /dev/zero | tr '\\\\0' x"}
+      - {name: size, kind: python, args: {text: "{{ loud.stdout }}"}, code: "result = len(text)"}
+      - {name: both, kind: python, args: {a: "{{ count.data }}", b: "{{ size.data }}"}, code: "result = [a, b]"}
+"""
+
+
+def test_values_too_large_for_the_log_go_from_task_to_task(where):
+    (where / "large.yaml").write_text(LARGE)
+    assert summary_of("run", "large.yaml")["result"] == [[30_000, 29_999], 2_000_000]
+    stored = [event["task"] for event in events_of() if event["event_type"] == "result.stored"]
+    assert stored == ["items", "loud"]
+    assert max(len(json.dumps(event)) for event in events_of()) < 8_000
 
 
 def test_examples_take_other_roads_with_another_workload(where):

@@ -9,52 +9,19 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from arclog.core.apply import apply
 from arclog.core.state import State
-from arclog.model.events import REGISTRY, Event
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
+from tests.golden.lines import line, tidied
 
 HERE = Path(__file__).parent
 CASES = sorted(path.stem for path in (HERE / "playbooks").glob("*.yaml"))
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
-
-
-def line(seq: int, event: Event) -> str:
-    place = ""
-    if event.step:
-        iteration = "" if event.iteration is None else f"[{'.'.join(map(str, event.iteration))}]"
-        place = f" {event.step}#{event.run}{iteration}" if event.run else f" {event.step}"
-    if event.task:
-        place += f" {event.task}#{event.task_run}"
-    if event.attempt:
-        place += f" @{event.attempt}"
-    status = f" ({event.status})" if event.status and event.status != REGISTRY[event.type].statuses[0] else ""
-    cause = f" <{seq - event.cause}" if event.cause else ""
-    report = f" report {event.report}" if event.report else ""
-    payload = tidied(event.payload, event.at)
-    return f"{seq:3} {event.type}{place}{status}{cause}{report}" + (f" {json.dumps(payload)}" if payload else "")
-
-
-def tidied(value: Any, at: int) -> Any:
-    """Without plan hash, durations and absolute times."""
-    if isinstance(value, dict):
-        kept = {key: tidied(each, at) for key, each in value.items() if key not in {"plan", "duration_ms", "scope"}}
-        if "due" in value:
-            kept["due"] = f"+{(value['due'] - at) / 1_000_000:g} s"
-        if isinstance(value.get("child"), str):
-            kept["child"] = "<id>"
-        if isinstance(value.get("until"), int):
-            kept["until"] = f"+{(value['until'] - at) / 1_000_000:g} s"
-        return kept
-    if isinstance(value, list):
-        return [tidied(each, at) for each in value]
-    return value
 
 
 async def told(name: str) -> str:

@@ -11,9 +11,10 @@ from arclog.core.apply import apply
 from arclog.core.state import State
 from arclog.model.events import Event
 from arclog.model.settings import Settings
+from arclog.ports.api import SignalRequest
 from arclog.ports.store import Append, Appended, ExecutionRecord
 from arclog.testing.faults import forever
-from arclog.testing.harness import World
+from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
 from tests.simulation.support import EAGER
@@ -310,3 +311,139 @@ def test_dying_at_every_commit_starts_and_answers_the_child_once() -> None:
             except BaseException as problem:
                 problem.add_note(f"died {when} commit {n} of {plain.commits}")
                 raise
+
+
+def test_a_grandchild_that_told_its_parent_is_processed_though_the_process_dies_after_every_commit() -> None:
+    middle = (
+        "metadata: {name: middle, path: middle}\nworkflow: [{step: start, tool: {kind: playbook, path: flows/child}}]"
+    )
+
+    async def after(_: int, append: Append, done: Appended) -> None:
+        # What a restart itself writes is no progress.
+        if not {event.type for event in append.events} <= {"command.claimed", "command.issued"}:
+            world.crash_now()
+            await forever()
+
+    async def main() -> State:
+        async with world:
+            for text in (CHILD, middle):
+                await world.register(text)
+            state = await world.run()
+            if world.here._wrapper._dead:
+                await world.crash()
+                world.after = None
+                world.begin_life()
+                await world.here.children.recover(world.execution_id)
+            await settled(world)
+            await check_family(world)
+            return state
+
+    world = World(parent("path: middle", AFTER), settings=EAGER, after=after)
+    assert run_virtually(main()).result == {"got": 2, "state": "COMPLETED"}
+
+
+# -- pausing and stopping with the parent ----------------------------------------------------------------------------------
+
+BUSY = """
+metadata: {name: busy, path: busy}
+workflow: [{step: start, tool: [{kind: act, takes: 5}, {kind: act, takes: 1000, returns: done}]}]
+"""
+
+
+def test_a_child_that_starts_while_its_parent_is_told_to_pause_is_paused_too() -> None:
+    async def main() -> None:
+        async def before(_: int, append: Append) -> None:
+            if append.new is not None and append.new.parent_execution_id:
+                told = await world.here.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+                assert told.paused
+                # Whatever follows from that is done before the child is there.
+                await asyncio.sleep(1)
+
+        async with World(parent("path: busy"), settings=EAGER, before=before) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(100)
+            _, child = await family(world)
+            assert child.now.paused
+            assert len([call for call in world.ledger.calls if call.step == "start"]) <= 2
+            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+def test_a_pause_from_another_process_holds_the_child_until_it_is_taken_back() -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            # Another process on the same store: what it writes is not in the state that the first one keeps.
+            other = Life(world, 77, None, None)
+            await other.api.signal(str(world.execution_id), SignalRequest("PAUSE", "p"))
+            await asyncio.sleep(60)
+            assert [record.now.paused for record in await family(world)] == [True, True]
+            await other.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await other.children.settle(100)
+            await other.end()
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+def test_a_child_that_its_own_people_paused_stays_paused() -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            _, child = await family(world)
+            for which, signal in ((child.execution_id, "PAUSE"), (world.execution_id, "PAUSE")):
+                await world.here.api.signal(str(which), SignalRequest(signal, f"{signal} of {which}"))
+            await asyncio.sleep(100)
+            await world.here.api.signal(str(world.execution_id), SignalRequest("RESUME", "r"))
+            await asyncio.sleep(100)
+            assert [record.now.paused for record in await family(world)] == [False, True]
+            await world.here.api.signal(str(child.execution_id), SignalRequest("RESUME", "r"))
+            assert (await going).result == "done"
+            await settled(world)
+            await check_family(world)
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(("signal", "kill"), [("CANCEL", False), ("EMERGENCY_STOP", True)])
+def test_what_ends_a_parent_ends_its_children_in_the_same_way(signal: str, kill: bool) -> None:
+    async def main() -> None:
+        async with World(parent("path: busy"), settings=EAGER) as world:
+            await world.register(BUSY)
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(2)
+            await world.here.api.signal(str(world.execution_id), SignalRequest(signal, "s", "enough"))
+            assert (await going).status == "CANCELLED"
+            await settled(world)
+            await check_family(world)
+            _, child = await family(world)
+            events = [one.event for one in await world.store.events(child.execution_id)]
+            ended = next(event for event in events if event.type == "execution.cancelled")
+            assert ended.payload.get("code") == ("EMERGENCY_STOP" if kill else None)
+            assert "its parent was cancelled: enough" in ended.payload["reason"]
+            withdrawn = next(event for event in events if event.type == "command.cancelled")
+            assert bool(withdrawn.payload.get("kill")) is kill
+
+    run_virtually(main())
+
+
+def test_children_queue_for_the_slots_of_their_playbook() -> None:
+    one_at_a_time = CHILD.replace("workload:", "executor: {spec: {concurrency: {max: 1}}}\nworkload:")
+    text = parent(
+        "path: flows/child, args: {n: '{{ iter.x }}'}",
+        step="loop: {in: [1, 2, 3], iterator: x, spec: {mode: parallel}}",
+        root="executor: {spec: {result: '{{ start.results }}'}}",
+    )
+    state, _, _ = run_virtually(ran(text, one_at_a_time))
+    assert state.result == [{"sum": 2}, {"sum": 3}, {"sum": 4}]

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from arclog.core.inputs import Cancel
+from arclog.core.inputs import Signal
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
 from arclog.model.errors import RequestRejected, StoreUnavailable
@@ -43,7 +43,7 @@ class Troubled:
             await self.write_something(append.execution_id)
         if self.trouble == "cancelled" and append.expected and not self.troubles and self.strikes():
             other = Engine(self.world.store, self.world.clock, self.world.settings, Minter(self.world.clock, 777))
-            await other.put(append.execution_id, Cancel("somebody else said so"))
+            await other.put(append.execution_id, Signal("CANCEL", "stop", "somebody else said so"))
 
     async def after(self, _: int, append: Append, done: Appended) -> None:
         if self.trouble == "unavailable after" and self.strikes():

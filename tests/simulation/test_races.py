@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from arclog.core.inputs import Cancel, Continue
+from arclog.core.inputs import Continue, Signal
 from arclog.model.errors import StoreUnavailable
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
@@ -147,7 +147,7 @@ def test_a_caller_that_goes_away_takes_nobody_with_it() -> None:
             life = world.begin_life()
             await world.start()
             engine, execution_id = life.engine, world.execution_id
-            serves = asyncio.ensure_future(engine.put(execution_id, Cancel("enough")))
+            serves = asyncio.ensure_future(engine.put(execution_id, Signal("CANCEL", "stop", "enough")))
             await asyncio.sleep(0)
             waits = asyncio.ensure_future(engine.put(execution_id, Continue()))
             await asyncio.sleep(1)

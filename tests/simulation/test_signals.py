@@ -739,3 +739,48 @@ def test_a_signal_of_another_process_races_the_end(signal: str, after_s: float) 
                 assert answer.signal_id in state.signals
 
     run_virtually(main())
+
+
+def test_items_that_wait_for_approvals_side_by_side_are_decided_one_by_one() -> None:
+    text = """
+metadata: {name: many}
+executor: {spec: {result: "{{ start.results }}"}}
+workflow:
+  - step: start
+    loop: {in: [a, b], iterator: x, spec: {mode: parallel}}
+    spec: {policy: {failure: {mode: best_effort}}}
+    tool: [{name: ask, kind: approval}, {name: then, kind: act, returns: "{{ iter.x }}"}]
+"""
+
+    async def main() -> None:
+        async with World(text) as world:
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(5)
+            api, execution_id = world.here.api, str(world.execution_id)
+            for step in ("", "start"):
+                refused = await api.signal(execution_id, SignalRequest("APPROVE", f"all {step}", step=step))
+                assert not refused.accepted
+                assert "start#1[0]:ask#1, start#1[1]:ask#1); name one" in refused.message
+            await api.signal(execution_id, SignalRequest("REJECT", "no", "not this", step="start#1[0]:ask#1"))
+            await api.signal(execution_id, SignalRequest("APPROVE", "yes", step="start#1[1]:ask#1"))
+            state = await going
+            assert state.result[1] == "b"
+            assert [call.task for call in world.ledger.calls] == ["then"]
+            check_log(await world.stored(), "many")
+
+    run_virtually(main())
+
+
+def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() -> None:
+    async def main() -> None:
+        async with World(FAN) as world:
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(5)
+            await world.here.api.cancel(str(world.execution_id), "enough")
+            await going
+            summary = await world.here.api.summary(str(world.execution_id))
+            assert {name: step.status for name, step in summary.steps.items()} == {
+                "start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled",
+            }  # fmt: skip
+
+    run_virtually(main())

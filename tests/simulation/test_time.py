@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from arclog.core.inputs import Cancel, TimerFired
+from arclog.core.inputs import Signal, TimerFired
 from arclog.core.state import State
 from arclog.model.events import Event
 from arclog.ports.store import Append, Appended
@@ -310,7 +310,8 @@ def test_cancel_while_it_waits_ends_it_and_the_timer_comes_to_nothing() -> None:
             # Both at once: one wins, the other is refused.
             engine = world.here.engine
             cancelled, fired = await asyncio.gather(
-                engine.put(world.execution_id, Cancel("enough")), engine.put(world.execution_id, TimerFired(timer))
+                engine.put(world.execution_id, Signal("CANCEL", "stop", "enough")),
+                engine.put(world.execution_id, TimerFired(timer)),
             )
             assert cancelled.refused is None
             assert fired.refused is not None

@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("runs", "show one run: steps, ctx, result, error"),
     "status": ("runs", "say the state of a run in seven fields"),
     "events": ("streams", "print the event log of a run"),
-    "logs": ("streams", "print what a run's tasks printed"),
+    "logs": ("logs", "print or search what a run's tasks printed"),
     "result": ("results", "list, show, print or save what a run stored outside its log"),
     "state": ("state", "show a run as it was after any of its events"),
     "why": ("runs", "say what a run waits for, or why it ended as it did"),

@@ -9,6 +9,8 @@ from arclog.cli.exits import INVALID, OK
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
+    from arclog.model.errors import Finding
+    from arclog.plan.net import Plan
 
 
 def check_arguments(parser: Parser) -> None:
@@ -22,7 +24,6 @@ def check_command(options: Namespace) -> int:
     from arclog.cli.files import read
     from arclog.cli.home import settings_of
     from arclog.cli.render import counted, out_of
-    from arclog.model.errors import Finding
     from arclog.plan.build import build
     from arclog.wiring.kinds import installed_kinds
 
@@ -33,6 +34,7 @@ def check_command(options: Namespace) -> int:
         body, name = read(file, settings)
         built = build(body, name, installed_kinds(), settings)
         found += [(one, built.source, name) for one in built.findings]
+        found += [(one, built.source, name) for one in _missing_files(built.plan, file)]
     bad = any(one.severity == "error" or (options.strict and one.severity == "warning") for one, _, _ in found)
     if out.as_json:
         out.data([findings.as_data(one, name) for one, _, name in found])
@@ -45,6 +47,25 @@ def check_command(options: Namespace) -> int:
         verdict = findings.tally([one for one, _, _ in found]) or "nothing to say"
         out.say(f"{out.mark('failed' if bad else 'done')} {what}: {verdict}")
     return INVALID if bad else OK
+
+
+def _missing_files(plan: Plan | None, file: str) -> list[Finding]:
+    """Playbooks that a plan calls by file and that are not there."""
+    import os
+
+    from arclog.engine.bundle import beside, called_files
+    from arclog.model.errors import Finding
+
+    found: list[Finding] = []
+    for called in () if plan is None else called_files(plan):
+        where = beside("" if file == "-" else file, called)
+        if plan is None or os.path.isfile(where):  # noqa: PTH113 - pathlib costs a start 2 ms
+            continue
+        tasks = [task for step in plan.steps for task in step.tasks if task.config.get("file") == called]
+        message = f"file {called!r} is not there, or is no file (looked for {where})"
+        hint = "a called file is named relative to the playbook that calls it"
+        found += [Finding("missing-file", message, task.at, hint=hint) for task in tasks]
+    return found
 
 
 def plan_arguments(parser: Parser) -> None:

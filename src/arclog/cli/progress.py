@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import filterfalse
 from typing import Any
 
+from arclog.cli.bars import Reported, bar, per_second, reported
 from arclog.cli.render import Out, clip, duration, one_line, width_of
 from arclog.model.ids import micros
 
@@ -38,7 +39,6 @@ FINAL_TYPES = tuple(
     if not name.startswith(("task.", "loop.iteration.")) and name != "policy.task.evaluated"
 )
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_BAR = 24
 
 
 class Loop:
@@ -58,7 +58,8 @@ class Loop:
 class Step:
     """One step, all its runs together."""
 
-    __slots__ = ("attempt", "due", "error", "loop", "name", "open", "runs", "seconds", "since", "status", "task")
+    __slots__ = ("attempt", "due", "error", "loop", "name", "open", "reported", "runs", "seconds", "since", "status",
+                 "task")  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -75,7 +76,16 @@ class Step:
         #: when the retry that is waited for is due
         self.due = 0
         self.loop: Loop | None = None
+        #: how far its tasks say to be, by name; those of earlier attempts are forgotten
+        self.reported: dict[str, Reported] = {}
         self.error = ""
+
+    @property
+    def shown_report(self) -> Reported | None:
+        """Of the task in flight; in a loop the bar is the loop's."""
+        if not self.open or self.loop is not None:
+            return None
+        return self.reported.get(self.task)
 
 
 class Progress:
@@ -112,6 +122,19 @@ class Progress:
             step = self.steps[name] = Step(name)
         getattr(self, "_" + kind.replace(".", "_"), _ignore)(step, event, micros(event["timestamp"]))
 
+    def advance(self, line: Mapping[str, Any]) -> None:
+        """Take a line of the stream `progress`."""
+        step, said = self.steps.get(line["step"]), reported(line)
+        if step is None or said is None:
+            return
+        attempt = (line.get("step_run"), line.get("task_run"), line["attempt"], line.get("iteration"))
+        at = micros(line["timestamp"])
+        known = step.reported.get(line["task"])
+        if known is None or known.attempt != attempt:
+            step.reported[line["task"]] = Reported(attempt, said, at)
+        else:
+            known.advance(said, at)
+
     def _policy_admit_evaluated(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         if event.get("status") == "skipped" and not step.open:
             step.status = "skipped"
@@ -122,6 +145,7 @@ class Progress:
         step.status = "running"
         step.since = at
         step.task, step.attempt, step.due, step.loop, step.error = "", 1, 0, None, ""
+        step.reported.clear()
 
     def _step_started(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         run = event.get("step_run_id", "")
@@ -211,9 +235,9 @@ def tree(progress: Progress, now: int, columns: int, most_lines: int, out: Out) 
     for index, step in enumerate(steps):
         last = index == len(steps) - 1
         lines.append(_step_line(step, now, columns, name_width, "└─" if last else "├─", out))
-        bar = _loop_line(step, now, columns, "  " if last else "│ ", out)
-        if bar:
-            lines.append(bar)
+        below = _bar_line(step, now, columns, "  " if last else "│ ", out)
+        if below:
+            lines.append(below)
     if progress.held:
         lines.append(out.paint(f"‖ {progress.held}", "yellow"))
     return lines
@@ -239,7 +263,7 @@ def _is_open(step: Step) -> bool:
 
 
 def _height(step: Step) -> int:
-    return 2 if step.loop is not None and step.open else 1
+    return 2 if step.open and (step.loop is not None or step.shown_report is not None) else 1
 
 
 def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str, out: Out) -> str:
@@ -272,19 +296,18 @@ def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str,
     return line
 
 
-def _loop_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
-    """The bar below a step whose loop is running; '' for any other."""
-    loop = step.loop
+def _bar_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
+    """The bar below a step whose loop is running, or whose task says how far it is; '' for any other."""
+    loop, report = step.loop, step.shown_report
+    if report is not None:
+        return report.line(columns, branch, out)
     if loop is None or not step.open or not loop.total:
         return ""
-    filled = min(_BAR, loop.done * _BAR // loop.total)
     facts = [f"{loop.done:,}/{loop.total:,}"]
     seconds = (now - loop.since) / 1e6
     if loop.done and seconds > 0.2:
         rate = loop.done / seconds
-        facts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
+        facts.append(per_second(rate))
         facts.append(f"{duration((loop.total - loop.done) / rate)} left")
-    text = clip(" · ".join(facts), max(columns - _BAR - 8, 10))
     failed = out.paint(f" · {loop.failed:,} failed", "red") if loop.failed else ""
-    bar = out.paint("█" * filled, "green") + out.paint("░" * (_BAR - filled), "dim")
-    return f"{out.paint(branch, 'dim')}   {bar} {out.paint(text, 'dim')}{failed}"
+    return bar(loop.done / loop.total, " · ".join(facts), columns, branch, out) + failed

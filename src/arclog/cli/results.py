@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,8 +218,12 @@ async def _saved(api: Api, ref: str, target: Path, *, force: bool) -> int:
             _named(part, target)
     except FileExistsError:
         raise Usage(f"{target} is there already", "--force writes over it") from None
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise OSError(f"cannot save to {target}: {why}; name a file in a folder that you may write") from problem
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     return size
 
 
@@ -287,6 +292,8 @@ def gc_command(options: Namespace) -> int:
 def _verdict(done: Collected) -> str:
     from arclog.cli.render import counted
 
+    if not (done.results or done.contents or done.leftovers):
+        return "there is nothing to remove"
     words = (
         ("would let go of", "and remove", "to free") if done.dry_run else ("let go of", "and removed", "which freed")
     )

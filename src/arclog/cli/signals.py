@@ -77,7 +77,12 @@ def skip_command(options: Namespace) -> int:
 
 def approve_arguments(parser: Parser) -> None:
     _arguments(parser)
-    parser.add_argument("--step", metavar="STEP", default="", help="which step's approval, if several wait")
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
     parser.add_argument("--data", metavar="JSON", help="handed to the task that waits")
 
 
@@ -87,7 +92,12 @@ def approve_command(options: Namespace) -> int:
 
 def reject_arguments(parser: Parser) -> None:
     _arguments(parser, reason="required; kept in the log")
-    parser.add_argument("--step", metavar="STEP", default="", help="which step's approval, if several wait")
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
 
 
 def reject_command(options: Namespace) -> int:

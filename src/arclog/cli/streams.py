@@ -1,4 +1,4 @@
-"""Commands that print a run's records in order, and can follow them: events, logs."""
+"""Printing a run's records in order and following them, and the command that does so with its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from arclog.cli.render import Out
     from arclog.ports.api import Api
 
-_PAGE = 1000
+PAGE = 1000
 #: how often a followed run is looked at when nothing announces a change (another process runs it)
 _FOLLOW_S = 0.25
 
@@ -48,7 +48,7 @@ def events_command(options: Namespace) -> int:
 
     async def work(api: Api, execution_id: str) -> int:
         async def read(after: int) -> list[dict[str, Any]]:
-            return await api.events(execution_id, after=after, limit=_PAGE, types=tuple(options.types))
+            return await api.events(execution_id, after=after, limit=PAGE, types=tuple(options.types))
 
         def show(page: list[dict[str, Any]]) -> None:
             if out.as_json:
@@ -56,7 +56,7 @@ def events_command(options: Namespace) -> int:
             else:
                 out.say("\n".join(event_line(event, out) for event in page))
 
-        await _stream(api, execution_id, read, show, "seq", options.after, follow=options.follow)
+        await stream(api, execution_id, read, show, "seq", options.after, follow=options.follow)
         return OK
 
     return with_run(options, work)
@@ -136,49 +136,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else text[:299] + "…"
 
 
-def logs_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.add_argument("--step", metavar="STEP", help="only what this step's tasks printed")
-
-
-def logs_command(options: Namespace) -> int:
-    from arclog.cli.home import with_run
-    from arclog.cli.render import out_of
-
-    out = out_of(options)
-
-    async def work(api: Api, execution_id: str) -> int:
-        async def read(after: int) -> list[dict[str, Any]]:
-            return await api.logs(execution_id, after=after, limit=_PAGE)
-
-        def show(page: list[dict[str, Any]]) -> None:
-            lines = [line for line in page if options.step in (None, line["step"])]
-            if out.as_json:
-                out.lines(lines)
-            elif lines:
-                out.say("\n".join(_log_line(line, out) for line in lines))
-
-        await _stream(api, execution_id, read, show, "position", 0, follow=options.follow)
-        return OK
-
-    return with_run(options, work)
-
-
-def _log_line(line: dict[str, Any], out: Out) -> str:
-    from arclog.cli.render import clean, clock_time
-
-    where = f"{line['step']}/{line['task']}" if line.get("task") else line["step"]
-    if (line.get("attempt") or 1) > 1:
-        where += f"#{line['attempt']}"
-    prefix = out.paint(f"{clock_time(line['timestamp'])} {where} │", "dim")
-    texts = clean(line["text"]).rstrip("\n").split("\n")
-    return "\n".join(
-        f"{prefix} {out.paint(text, 'yellow') if line.get('stream') == 'stderr' else text}" for text in texts
-    )
-
-
-async def _stream(
+async def stream(
     api: Api,
     execution_id: str,
     read: Callable[[int], Awaitable[list[dict[str, Any]]]],
@@ -197,7 +155,7 @@ async def _stream(
         while page := await read(after):
             show(page)
             after = page[-1][key]
-            if len(page) < _PAGE:
+            if len(page) < PAGE:
                 break
         if over or not follow:
             return

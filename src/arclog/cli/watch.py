@@ -8,6 +8,7 @@ from typing import Any
 from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, tree
 from arclog.cli.render import Out, clean, duration
 from arclog.ports.api import Api
+from arclog.ports.store import PROGRESS, LogFilter
 
 _FRAME_S = 0.1
 _PAGE = 1000
@@ -17,6 +18,7 @@ _DETAIL = 2000
 _MOST_PAGES = 5
 #: log lines shown after the end; the rest can be asked for
 _LAST_LOGS = 2000
+_WITH_PROGRESS = LogFilter(streams=("stdout", "stderr", "log", PROGRESS))
 
 
 async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False) -> None:
@@ -97,10 +99,16 @@ class _Reader:
         return len(page) == _PAGE
 
     async def _logs(self) -> list[dict[str, Any]]:
-        lines = await self._api.logs(self._id, after=self._log, limit=_PAGE)
-        if lines:
+        """New lines; what says how far a task is goes to the tree instead."""
+        while lines := await self._api.logs(self._id, after=self._log, limit=_PAGE, where=_WITH_PROGRESS):
             self._log = lines[-1]["position"]
-        return lines
+            for line in lines:
+                if line["stream"] == PROGRESS:
+                    self.progress.advance(line)
+            printed = [line for line in lines if line["stream"] != PROGRESS]
+            if printed:
+                return printed
+        return []
 
 
 class _Lines:

@@ -267,9 +267,13 @@ def _end(state: State, event: Event, after: str) -> None:
     state.terminal = event.type
     state.ended_at = event.at
     _clear(state)
+    for step, how in state.latest.items():
+        if how == "running":
+            state.latest[step] = "cancelled"
     state.commands.clear()
     state.waits.clear()
     state.timers.clear()
+    state.stopped.clear()
     state.failures.clear()
     state.unhandled.clear()
     state.pending_for = ""

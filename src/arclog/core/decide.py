@@ -13,7 +13,6 @@ from arclog.core import firing, joins, leases, loops, routing, signals, slots, w
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
-    Cancel,
     ChildEnded,
     Continue,
     GivenBack,
@@ -88,8 +87,6 @@ class Decision:
                 leases.lose(self, given)
             case Reclaimed():
                 leases.reclaim(self, given)
-            case Cancel():
-                self.cancel(given.reason)
             case TimerFired():
                 firing.fire(self, given)
             case ChildEnded():

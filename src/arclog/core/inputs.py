@@ -63,12 +63,6 @@ class Abort(Struct, frozen=True):
     problem: TaskError
 
 
-class Cancel(Struct, frozen=True):
-    """End the run at once."""
-
-    reason: str
-
-
 class TimerFired(Struct, frozen=True):
     """A durable timer has come due."""
 
@@ -126,7 +120,6 @@ Input = (
     | WorkReported
     | LeaseEnded
     | Reclaimed
-    | Cancel
     | Abort
     | TimerFired
     | ChildEnded

@@ -170,8 +170,12 @@ def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> s
     if not found:
         return f"nothing waits for an approval{f' in step {given.step}' if given.step else ''}"
     if len(found) > 1:
-        steps = ", ".join(sorted({wait.step for wait in found}))
-        return f"{len(found)} tasks wait for an approval ({steps}); name the step"
+        # Iterations of one step may wait side by side, so the step's name alone does not always tell them apart.
+        steps = sorted({wait.step for wait in found})
+        which = steps if len(steps) == len(found) else [wait.key for wait in found]
+        more = f", and {len(which) - 10} more" if len(which) > 10 else ""
+        what = "the step" if which is steps else "one"
+        return f"{len(found)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {what}"
     waits.resolve(decision, found[0].key, record, _record(decision, given))
     return None
 
@@ -195,7 +199,7 @@ def _waiting(decision: Decision, given: Signal, kind: str) -> list[Wait]:
         wait
         for wait in decision.state.waits.values()
         if wait.kind == kind
-        and (not given.step or wait.step == given.step)
+        and given.step in ("", wait.step, wait.key)
         and (kind != "wait" or wait.config.get("signal") == given.signal)
     ]
 

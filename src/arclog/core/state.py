@@ -243,7 +243,7 @@ class State(Struct, omit_defaults=True):
     #: firings per step
     runs: dict[str, int] = field(default_factory=dict)
     step_runs: int = 0
-    #: status of the latest run per step: running | done | failed | skipped
+    #: status of the latest run per step: running | done | failed | skipped | cancelled (by the end of the run)
     latest: dict[str, str] = field(default_factory=dict)
     #: outcome record of the latest ended run per step
     results: dict[str, Any] = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
@@ -13,10 +14,10 @@ from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
 from arclog.engine.minter import new_run_id
+from arclog.engine.named import require_task
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
 from arclog.engine.state_view import state_view
-from arclog.engine.stored import Stored
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
@@ -37,7 +38,10 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
+
+if TYPE_CHECKING:
+    from arclog.engine.stored import Stored
 
 #: What another process appends is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
@@ -60,10 +64,16 @@ class EngineApi:
         is_alive: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._engine = engine
-        self._stored = Stored(engine, results)
+        self._results = results
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+
+    @cached_property
+    def _stored(self) -> Stored:
+        from arclog.engine.stored import Stored  # no run needs it, only who asks for results
+
+        return Stored(self._engine, self._results)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine
@@ -165,9 +175,13 @@ class EngineApi:
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
         return [widen(one.event, subject, one.seq, one.event_id, one.persisted_at) for one in stored]
 
-    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit)
+        if where.step or where.task:
+            require_task(await self._engine.live.program(record.new.plan), where.step, where.task)
+        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit, where=where)
         return [
             {
                 "position": position,

@@ -1,23 +1,26 @@
-"""Runs that call runs: starts the children that committed waits ask for, tells parents what became of them, and cancels
-children that nobody waits for any more.
+"""Runs that call runs: a child is what its parent's log wants it to be: started, paused, going on, or cancelled.
 
-Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start. All
-that is done here follows from committed facts and may be done again: `recover` and `sweep` find what a crash left out.
+Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start.
+`_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
+to at once; `recover` and `sweep` find what a crash, or another process, left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
 
-from arclog.core.inputs import Cancel, ChildEnded, ParentTold, Request, Signal
+from arclog.core.inputs import ChildEnded, ParentTold, Request, Signal, TakeSlot
 from arclog.core.loops import encoded_size
-from arclog.core.state import State, Wait
+from arclog.core.signals import MAX_ID
+from arclog.core.state import Pause, State, Wait
 from arclog.engine.engine import Engine
+from arclog.engine.live import Live
 from arclog.engine.minter import new_run_id
 from arclog.model import ids, status
 from arclog.model.errors import ArclogError, Conflict, NotFound
@@ -39,14 +42,6 @@ class Call(Struct, frozen=True):
     parent: int
     key: str
     child: int
-    step: str
-    run: int
-    #: its parent does not wait for its end
-    detached: bool = False
-
-
-def call_of(parent: int, wait: Wait) -> Call:
-    return Call(parent, wait.key, wait.child, wait.step, wait.run, wait.config.get("wait") is False)
 
 
 class Children:
@@ -56,83 +51,174 @@ class Children:
         self._engine = engine
         #: calls that are open as far as this process knows, by child
         self._calls: dict[int, Call] = {}
+        #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot
+        self._pending: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._orphans_at = 0.0
-        engine.hints.on_committed = self._on_committed
+        engine.hints.on_committed.append(self._on_committed)
+        engine.hints.on_ended.append(self._on_ended)
 
     # -- what commits lead to ------------------------------------------------------------------------------------------
 
     def _on_committed(self, state: State, events: Sequence[Event]) -> None:
-        for event in events:
-            if event.type == "command.completed" and "child" in event.payload:
-                wait = state.waits.get(event.payload["wait"])
-                if wait is not None and wait.child:
-                    call = self._calls[wait.child] = call_of(state.execution_id, wait)
-                    self._later(self._attend(call))
-            elif (
-                event.type == "signal.received" and event.payload["signal"] in ("PAUSE", "RESUME") and not event.status
-            ):
-                for wait in state.waits.values():
-                    if wait.child:
-                        self._later(self._pass_on(wait.child, event.payload))
-        if self._calls:
-            self._let_go(state, events)
-        if state.terminal is None:
-            return
+        me = state.execution_id
+        if state.waits or self._calls:
+            touched = list(self._touched(state, events))
+            self._calls.update((call.child, call) for call in touched)
+            if touched:
+                self._later(self._attend_all(touched))
         if state.parent is not None and not state.processed:
-            self._later(self._tell_parent(state.execution_id))
-        if state.status != status.COMPLETED:
-            self._later(self._cancel_children(state.execution_id))
+            call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
+            late_start = events and events[0].type != "playbook.execution.requested"
+            if state.terminal is not None:
+                self._later(self._tell_parent(me))
+            elif late_start and any(event.type == "playbook.started" for event in events):
+                # Its parent may have been paused while it waited for an approval or a slot.
+                self._later(self._attend(call))
+            elif late_start and state.pending_for == "slot":
+                self._later(self._take_slot(me))
+        if state.terminal is not None and state.status != status.COMPLETED:
+            self._later(self._cancel_children(state))
 
-    def _let_go(self, state: State, events: Sequence[Event]) -> None:
-        """Calls that are over, whoever ended them; a child that still runs is cancelled."""
-        ended = {(event.step, event.run) for event in events if event.type in ("step.done", "step.failed")}
-        told = {(event.step, event.run) for event in events if event.payload.get("source") == "server"}
-        if state.terminal is None and not ended and not told:
-            return
-        for call in [call for call in self._calls.values() if call.parent == state.execution_id]:
-            if (call.step, call.run) in ended | told or state.terminal is not None:
-                wait = state.waits.get(call.key)
-                if wait is None or wait.child != call.child:
-                    del self._calls[call.child]
-                    self._later(self._cancel(call.child))
+    def _touched(self, state: State, events: Sequence[Event]) -> Iterable[Call]:
+        """Calls of a run that its events have begun, held, let go on, or ended."""
+        begun, everything, ends = False, False, state.terminal is not None
+        for event in events:
+            match event.type:
+                case "command.completed":
+                    begun = begun or "child" in event.payload
+                case "signal.received":
+                    everything = everything or event.payload["signal"] in ("PAUSE", "RESUME")
+                case "step.done" | "step.failed":
+                    ends = True
+            ends = ends or event.payload.get("source") == "server"
+        if begun or everything:
+            for wait in state.waits.values():
+                if wait.child and (everything or wait.child not in self._calls):
+                    yield Call(state.execution_id, wait.key, wait.child)
+        if ends:
+            for call in [call for call in self._calls.values() if call.parent == state.execution_id]:
+                if not _wants(state, call):
+                    yield call
 
-    async def _pass_on(self, child: int, signal: dict[str, Any]) -> None:
-        """Children pause and go on with their parent."""
-        known = f"{signal['signal_id'][:150]}:{child}"
-        try:
-            await self._engine.put(
-                child, Signal(signal["signal"], known, signal.get("reason", ""), signal.get("by", ""))
-            )
-        except NotFound:
-            log.info("run %s was not started yet when its parent was told to %s", child, signal["signal"])
+    def _on_ended(self) -> None:
+        """A run has ended: its slot may be free for a child that waits for one."""
+        for child in sorted(self._pending):
+            call = self._calls.get(child)
+            self._later(self._take_slot(child) if call is None else self._attend(call))
 
     # -- looking after one call ----------------------------------------------------------------------------------------
 
-    async def _attend(self, call: Call) -> None:
-        """Start the child if it is not there, and tell its parent if it is over. May be done any number of times."""
-        record = await self._engine.store.execution(call.child)
+    async def _attend_all(self, calls: Sequence[Call], *, thorough: bool = True) -> None:
+        """Attend to several calls; one that does not work is left to the next sweep, the others are done."""
+        parents: dict[int, Live] = {}
+        for call in calls:
+            try:
+                if call.parent not in parents:
+                    parents[call.parent] = await self._engine.live.folded(call.parent)
+                await self._attend(call, parents[call.parent], thorough=thorough)
+            except Conflict as problem:
+                log.info("child %s: %s; looking again later", call.child, problem)
+
+    async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
+        """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
+        be a little old: it is read again before anything is done that cannot be taken back.
+        """
+        live, store = self._engine.live, self._engine.store
+        record = await store.execution(call.child)
+        if parent is None or record is None or not _wants(parent.state, call):
+            parent = await live.folded(call.parent)
+        wait = parent.state.waits.get(call.key)
+        if wait is None or wait.child != call.child:
+            await self._let_go(call, record, parent.state)
+            return
+        pause = parent.state.pause
         if record is None:
-            live = await self._engine.live.folded(call.parent)
-            wait = live.state.waits.get(call.key)
-            if wait is None or wait.child != call.child:
-                return
-            problem = await self._start(live.state, live.record, wait)
+            if pause is not None:
+                return  # nothing new begins; RESUME comes back to it
+            problem = await self._start(parent.state, parent.record, wait)
             if problem is not None:
                 await self._put(call.parent, ChildEnded(call.key, call.child, failed(problem).as_record()))
                 return
-            record = await self._engine.store.execution(call.child)
-        if record is not None:
-            await self._answer(call, record)
-
-    async def _answer(self, call: Call, record: ExecutionRecord) -> None:
+            record = await store.execution(call.child)
+            pause = await self._pause_since(call.parent)
+            thorough = False
+        if record is None:
+            return
         if record.now.terminal_event is not None:
             await self._tell_parent(call.child)
-        elif call.detached:
-            number = str(call.child)
-            helper = {"child": {"execution_id": number, "state": record.now.state}}
-            told = Outcome(result={"execution_id": number}, helper=helper)
-            await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
+        elif wait.config.get("wait") is False:
+            await self._detach(call, record)
+        else:
+            await self._align(call, record, pause, thorough=thorough)
+
+    async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
+        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one. Unless this is
+        `thorough`, one that still drains is not looked at: it is found once it is paused.
+        """
+        engine = self._engine
+        if record.now.state == status.PENDING:
+            if pause is None:
+                await self._take_slot(call.child)
+        elif pause is not None:
+            if not record.now.paused:
+                inherited = _inherited(call.parent, pause.signal_id)
+                await engine.put(call.child, Signal("PAUSE", inherited, pause.reason, pause.by))
+        elif thorough or record.now.paused:
+            own = (await engine.live.folded(call.child)).state.pause
+            if own is None or not own.signal_id.startswith(_inherited(call.parent, "")):
+                return
+            if (await engine.live.folded(call.parent)).state.pause is None:
+                await engine.put(call.child, Signal("RESUME", _inherited(call.child, own.signal_id)))
+
+    async def _take_slot(self, child: int) -> None:
+        """Start a child that waits for a concurrency slot; one that cannot start yet is tried again as runs end."""
+        await self._engine.put(child, TakeSlot())
+        record = await self._engine.store.execution(child)
+        if record is not None and record.now.state == status.PENDING:
+            self._pending.add(child)
+        else:
+            self._pending.discard(child)
+
+    async def _pause_since(self, execution_id: int) -> Pause | None:
+        """The pause that a run has come to while its child was started. The state that is kept here is asked first: what
+        another process told the run is found by the next sweep.
+        """
+        kept = self._engine.live.kept(execution_id)
+        if kept is not None and kept.state.pause is None:
+            return None
+        return (await self._engine.live.folded(execution_id)).state.pause
+
+    async def _detach(self, call: Call, record: ExecutionRecord) -> None:
+        """Nobody waits for its end: that it was started is all."""
+        number = str(call.child)
+        helper = {"child": {"execution_id": number, "state": record.now.state}}
+        told = Outcome(result={"execution_id": number}, helper=helper)
+        await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
+        self._forget(call.child)
+        if record.now.state == status.PENDING:
+            await self._take_slot(call.child)
+
+    async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
+        """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
+        self._calls.pop(call.child, None)
+        if record is None or await self._detached(call.child):
+            return
+        self._pending.discard(call.child)
+        if record.now.terminal_event is not None:
+            await self._tell_parent(call.child)
+            return
+        signal, reason = "CANCEL", "its parent no longer waits for it"
+        if parent.status == status.CANCELLED:
+            cause = parent.error or {}
+            signal = "EMERGENCY_STOP" if cause.get("code") == "EMERGENCY_STOP" else "CANCEL"
+            reason = f"its parent was cancelled: {cause.get('message', '')}"
+        by = f"run {call.parent}"
+        await self._engine.put(call.child, Signal(signal, _inherited(call.parent, signal), reason, by))
+
+    def _forget(self, child: int) -> None:
+        self._calls.pop(child, None)
+        self._pending.discard(child)
 
     async def _put(self, parent: int, ended: ChildEnded) -> None:
         """Tell a parent. A refusal counts only if its log says so too: another process may have written to it."""
@@ -214,19 +300,14 @@ class Children:
                 await self._put(int(caller["execution_id"]), ChildEnded(caller["wait"], child, _record_of(state)))
             except NotFound:
                 log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
-        self._calls.pop(child, None)
+        self._forget(child)
         await engine.put(child, ParentTold())
 
-    async def _cancel(self, child: int) -> None:
-        record = await self._engine.store.execution(child)
-        if record is not None and record.now.terminal_event is None and not await self._detached(child):
-            await self._engine.put(child, Cancel("its parent no longer waits for it"))
-
-    async def _cancel_children(self, parent: int) -> None:
+    async def _cancel_children(self, parent: State) -> None:
         """Also those that another process started."""
-        which = ExecutionFilter(states=_LIVE, parent=parent)
+        which = ExecutionFilter(states=_LIVE, parent=parent.execution_id)
         for record in await self._engine.store.executions(which, limit=10_000):
-            await self._cancel(record.execution_id)
+            await self._let_go(Call(parent.execution_id, "", record.execution_id), record, parent)
 
     async def _detached(self, child: int) -> bool:
         caller = (await self._engine.live.get(child)).state.parent
@@ -239,18 +320,21 @@ class Children:
         live = await self._engine.live.folded(execution_id)
         for wait in list(live.state.waits.values()):
             if wait.child:
-                call = self._calls[wait.child] = call_of(execution_id, wait)
+                call = self._calls[wait.child] = Call(execution_id, wait.key, wait.child)
                 await self._attend(call)
         for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
-            if record.now.terminal_event is None:
-                await self.recover(record.execution_id)
-            else:
+            if record.now.terminal_event is not None:
                 await self._tell_parent(record.execution_id)
+            elif record.now.state == status.PENDING and await self._detached(record.execution_id):
+                await self._take_slot(record.execution_id)
+            # Also below those that have ended: what they were told may not have been written down.
+            await self.recover(record.execution_id)
 
     async def sweep(self) -> None:
         """Do again what did not work; cancel children whose parents let them go while nobody looked."""
-        for call in list(self._calls.values()):
-            await self._attend(call)
+        await self._attend_all(list(self._calls.values()), thorough=False)
+        for child in self._pending - self._calls.keys():
+            await self._take_slot(child)
         if self._engine.clock.monotonic() < self._orphans_at:
             return
         self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
@@ -259,18 +343,21 @@ class Children:
             which = ExecutionFilter(states=_LIVE, children=True)
             page = await self._engine.store.executions(which, before=before, limit=_PAGE)
             for record in page:
-                if record.execution_id not in self._calls and await self._is_orphan(record):
-                    await self._cancel(record.execution_id)
+                if record.execution_id not in self._calls:
+                    await self._check_orphan(record)
             if len(page) < _PAGE:
                 return
             before = page[-1].execution_id
 
-    async def _is_orphan(self, record: ExecutionRecord) -> bool:
-        parent = await self._engine.store.execution(record.new.parent_execution_id)
-        if parent is None or parent.now.terminal_event is not None:
-            return True
-        state = (await self._engine.live.folded(parent.execution_id)).state
-        return all(wait.child != record.execution_id for wait in state.waits.values())
+    async def _check_orphan(self, record: ExecutionRecord) -> None:
+        """Cancel a child that nobody here has called, if nobody waits for it anywhere."""
+        call = Call(record.new.parent_execution_id, "", record.execution_id)
+        try:
+            parent = (await self._engine.live.folded(call.parent)).state
+        except NotFound:
+            parent = State(execution_id=call.parent)
+        if all(wait.child != call.child for wait in parent.waits.values()):
+            await self._let_go(call, record, parent)
 
     # -- background ----------------------------------------------------------------------------------------------------
 
@@ -317,3 +404,14 @@ def _record_of(child: State) -> dict[str, Any]:
 
 def _helper(child: State) -> dict[str, dict[str, Any]]:
     return {"child": {"execution_id": str(child.execution_id), "state": child.status}}
+
+
+def _wants(parent: State, call: Call) -> bool:
+    wait = parent.waits.get(call.key)
+    return wait is not None and wait.child == call.child
+
+
+def _inherited(parent: int, signal_id: str) -> str:
+    """The id of the signal that a child gets because of one that its parent got: the same each time."""
+    made = f"run {parent}: {signal_id}"
+    return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode()).hexdigest()}"

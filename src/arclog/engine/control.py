@@ -33,8 +33,8 @@ class EngineControl:
         self._holders: dict[int, _Holder] = {}
         self._revoked: dict[str, list[Revocation]] = {}
         self._news = asyncio.Event()
-        engine.hints.on_closed = self._on_closed
-        engine.hints.on_caught_up = self._on_caught_up
+        engine.hints.on_closed.append(self._on_closed)
+        engine.hints.on_caught_up.append(self._on_caught_up)
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
@@ -113,7 +113,7 @@ class EngineControl:
         return await self._engine.live.program(digest)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
-        await self._engine.store.append_logs(lines)
+        await self._engine.store.append_logs(lines, self._engine.settings.integer("logs.max_execution_bytes"))
 
     async def end_lease(self, record: CommandRecord) -> None:
         """Take a command from a worker that is gone or did not keep up its lease."""

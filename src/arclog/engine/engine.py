@@ -87,7 +87,12 @@ class Engine:
         #: looks at the keychain of a request; None: whoever runs it finds out
         self._secrets = secrets
         self.snapshots = Snapshots(store, settings)
-        self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
+        self.live = LiveStates(
+            store,
+            settings.integer("engine.cache_executions"),
+            settings.integer("engine.cache_programs"),
+            self.snapshots,
+        )
         self.hints = Hints()
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -259,7 +264,7 @@ class Engine:
         for due in batch.timers.values():
             if due:
                 self.hints.timer_set(due)
-        self.hints.on_committed(state, batch.events)
+        self.hints.committed(state, batch.events)
         if state.terminal is not None:
             self.hints.ended(execution_id)
             # A child is kept until its parent has been told.

@@ -22,14 +22,14 @@ class Hints:
         self.timers = asyncio.Event()
         #: when somebody will look for due timers in any case, microseconds since 1970
         self.timers_looked_at = 0
-        #: called with the state and the events of each committed transaction
-        self.on_committed: Callable[[State, Sequence[Event]], None] = _ignore_commit
-        #: called with the ids of commands that are over, and what holders of commands have to hear
-        self.on_closed: Callable[[Sequence[int], Sequence[Revocation]], None] = _ignore
-        #: called with a state that another process had moved on
-        self.on_caught_up: Callable[[State], None] = _ignore_state
-        #: called when a run has ended, which may free a concurrency slot
-        self.on_ended: Callable[[], None] = _ignore_end
+        #: each is called with the state and the events of every committed transaction
+        self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
+        #: each is called with the ids of commands that are over, and what holders of commands have to hear
+        self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
+        #: each is called with a state that another process had moved on
+        self.on_caught_up: list[Callable[[State], None]] = []
+        #: each is called when a run has ended, which may free a concurrency slot
+        self.on_ended: list[Callable[[], None]] = []
 
     @property
     def listeners(self) -> int:
@@ -41,7 +41,8 @@ class Hints:
 
     def ended(self, execution_id: int) -> None:
         _tell(self._ended.get(execution_id, ()))
-        self.on_ended()
+        for told in self.on_ended:
+            told()
 
     def offered(self) -> None:
         _tell(self._offered.get(0, ()))
@@ -50,14 +51,20 @@ class Hints:
         if due < self.timers_looked_at:
             self.timers.set()
 
+    def committed(self, state: State, events: Sequence[Event]) -> None:
+        for told in self.on_committed:
+            told(state, events)
+
     def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
-        self.on_closed(command_ids, revoked)
+        for told in self.on_closed:
+            told(command_ids, revoked)
 
     def caught_up(self, state: State) -> None:
         """What another process appended is known now: wake whoever may wait for it."""
         self.appended(state.execution_id)
         self.offered()
-        self.on_caught_up(state)
+        for told in self.on_caught_up:
+            told(state)
 
     def on_append(self, execution_id: int) -> AbstractContextManager[Listener]:
         """Listen for anything that is appended to the execution."""
@@ -108,19 +115,3 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
 def _tell(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         listener.tell()
-
-
-def _ignore_commit(_state: State, _events: Sequence[Event]) -> None:
-    return None
-
-
-def _ignore(_closed: Sequence[int], _revoked: Sequence[Revocation]) -> None:
-    return None
-
-
-def _ignore_state(_: State) -> None:
-    return None
-
-
-def _ignore_end() -> None:
-    return None

@@ -9,6 +9,7 @@ from arclog.core.apply import apply
 from arclog.core.state import State
 from arclog.engine.snapshots import Pace, Snapshots
 from arclog.model.errors import NotFound
+from arclog.model.kept import Kept
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports.store import ExecutionRecord, Store
@@ -31,12 +32,12 @@ class Live:
 class LiveStates:
     """Live executions by id, the least recently used given up first."""
 
-    def __init__(self, store: Store, capacity: int, snapshots: Snapshots) -> None:
+    def __init__(self, store: Store, capacity: int, programs: int, snapshots: Snapshots) -> None:
         self._store = store
         self._snapshots = snapshots
         self._capacity = capacity
         self._live: dict[int, Live] = {}
-        self._programs: dict[str, Program] = {}
+        self._programs: Kept[str, Program] = Kept(programs)
 
     async def get(self, execution_id: int) -> Live:
         """The live state, folded from the log when it is not here."""
@@ -47,6 +48,10 @@ class LiveStates:
         if len(self._live) > self._capacity:
             del self._live[next(iter(self._live))]
         return live
+
+    def kept(self, execution_id: int) -> Live | None:
+        """The live state if it is here. A decision that is being committed may have moved it on already."""
+        return self._live.get(execution_id)
 
     def head(self, execution_id: int) -> int:
         """The head of the state that is kept; 0 when none is."""
@@ -109,4 +114,4 @@ class LiveStates:
         return found or self.keep(Program(plan, digest))
 
     def keep(self, program: Program) -> Program:
-        return self._programs.setdefault(program.digest, program)
+        return self._programs.put(program.digest, program)

@@ -26,7 +26,7 @@ class Slots:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._freed = asyncio.Event()
-        engine.hints.on_ended = self._freed.set
+        engine.hints.on_ended.append(self._freed.set)
 
     async def keep(self, execution_id: int, pause_s: float) -> None:
         """Try whenever a run has ended here, and now and then because one may have ended elsewhere. With an execution_id

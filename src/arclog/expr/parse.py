@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr.budget import Failure
+from arclog.expr.lexing import lone, plain_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,8 @@ MAX_TOKENS = 50_000
 _MAX_FRAMES = 450
 #: frames that Jinja's parser takes for one bracket, one nested statement
 _BRACKET_FRAMES, _STATEMENT_FRAMES = 15, 5
+#: so few tokens of an expression cannot need more frames than there may be
+_HARMLESS = _MAX_FRAMES // _BRACKET_FRAMES
 
 _STATEMENTS = frozenset({"if", "elif", "else", "endif", "for", "endfor", "set", "endset"})
 _NESTING = {"if": 1, "endif": -1, "for": 1, "endfor": -1, "set": 1, "endset": -1}
@@ -58,8 +61,13 @@ class Syntax:
         return iter(())
 
     def _tokenize(self, source: str, name: str | None, filename: str | None, state: str | None) -> TokenStream:
-        tokens = list(self._lexer.wrap(self._lexer.tokeniter(source, name, filename, state), name, filename))
-        _fence(tokens)
+        tokens = None
+        if state == "variable":
+            tokens = plain_tokens(source, self._lexing.operators, self._lexing.Token)
+        if tokens is None:
+            tokens = list(self._lexer.wrap(self._lexer.tokeniter(source, name, filename, state), name, filename))
+        if state != "variable" or len(tokens) > _HARMLESS:
+            _fence(tokens)
         stream: TokenStream = self._lexing.TokenStream(iter(tokens), name, filename)
         return stream
 
@@ -91,6 +99,18 @@ def parse_template(source: str) -> list[nodes.Node]:
     """Parse a text with markers into Jinja's nodes."""
     body: list[nodes.Node] = _parsed(source, bare=False)
     return body
+
+
+def parse_lone(source: str) -> nodes.Expr | None:
+    """The expression of a text that is one plain `{{ expression }}`; None when the whole text must be parsed to tell."""
+    inside = lone(source)
+    if inside is None:
+        return None
+    try:
+        found: nodes.Expr = _parsed(inside, bare=True)
+    except Failure:
+        return None  # the message is the one about the whole text
+    return found
 
 
 def parse_expression(source: str) -> nodes.Expr:

@@ -16,7 +16,7 @@ from arclog.expr.failures import translated
 from arclog.expr.filters import LENIENT_FILTERS
 from arclog.expr.frame import Expression, Frame, Statement
 from arclog.expr.names import Names
-from arclog.expr.parse import has_markers, parse_expression, parse_template
+from arclog.expr.parse import has_markers, parse_expression, parse_lone, parse_template
 from arclog.expr.statements import TextCompiler
 from arclog.expr.stored import Stored
 from arclog.expr.values import Undefined
@@ -122,10 +122,34 @@ def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits
         raise placed from placed.__cause__
 
 
+def compile_ending(
+    source: str, last: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Template, bool]:
+    """Compile one `{{ expr }}` whose last filter may be `last`: that one is left to the caller, who is told."""
+    try:
+        node: Any = _lone_expression(parse_template(source))
+        if node is None:
+            raise Failure("one {{ expression }} is wanted here")
+        ends = type(node).__name__ == "Filter" and node.name == last
+        if ends and (node.args or node.kwargs):
+            raise Failure(f"the filter {last} takes no arguments")
+        inner = node.node if ends else node
+        compiler = Compiler()
+        run = compiler.expression(inner)
+        code = _code(run, passed_through if _passes(inner) else composed, compiler.names)
+    except Exception as error:  # noqa: BLE001  # as in evaluate
+        placed = _placed(error, source, at)
+        raise placed from placed.__cause__
+    return Template(source, at, limits, code), ends
+
+
 @lru_cache(maxsize=4096)
 def _text_code(source: str) -> Code:
-    body = parse_template(source)
-    lone = _lone_expression(body)
+    body: list[nodes.Node] = []
+    lone: nodes.Node | None = parse_lone(source)
+    if lone is None:
+        body = parse_template(source)
+        lone = _lone_expression(body)
     if lone is not None:
         compiler = Compiler()
         run = compiler.expression(lone)
@@ -138,7 +162,7 @@ def _text_code(source: str) -> Code:
 def _condition_code(source: str) -> Code:
     node: nodes.Node | None
     if has_markers(source):
-        node = _lone_expression(parse_template(source))
+        node = parse_lone(source) or _lone_expression(parse_template(source))
         if node is None:
             raise Failure(f"{_REMEDY}; text around it is never part of one")
     else:

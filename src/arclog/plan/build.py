@@ -50,7 +50,7 @@ def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings:
     findings = Findings(document)
     playbook = normalize(document, {**ENGINE_KINDS, **kinds}, settings, findings)
     compiled = compile_playbook(playbook, document, findings)
-    check(compiled, playbook, findings)
+    check(compiled, playbook, findings, settings)
     found = _in_order(findings.items)
     if findings.left_out:
         found.append(

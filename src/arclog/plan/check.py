@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from arclog.model.errors import Position
+from arclog.model.settings import Settings
+from arclog.model.signals import RESERVED
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
 from arclog.plan.flow import check_flow
@@ -53,13 +55,14 @@ _EVERY_NAME = frozenset().union(*SCOPES.values())
 _LONG = 10_000
 
 
-def check(compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
+def check(compiled: Compiled, playbook: Playbook, findings: Findings, settings: Settings) -> None:
     """Add everything that the plan's own shape shows."""
-    _Check(compiled, playbook, findings).all()
+    _Check(compiled, playbook, findings, settings).all()
 
 
 class _Check:
-    def __init__(self, compiled: Compiled, playbook: Playbook, findings: Findings) -> None:
+    def __init__(self, compiled: Compiled, playbook: Playbook, findings: Findings, settings: Settings) -> None:
+        self.settings = settings
         self.plan = compiled.plan
         self.texts = compiled.texts
         self.playbook = playbook
@@ -91,7 +94,8 @@ class _Check:
             self.comparisons(text)
         self.reachable()
         self.endless()
-        check_flow(self.plan, self.playbook, self.findings)
+        most = self.settings.integer("playbook.max_looped_joins")
+        check_flow(self.plan, self.playbook, self.findings, self.cycles, most)
         check_keychain(self.playbook, self.texts, self.findings)
         check_parallel(self.plan, self.findings)
 
@@ -148,10 +152,14 @@ class _Check:
                 message = f"no arc leads from {self.plan.entry!r} to step {step.name!r}: it never runs"
                 self.findings.add("unreachable-step", message, step.at, "add an arc to it, or remove it", "warning")
 
+    @cached_property
+    def cycles(self) -> list[frozenset[str]]:
+        return _cycles(self.plan.steps)
+
     def endless(self) -> None:
         """Cycles of steps that every success stays in."""
         by_name = {step.name: (number, step) for number, step in enumerate(self.plan.steps)}
-        for names in _cycles(self.plan.steps):
+        for names in self.cycles:
             steps = [step for _, step in sorted((by_name[name] for name in names), key=lambda row: row[0])]
             if all(_stays(step, names) for step in steps):
                 way = " → ".join(step.name for step in steps[:6]) + (" → …" if len(steps) > 6 else "")
@@ -169,6 +177,9 @@ class _Check:
                 self.findings.add(
                     "shell-template", "a template inside a shell text is open to injection", task.at, hint, "info"
                 )
+        if task.kind == "wait" and task.config.get("signal") in RESERVED:
+            message = f"signal {task.config['signal']} means something to the run itself: it never ends a wait"
+            self.findings.add("reserved-signal", message, task.at, "wait for a name of your own", "warning")
         if task.policy is None:
             return
         rules = task.policy.rules

@@ -24,11 +24,22 @@ from arclog.playbook.walk import Findings
 MOST_PAIRS = 64
 
 
-def check_flow(plan: Plan, playbook: Playbook, findings: Findings) -> None:
-    """Add what the plan's branches and joins show."""
+def check_flow(plan: Plan, playbook: Playbook, findings: Findings, cycles: list[frozenset[str]], most: int) -> None:
+    """Add what the plan's branches and joins show; in one of its `cycles` may stand so many joins at `most`."""
     names = {step.name for step in plan.steps}
-    if plan.entry in names and len(names) == len(plan.steps):
-        _Flow(plan, playbook, findings).all()
+    if plan.entry not in names or len(names) != len(plan.steps):
+        return
+    joining = {step.name: step for step in plan.steps if step.join != "any"}
+    for cycle in cycles if len(joining) > most else ():
+        held = [name for name in joining if name in cycle]
+        if len(held) > most:
+            # What can reach a join is worked out for each by a walk around the cycle.
+            message = (
+                f"a cycle of steps holds {len(held)} joins; at most {most} may stand in one (playbook.max_looped_joins)"
+            )
+            findings.add("join-cycle-size", message, joining[held[0]].at, "take the cycle apart, or raise the setting")
+            return
+    _Flow(plan, playbook, findings).all()
 
 
 class _Writer(Struct, frozen=True):
@@ -108,12 +119,8 @@ class _Flow:
 
     def waiting_for_each_other(self) -> None:
         """Joins that can hold each other back while both have tokens."""
-        looked = 0
         told: set[str] = set()
-        for one, other in combinations(self.reach.joins.values(), 2):
-            if not (_hears_of(one, other) and _hears_of(other, one)):
-                continue
-            looked += 1
+        for looked, (one, other) in enumerate(self.pairs(), 1):
             if looked > MOST_PAIRS:
                 return
             if one.step not in told and self.both_can_wait(one, other):
@@ -123,6 +130,18 @@ class _Flow:
                 hint = f"{one.step}, the first in the list, then fires with what it has; put first what should go first"
                 path = (*self.playbook.steps[number].path, "spec", "join")
                 self.findings.value("join-cycle", message, path, hint, "warning")
+
+    def pairs(self) -> Iterator[tuple[Join, Join]]:
+        """Joins that each can get a token from the other; both then stand in one cycle."""
+        joins, graph = self.reach.joins, self.reach.graph
+        every = sum(join.bit for join in joins.values())
+        for one in joins.values():
+            near = every & self.below.get(one.step, 0) & ~((one.bit << 1) - 1)
+            if not near:
+                continue
+            for name in graph.named(near):
+                if _hears_of(one, joins[name]) and _hears_of(joins[name], one):
+                    yield one, joins[name]
 
     def both_can_wait(self, one: Join, other: Join) -> bool:
         """Whether a split sends tokens to both, to each without passing through the other."""

@@ -53,6 +53,8 @@ class Graph:
                     self.before[target].append(step.name)
         self._before = self._masks(self.before)
         self._after = self._masks(self.after)
+        number_of = {name: number for number, name in enumerate(self.names)}
+        self._sources = [[number_of[other] for other in self.before[name]] for name in self.names]
 
     def _masks(self, edges: Mapping[str, list[str]]) -> list[int]:
         """The neighbours of each step; the names of a list differ, so their sum is their union."""
@@ -71,11 +73,31 @@ class Graph:
         `known` are answers for other steps with the same `avoiding`: what they hold is not walked again, so that all
         sources of a join together cost about one walk.
         """
-        return self._closure(step, self._before, avoiding, known or {})
+        if not known:
+            return self._walk_back(step, avoiding)
+        return self._closure(step, self._before, avoiding, known)
 
     def led_to_by(self, step: str, avoiding: int = 0) -> int:
         """Steps that can be reached from `step`, itself included; `avoiding` ones are reached by nothing."""
         return self._closure(step, self._after, avoiding, {})
+
+    def _walk_back(self, step: str, avoiding: int) -> int:
+        """As `_closure` over what comes before, without known answers: with numbers instead of masks, so that each of
+        the many joins of a long cycle costs one plain walk.
+        """
+        seen = bytearray(len(self.names) // 8 + 1)
+        mask = bytearray(avoiding.to_bytes(len(seen), "little"))
+        work = [self.bit_of[step].bit_length() - 1]
+        sources = self._sources
+        while work:
+            number = work.pop()
+            byte, bit = number >> 3, 1 << (number & 7)
+            if mask[byte] & bit:
+                continue
+            mask[byte] |= bit
+            seen[byte] |= bit
+            work += sources[number]
+        return int.from_bytes(seen, "little")
 
     def _closure(self, step: str, edges: Sequence[int], avoiding: int, known: Mapping[str, int]) -> int:
         ends = sum(self.bit_of[name] for name in known)

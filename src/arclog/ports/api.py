@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from arclog.ports.store import ANY_LINE, LogFilter
+
 
 class ExecuteRequest(Struct, frozen=True):
     """A run asked for."""
@@ -313,8 +315,12 @@ class Api(Protocol):
     ) -> builtins.list[dict[str, Any]]:
         """Full envelopes in seq order."""
 
-    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
-        """Task log lines: position, timestamp, step, task, attempt, stream, text."""
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
+        """Task log lines: position, timestamp, step, task, attempt, iteration, stream, text. A step or a task that the
+        run cannot have is refused.
+        """
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
         """What the run stored outside the log, in order of the events that say so, behind a seq."""

@@ -9,8 +9,8 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
   Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
-- What events say was stored outside the log (`result.stored`, `result.manifest.updated`; not informative ones) is known by
-  execution, name and hash as soon as the append is; the same content stored again under its name is one record, with the
+- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash
+  as soon as the append is; the same content stored again under its name is one record, with the
   longer of its lives. A ref of another execution in such an event is refused.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
 """
@@ -234,7 +234,7 @@ class LogLine(Struct, frozen=True):
     task: str
     task_run: int
     attempt: int
-    #: stdout | stderr | log
+    #: stdout | stderr | log | progress
     stream: str
     text: str
     iteration: tuple[int, ...] | None = None
@@ -264,6 +264,38 @@ class ResultRecord(Struct, frozen=True):
     seq: int
     #: when gc let go of it; None while it is kept
     removed_at: int | None = None
+
+
+#: the stream of lines that say how far an attempt is
+PROGRESS = "progress"
+#: attempts of one execution whose progress is kept: those that run now, and more than anybody looks at
+PROGRESS_KEPT = 1000
+#: what stands in a log instead of the line that was too much
+LOG_CUT = "log cut here: a run keeps {max_bytes} bytes of its tasks' logs (logs.max_execution_bytes)"
+
+
+def log_size(line: LogLine) -> int:
+    """What a line counts for."""
+    return len(line.text.encode("utf-8", "surrogatepass")) + 1
+
+
+class LogFilter(Struct, frozen=True):
+    """Which log lines to read; empty means any."""
+
+    step: str = ""
+    task: str = ""
+    #: None: any; a loop's index finds what is nested in that iteration, too
+    iteration: tuple[int, ...] | None = None
+    #: empty: every stream but `progress`
+    streams: tuple[str, ...] = ()
+    #: the text has this in it, letter by letter
+    text: str = ""
+    #: microseconds since 1970; lines from then on
+    since: int = 0
+
+
+#: every line but those of the stream `progress`
+ANY_LINE = LogFilter()
 
 
 class ExecutionFilter(Struct, frozen=True):
@@ -405,10 +437,16 @@ class Store(Protocol):
     async def snapshot(self, execution_id: int, code: str) -> tuple[int, bytes] | None:
         """The newest snapshot written by this code version."""
 
-    async def append_logs(self, lines: Sequence[LogLine]) -> None:
-        """Keep task log lines."""
+    async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
+        """Keep task log lines. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not
+        fit is replaced by one of the stream `log` that says so (`LOG_CUT`), and what comes after is not kept.
+        A line of the stream `progress` takes the place of its attempt's last one, at a new position. Such lines do not
+        count; an execution keeps its newest `PROGRESS_KEPT`.
+        """
 
-    async def logs(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+    async def logs(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> list[tuple[int, LogLine]]:
         """Log lines with their positions, after a position."""
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:

@@ -56,6 +56,8 @@ class Places:
 
     def __init__(self, root: str) -> None:
         self.root = root
+        #: folders whose own names are known to be on the disk
+        self._durable: set[str] = set()
 
     def path(self, tenant: str, sha256: str) -> str:
         """For messages."""
@@ -104,7 +106,7 @@ class Places:
             self._root() as root,
             self._opened(NEW, root) as new,
             self._made(folder_of(tenant), root) as folder,
-            self._made(sha256[:2], folder) as shelf,
+            self._made(sha256[:2], folder, folder_of(tenant)) as shelf,
         ):
             os.rename(name, f"{sha256}.zst", src_dir_fd=new, dst_dir_fd=shelf)
             os.fsync(shelf)
@@ -191,11 +193,17 @@ class Places:
             os.close(folder)
 
     @contextmanager
-    def _made(self, name: str, inside: int) -> Iterator[int]:
-        """A folder, made durably if it is not there."""
-        with suppress(FileExistsError):
+    def _made(self, name: str, inside: int, above: str = "") -> Iterator[int]:
+        """A folder, made if it is not there, and durable: another process may have made it and not synced it yet."""
+        known = f"{above}/{name}"
+        try:
             os.mkdir(name, 0o700, dir_fd=inside)
+            self._durable.discard(known)
+        except FileExistsError:
+            pass
+        if known not in self._durable:
             os.fsync(inside)
+            self._durable.add(known)
         with self._opened(name, inside) as folder:
             yield folder
 

@@ -1,12 +1,16 @@
-"""A cell is one warm python process. It runs one task at a time and belongs to one execution for all its life."""
+"""A cell is one warm python process. It runs one task at a time and belongs to one execution for all its life.
+
+What the process sends is read only as fast as it is taken: a task that gives items waits for whoever stores them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -16,9 +20,14 @@ from arclog.sandbox.processes import Tree
 from arclog.sandbox.protocol import Frame, FrameReader, OversizedFrameError, Report, packed
 from arclog.sandbox.streams import Lines
 
+if TYPE_CHECKING:
+    from arclog.sandbox.environments import Environment
+
 _READ = 256 * 1024
 #: a reply's header: message and traceback are cut to less than this
 _HEADER_MAX = 1024 * 1024
+#: frames that wait to be taken before the process is left waiting
+_INBOX = 4
 
 
 class Limits(Struct, frozen=True):
@@ -39,10 +48,26 @@ class Task(Struct, frozen=True):
     workload: bytes
 
 
+class Listener(Protocol):
+    """Who hears of a task while it runs."""
+
+    log: Callable[[str, str], None]
+    #: (done, total, unit), unchecked
+    progress: Callable[[Any, Any, Any], None]
+
+    async def items(self, body: bytes) -> None:
+        """Take some items of the result, as a JSON array."""
+
+
 class Reply(Struct, frozen=True, omit_defaults=True):
     """What a runner says of a task."""
 
     ok: bool
+    #: '' is the answer; before it 'progress' and 'items' may come
+    say: str = ""
+    progress: tuple[int | float | str, int | float | str | None, str] | None = None
+    #: how many items of the result were sent before; 0: the result is here
+    items: int = 0
     kind: str = ""
     message: str = ""
     code: str | None = None
@@ -55,7 +80,15 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 class Cell:
     """A python process with its sockets and pipes."""
 
-    def __init__(self, launcher: Launcher, folder: Path, limits: Limits, *, isolated: bool) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        folder: Path,
+        limits: Limits,
+        *,
+        isolated: bool,
+        environment: Environment | None = None,
+    ) -> None:
         folder.mkdir(mode=0o700)
         self.folder = folder
         self._loop = asyncio.get_running_loop()
@@ -67,15 +100,21 @@ class Cell:
         #: size of a reply that no honest runner sends
         self.oversized = 0
         self._workload_sent = False
+        #: digest of the environment whose packages it has; '' = the worker's own
+        self.environment = environment.digest if environment else ""
         self._frames = FrameReader(limits.max_result_bytes + _HEADER_MAX)
-        self._reply: asyncio.Future[Frame | None] | None = None
+        #: what has come and was not taken; None: nothing more will
+        self._inbox: deque[Frame | None] = deque()
+        self._awaited: asyncio.Future[None] | None = None
+        self._reading = True
         self._unsent = memoryview(b"")
         ours, theirs = socket.socketpair()
         with theirs:
             spec = {
                 **msgspec.structs.asdict(limits),
                 "scratch": str(folder),
-                "env": clean_environment(str(folder)),
+                "env": clean_environment(str(folder), environment.folder if environment else None),
+                "site": environment is not None,
                 "limits": {
                     "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
                     "file": f"{limits.max_file_bytes} bytes (setting python.max_file_bytes)",
@@ -96,18 +135,17 @@ class Cell:
     def alive(self) -> bool:
         return not self.tree.gone.done()
 
-    async def run(self, task: Task, log: Callable[[str, str], None]) -> Reply | Report:
+    async def run(self, task: Task, listener: Listener) -> Reply | Report:
         """The runner's reply, or the report of its death. When cancelled, everything is dead before this returns."""
+        log = listener.log
         out, err = self._listen(log, "stdout"), self._listen(log, "stderr")
         tree = self.tree
         tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
-        self._reply = self._loop.create_future()
         try:
             self._send(task)
-            frame = await self._reply
+            reply = await self._heard(listener)
             tree.stdout.drain()
             tree.stderr.drain()
-            reply = None if frame is None else _reply_of(frame)
             if reply is None or reply.retire:
                 report = await tree.killed()
                 if reply is None:
@@ -124,7 +162,30 @@ class Cell:
             tree.stdout.listener = tree.stderr.listener = None
             out.end()
             err.end()
-            self._reply = None
+
+    async def _heard(self, listener: Listener) -> Reply | None:
+        """The answer, once all that came before it was passed on; None when there will be none."""
+        while True:
+            frame = await self._next()
+            reply = None if frame is None else _reply_of(frame)
+            if frame is None or reply is None or not reply.say:
+                return reply
+            if reply.say == "items":
+                await listener.items(frame[1])
+            elif reply.progress is not None:
+                listener.progress(*reply.progress)
+
+    async def _next(self) -> Frame | None:
+        while not self._inbox:
+            if not self._reading and self.alive:
+                self._reading = True
+                self._loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._awaited = self._loop.create_future()
+            try:
+                await self._awaited
+            finally:
+                self._awaited = None
+        return self._inbox.popleft()
 
     def _listen(self, log: Callable[[str, str], None], stream: str) -> Lines:
         return Lines(stream, log, self._limits.max_log_bytes, "logs.max_task_bytes")
@@ -154,26 +215,29 @@ class Cell:
             self._loop.remove_writer(self._socket.fileno())
 
     def _on_readable(self) -> None:
-        if not self._read():
+        more = self._read()
+        if not more:
             # The runner is gone or has closed its socket; either way it has to end, and the report will answer.
-            self._loop.remove_reader(self._socket.fileno())
             self.tree.kill()
+        if not more or len(self._inbox) >= _INBOX:
+            self._loop.remove_reader(self._socket.fileno())
+            self._reading = not more  # a reader that is over is not begun again
 
     def _on_gone(self, _: asyncio.Future[Report]) -> None:
-        """Take a reply that was sent before the end, then close."""
+        """Take what was sent before the end, then close."""
         self.fit = False
-        while self._reply is not None and not self._reply.done() and self._read(waiting=False):
+        while self._read(waiting=False):
             pass
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        self._answer(None)
+        self._arrived([None])
 
     def _read(self, *, waiting: bool = True) -> bool:
         """Take what has come; false when nothing more can come."""
         try:
             data = self._socket.recv(_READ)
-            frame = self._frames.feed(data)
+            self._arrived(self._frames.feed(data))
         except BlockingIOError:
             return waiting
         except OversizedFrameError as problem:
@@ -181,13 +245,12 @@ class Cell:
             return False
         except OSError:
             return False
-        if frame is not None:
-            self._answer(frame)
         return bool(data)
 
-    def _answer(self, frame: Frame | None) -> None:
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_result(frame)
+    def _arrived(self, frames: Sequence[Frame | None]) -> None:
+        self._inbox.extend(frames)
+        if self._inbox and self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
 
 def _reply_of(frame: Frame) -> Reply | None:

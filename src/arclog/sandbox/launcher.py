@@ -21,10 +21,11 @@ _BOOT = (
 _CLOSE_S = 5.0
 
 
-def clean_environment(folder: str) -> dict[str, str]:
-    """What a sandboxed process sees: nothing of ours but the search path."""
+def clean_environment(folder: str, packages: Path | None = None) -> dict[str, str]:
+    """What a sandboxed process sees: nothing of ours but the search path; with `packages`, that environment's programs."""
+    path = os.environ.get("PATH", os.defpath)
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": path if packages is None else f"{packages / 'bin'}{os.pathsep}{path}",
         "HOME": folder,
         "TMPDIR": folder,
         "LANG": "C.UTF-8",
@@ -41,7 +42,10 @@ def package_paths() -> list[str]:
 class Launcher:
     """One zygote, started when first needed and again should it die."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: Path | None = None) -> None:
+        """`python` is the interpreter of an environment, whose packages its runners load; else ours with our packages."""
+        self._python = sys.executable if python is None else str(python)
+        self._paths = package_paths() if python is None else []
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
@@ -50,7 +54,7 @@ class Launcher:
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), json.dumps(package_paths())]
+        command = [self._python, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), json.dumps(self._paths)]
         with theirs:
             try:
                 self._zygote = subprocess.Popen(

@@ -1,19 +1,37 @@
-"""Warm python processes. A cell serves one execution and dies with it; only a pristine spare waits for anybody.
+"""Warm python processes. A cell serves one execution with one set of packages and dies with it; only a pristine spare
+waits for anybody, and that one has the worker's own packages.
 
-The spare is made after the last one was taken, so the first task of an execution finds a process ready.
+The spare is made after the last one was taken, so the first task of an execution finds a process ready. An environment
+of packages has a launcher of its own for as long as it has a cell.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from arclog.sandbox.cell import Cell, Limits, Reply, Task
+from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report
+
+if TYPE_CHECKING:
+    from arclog.sandbox.environments import Environment
+
+
+class _Room:
+    """An environment in use by cells: its launcher, and a hold on it that keeps it from being removed."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment.shared()
+        self.launcher = Launcher(self.environment.python)
+        self.cells = 0
+
+    async def close(self) -> None:
+        await self.launcher.close()
+        self.environment.release()
 
 
 class Pool:
@@ -21,7 +39,9 @@ class Pool:
 
     def __init__(self, scratch: Path, limits: Limits, warm: int, *, isolated: bool = True) -> None:
         """`isolated` asks for a pid namespace per process; where the kernel refuses, the guard does without."""
-        self._launcher = Launcher()
+        #: with the worker's own packages
+        self.launcher = Launcher()
+        self._rooms: dict[str, _Room] = {}
         self._scratch = scratch
         self._limits = limits
         self._warm = warm
@@ -38,18 +58,20 @@ class Pool:
     def start(self) -> None:
         """Start what takes longest; needs no event loop."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        self._launcher.start()
+        self.launcher.start()
 
     @property
     def idle(self) -> int:
         return len(self._idle)
 
-    async def run(self, execution_id: str, task: Task, log: Callable[[str, str], None]) -> tuple[Reply | Report, Cell]:
-        """Run one task in a cell of its execution."""
-        cell = self._take(execution_id)
+    async def run(
+        self, execution_id: str, task: Task, listener: Listener, environment: Environment | None = None
+    ) -> tuple[Reply | Report, Cell]:
+        """Run one task in a cell of its execution and its packages."""
+        cell = self._take(execution_id, environment)
         self._busy.add(cell)
         try:
-            return await cell.run(task, log), cell
+            return await cell.run(task, listener), cell
         finally:
             self._busy.discard(cell)
             self._give(cell)
@@ -76,20 +98,27 @@ class Pool:
             self._end(cell)
         if self._ending:
             await asyncio.wait(set(self._ending))
-        await self._launcher.close()
+        for room in self._rooms.values():  # those whose first cell could not be made
+            await room.close()
+        self._rooms.clear()
+        await self.launcher.close()
 
-    def _take(self, execution_id: str) -> Cell:
+    def _take(self, execution_id: str, environment: Environment | None) -> Cell:
         """The cell of this execution that was used last, else the spare, else a new one."""
+        packages = environment.digest if environment else ""
         for cell in reversed(self._idle):
-            if cell.execution_id == execution_id:
+            if cell.execution_id == execution_id and cell.environment == packages:
                 self._idle.remove(cell)
                 if cell.alive and cell.fit:
                     return cell
                 self._end(cell)
-        spare, self._spare = self._spare, None
-        cell = spare if spare is not None and spare.alive and spare.fit else self._new()
+        if environment is not None:
+            cell = self._new(environment)
+        else:
+            spare, self._spare = self._spare, None
+            cell = spare if spare is not None and spare.alive and spare.fit else self._new()
+            asyncio.get_running_loop().call_soon(self._prepare)
         cell.execution_id = execution_id
-        asyncio.get_running_loop().call_soon(self._prepare)
         return cell
 
     def _prepare(self) -> None:
@@ -99,9 +128,16 @@ class Pool:
             except OSError:  # out of files or processes: a task that needs a cell will say so
                 return
 
-    def _new(self) -> Cell:
+    def _new(self, environment: Environment | None = None) -> Cell:
         folder = self._scratch / f"python-{next(self._numbers)}"
-        return Cell(self._launcher, folder, self._limits, isolated=self._isolated)
+        if environment is None:
+            return Cell(self.launcher, folder, self._limits, isolated=self._isolated)
+        room = self._rooms.get(environment.digest)
+        if room is None:
+            room = self._rooms[environment.digest] = _Room(environment)
+        cell = Cell(room.launcher, folder, self._limits, isolated=self._isolated, environment=environment)
+        room.cells += 1
+        return cell
 
     def _give(self, cell: Cell) -> None:
         if self._closed or not cell.fit or not self._warm:
@@ -112,12 +148,17 @@ class Pool:
             self._end(self._idle.pop(0))
 
     def _end(self, cell: Cell) -> None:
-        ending = asyncio.get_running_loop().create_task(_buried(cell))
+        ending = asyncio.get_running_loop().create_task(self._buried(cell))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-
-async def _buried(cell: Cell) -> None:
-    await cell.tree.finished()
-    if cell.folder.exists():  # its guard did not live to remove it
-        await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
+    async def _buried(self, cell: Cell) -> None:
+        await cell.tree.finished()
+        if cell.folder.exists():  # its guard did not live to remove it
+            await asyncio.to_thread(shutil.rmtree, cell.folder, ignore_errors=True)
+        room = self._rooms.get(cell.environment)
+        if room is not None:
+            room.cells -= 1
+            if not room.cells:
+                del self._rooms[cell.environment]
+                await room.close()

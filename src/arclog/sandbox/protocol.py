@@ -1,4 +1,6 @@
-"""The worker's half of the wire to a sandbox: frames of three byte strings to a runner, one report from its guard.
+"""The worker's half of the wire to a sandbox: frames of three byte strings to and from a runner, one report from its guard.
+
+A runner answers a task with one frame; before it may come others that say how far it is, or bring items of its result.
 
 The child's half is `child/wire.py` and `child/guard.py`.
 """
@@ -60,27 +62,25 @@ class FrameReader:
         self._pending = bytearray()
         self._limit = limit
 
-    def feed(self, data: bytes) -> Frame | None:
-        """The frame that these bytes complete. A runner sends one per request, so never two at once."""
-        if self._pending:
-            self._pending += data
-            source: bytes | bytearray = self._pending
-        else:
-            source = data
-        if len(source) >= _LENGTHS.size:
-            one, two, three = _LENGTHS.unpack_from(source)
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        self._pending += data
+        frames: list[Frame] = []
+        start = 0
+        while len(self._pending) - start >= _LENGTHS.size:
+            one, two, three = _LENGTHS.unpack_from(self._pending, start)
             if one + two + three > self._limit:
                 raise OversizedFrameError(one + two + three)
-            start = _LENGTHS.size
-            end = start + one + two + three
-            if len(source) >= end:
-                middle, last = start + one, start + one + two
-                frame = bytes(source[start:middle]), bytes(source[middle:last]), bytes(source[last:end])
-                self._pending = bytearray()
-                return frame
-        if source is data:
-            self._pending += data
-        return None
+            begin = start + _LENGTHS.size
+            end = begin + one + two + three
+            if len(self._pending) < end:
+                break
+            with memoryview(self._pending) as view:
+                middle, last = begin + one, begin + one + two
+                frames.append((bytes(view[begin:middle]), bytes(view[middle:last]), bytes(view[last:end])))
+            start = end
+        del self._pending[:start]
+        return frames
 
 
 def report_of(data: bytes) -> Report | None:

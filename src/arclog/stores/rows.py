@@ -26,9 +26,8 @@ _ESCAPED = ord(" ")
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
-#: types whose events say that something was stored outside the log
-_STORING = ("result.stored", "result.manifest.updated")
-_STORING_BITS = BITS[_STORING[0]] | BITS[_STORING[1]]
+#: says that something was stored outside the log
+_STORING = "result.stored"
 _LONGEST_TTL_S = 1e12
 #: nobody reads a row that claims to be larger than this; a row's own limit is far below
 _MAX_BODY = 1 << 30
@@ -141,7 +140,7 @@ class Codec:
             raise InvariantBroken(f"append to execution {append.execution_id} holds {terminal} terminal events")
         rows = list(self._rows(append, bits)) if append.events else ()
         timers = [(timer, encode(timer.payload)) for timer in append.set_timers]
-        results = _results(append) if bits & _STORING_BITS else ()
+        results = _results(append) if bits & BITS[_STORING] else ()
         return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq, results)
 
     def _rows(self, append: Append, bits: int) -> Iterator[Row]:
@@ -198,7 +197,7 @@ def _results(append: Append) -> list[NewResult]:
     """What an append's events say was stored outside the log."""
     found: list[NewResult] = []
     for seq, event in enumerate(append.events, append.expected + 1):
-        if event.type not in _STORING or event.informative:
+        if event.type != _STORING or event.informative:
             continue
         try:
             given = msgspec.convert(event.payload, _Stored)

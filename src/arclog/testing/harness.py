@@ -66,7 +66,11 @@ class NeverEnds(AssertionError):
 
 @lru_cache(maxsize=256)
 def _prepared(playbook: str, settings: Settings) -> tuple[Program, bytes]:
-    body = net.encode(build_or_raise(playbook, "test.yaml", SPECS, settings))
+    return _compiled(playbook, settings, SPECS)
+
+
+def _compiled(playbook: str, settings: Settings, specs: Mapping[str, KindSpec]) -> tuple[Program, bytes]:
+    body = net.encode(build_or_raise(playbook, "test.yaml", specs, settings))
     return Program(net.decode(body), net.digest(body)), body
 
 
@@ -79,7 +83,7 @@ class Life:
         self.engine = Engine(self.store, world.clock, world.settings, Minter(world.clock, number % 1024))
         self.control = EngineControl(self.engine)
         self.children = Children(self.engine)
-        self.api = EngineApi(self.engine, SPECS, world.results)
+        self.api = EngineApi(self.engine, world.specs, world.results)
         self.slots = Slots(self.engine)
         self.tasks: list[asyncio.Task[None]] = []
         self._world = world
@@ -87,7 +91,7 @@ class Life:
     def start_worker(self, name: str = "", control: Control | None = None) -> Worker:
         world = self._world
         kinds: dict[str, ToolKind] = {"noop": noop.KIND, **scripted_kinds(world.ledger, self.number, world.hook)}
-        toolbox = Toolbox(kinds, ToolServices(world.settings, world.scratch))
+        toolbox = Toolbox({**kinds, **world.kinds}, ToolServices(world.settings, world.scratch))
         info = WorkerInfo(name or f"worker-{self.number}", toolbox.kinds)
         worker = Worker(
             info, control or self.control, toolbox, world.results, world.clock, world.settings, bridge=DirectBridge()
@@ -138,11 +142,16 @@ class World:
         after: After | None = None,
         around: Callable[[Control], Control] | None = None,
         workers: int = 1,
+        kinds: Mapping[str, ToolKind] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.clock: Clock = clock or LoopClock()
         self.store: Store = store or MemoryStore(clock=self.clock, settings=self.settings)
-        self.program, self._body = _prepared(playbook, self.settings)
+        #: tools beside the scripted ones
+        self.kinds = dict(kinds or {})
+        self.specs = {**SPECS, **{name: kind.spec for name, kind in self.kinds.items()}}
+        prepare = _prepared if not self.kinds else lambda text, its: _compiled(text, its, self.specs)
+        self.program, self._body = prepare(playbook, self.settings)
         self.playbook = playbook
         self.workload = dict(workload or {})
         self.ledger = Ledger()

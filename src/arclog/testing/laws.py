@@ -23,9 +23,13 @@ _TASK_ENDS = {"task.done", "task.failed"}
 def check_log(stored: Sequence[StoredEvent], name: str = "test") -> None:
     """All laws over the log of one run that has ended."""
     events = [one.event for one in stored]
+    begun = any(event.type == "playbook.started" for event in events)
     assert [one.seq for one in stored] == list(range(1, len(stored) + 1)), "seq has gaps"
     assert len({one.event_id for one in stored}) == len(stored), "an event id stands twice"
     assert all(a.event_id < b.event_id for a, b in pairwise(stored)), "event ids do not rise"
+    if not begun:
+        _never_started(events)
+        return
     _lifecycle(events)
     ended_well = status_of(next(event for event in events if event.type in TERMINAL)) == "success"
     _step_runs(events, complete=ended_well)
@@ -49,6 +53,16 @@ def _lifecycle(events: Sequence[Event]) -> None:
         assert types.count(kind) == 1, f"{kind} stands {types.count(kind)} times"
     for event in events:
         assert status_of(event) in REGISTRY[event.type].statuses, f"{event.type} has status {event.status}"
+
+
+def _never_started(events: Sequence[Event]) -> None:
+    """A request that was refused, rejected, or cancelled while it waited for an approval or a slot."""
+    types = [event.type for event in events if event.type != "signal.received"]
+    assert types[0] == _OPENING[0]
+    assert types.count("playbook.request.evaluated") <= 1
+    assert [kind for kind in types if kind in TERMINAL] == [types[-2]], "not exactly one terminal event"
+    assert types[-1] == "playbook.processed"
+    assert set(types) <= {*_OPENING[:2], *TERMINAL, "playbook.processed"}, "work of a run that never started"
 
 
 def _step_runs(events: Sequence[Event], *, complete: bool) -> None:

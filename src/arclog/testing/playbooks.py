@@ -54,7 +54,7 @@ def _is_parallel(loop: dict[str, Any] | None) -> bool:
     return loop is not None and (loop["spec"]["mode"] == "parallel" or _is_parallel(loop.get("loop")))
 
 
-class _Draw:
+class Draw:
     """One playbook in the making."""
 
     def __init__(self, integer: Callable[[int, int], int], branching: bool) -> None:
@@ -307,12 +307,12 @@ class _Draw:
 def by_seed(seed: int) -> Drawn:
     """The playbook of a seed; odd seeds branch."""
     branching = seed % 2 == 1
-    return Drawn(json.dumps(_Draw(Random(seed).randint, branching).playbook()), branching, seed)
+    return Drawn(json.dumps(Draw(Random(seed).randint, branching).playbook()), branching, seed)
 
 
 @st.composite
 def playbooks(draw: st.DrawFn) -> Drawn:
     """Any of them, drawn by hypothesis: slower, but a failing one is shrunk."""
     branching = draw(st.booleans())
-    made = _Draw(lambda low, high: draw(st.integers(low, high)), branching).playbook()
+    made = Draw(lambda low, high: draw(st.integers(low, high)), branching).playbook()
     return Drawn(json.dumps(made), branching)

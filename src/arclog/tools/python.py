@@ -6,20 +6,26 @@ It is code execution: the sandbox bounds what a task can use up and what it leav
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from arclog.model.errors import ArclogError
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, TaskError, error, failed
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
+from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import ended_by
 from arclog.sandbox.protocol import Report
+
+if TYPE_CHECKING:  # loaded when a task has requirements
+    from arclog.sandbox.environments import Environment, Environments
+    from arclog.sandbox.installers import Installer
 
 _HELPER_FIELDS = ("exception", "traceback")
 
@@ -30,6 +36,40 @@ class PythonConfig(Struct, frozen=True):
     code: str
     args: dict[str, Any] = {}
     libs: dict[str, str] = {}
+    requirements: list[str] = []
+
+
+class _NotStored(Exception):
+    """The result store did not take an item; the message says why."""
+
+
+class _Listener:
+    """Takes what a task says while it runs; items of its result go to the result store as they come."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self.log = context.log
+        self.progress = context.progress
+        self._results = context.results
+        self._writer: ResultWriter | None = None
+
+    async def items(self, body: bytes) -> None:
+        try:
+            if self._writer is None:
+                self._writer = self._results.writer(listed=True)
+            await self._writer.add(msgspec.json.decode(body))
+        except (ArclogError, OSError, msgspec.DecodeError) as problem:
+            raise _NotStored(str(problem)) from problem
+
+    async def stored(self) -> Content | None:
+        """What was stored; None when no items came."""
+        try:
+            return None if self._writer is None else await self._writer.commit()
+        except (ArclogError, OSError) as problem:
+            raise _NotStored(str(problem)) from problem
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await self._writer.abandon()
 
 
 class PythonTool:
@@ -37,7 +77,9 @@ class PythonTool:
 
     Config: type[Struct] = PythonConfig
 
-    def __init__(self, settings: Settings, scratch: Path, *, isolated: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, scratch: Path, *, isolated: bool = True, installer: Installer | None = None
+    ) -> None:
         self._limits = Limits(
             max_memory_bytes=settings.integer("python.max_memory_bytes"),
             max_processes=settings.integer("python.max_processes"),
@@ -47,16 +89,53 @@ class PythonTool:
         )
         self._pool = Pool(scratch, self._limits, settings.integer("python.warm_processes"), isolated=isolated)
         self._pool.start()
+        self._settings = settings
+        self._installer = installer
+        self._environments: Environments | None = None
 
     async def run(self, config: PythonConfig, context: TaskContext) -> Outcome:
         try:
             task = _task(config, context)
         except (TypeError, ValueError) as problem:
             return _failed(error("config", f"the args of a python task must be JSON: {problem}"))
-        answer, cell = await self._pool.run(context.execution_id, task, context.log)
-        if isinstance(answer, Report):
-            return _failed(self._death(answer, cell))
-        return self._outcome(answer)
+        if not config.requirements:
+            return await self._run(task, context, None)
+        return await self._run_with(config.requirements, task, context)
+
+    async def _run_with(self, requirements: list[str], task: Task, context: TaskContext) -> Outcome:
+        """Run the task in an environment that holds its requirements."""
+        from arclog.sandbox.environments import EnvironmentFailed, Environments
+        from arclog.sandbox.installers import source_of
+
+        if self._environments is None:
+            folder = environments_folder(self._settings).absolute()
+            source = source_of(self._settings)
+            self._environments = Environments(
+                folder, self._pool.launcher, source, self._limits.max_log_bytes, self._installer
+            )
+        try:
+            environment = await self._environments.get(requirements, context.log)
+        except EnvironmentFailed as failure:
+            return _failed(failure.problem)
+        try:
+            return await self._run(task, context, environment)
+        finally:
+            environment.release()
+
+    async def _run(self, task: Task, context: TaskContext, environment: Environment | None) -> Outcome:
+        listener = _Listener(context)
+        try:
+            answer, cell = await self._pool.run(context.execution_id, task, listener, environment)
+            if isinstance(answer, Report):
+                return _failed(self._death(answer, cell))
+            if answer.ok and answer.items:
+                helper = {"py": dict.fromkeys(_HELPER_FIELDS)}
+                return Outcome(stored=await listener.stored(), helper=helper)
+            return self._outcome(answer)
+        except _NotStored as problem:
+            return _failed(error("result", f"the items that the task gave could not be stored: {problem}"))
+        finally:
+            await listener.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         await self._pool.execution_ended(execution_id)
@@ -96,12 +175,18 @@ class PythonTool:
         return error("killed", f"the python process ended before the task did: {how}", code=code)
 
 
+def environments_folder(settings: Settings) -> Path:
+    """Where environments of packages are kept."""
+    return Path(settings.text("python.environments") or Path(settings.text("home")) / "environments")
+
+
 def _task(config: PythonConfig, context: TaskContext) -> Task:
     header = {
         "name": f"<{context.step}.{context.task}>",
         "code": config.code,
         "args": config.args,
         "libs": config.libs,
+        "inline_max_bytes": context.results.inline_max_bytes,
         "context": {
             "execution_id": context.execution_id,
             "step": context.step,
@@ -131,10 +216,16 @@ KIND = ToolKind(
             Field("code", "string", "Python that defines main(**args) or assigns `result`.", required=True),
             Field("args", "object", "Values for the code: globals, `input_data`, and main's arguments.", template=True),
             Field("libs", "object", "Modules to import, as {alias: module}."),
+            Field(
+                "requirements",
+                "list",
+                "Packages, as pip takes them, e.g. rich==13.9.4; the task sees these and the standard library alone.",
+                items=Field("requirement", "string"),
+            ),
         ),
         helper="py",
         helper_fields=_HELPER_FIELDS,
-        verbatim=("code",),
+        verbatim=("code", "requirements"),
         needs=("workload", "ctx"),
     ),
     _open,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -33,6 +31,7 @@ from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
+from arclog.wiring.scratch import Scratch, remove_abandoned
 from arclog.wiring.secrets import SecretsOnDemand
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
@@ -43,6 +42,8 @@ RESULTS = "results"
 _NODE_LEASE_S = 600.0
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
+#: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
+_REACHABLE = "loopback"
 
 log = logging.getLogger("arclog.engine")
 
@@ -63,7 +64,7 @@ class Embedded:
         self._presence = Presence(home)
         self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive)
         self._worker_id = worker_id
-        self._scratch: Path | None = None
+        self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
         #: resolves with what stopped the worker
@@ -77,8 +78,8 @@ class Embedded:
 
     def _tools(self) -> Toolbox:
         if self._toolbox is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="arclog-"))
-            self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch))
+            self._scratch = Scratch()
+            self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
 
     async def start_worker(self, execution_id: str = "") -> None:
@@ -92,6 +93,8 @@ class Embedded:
         timers = Timers(self.engine).run()
         waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
         self._tasks = [self.worker, *(asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting))]
+        if self._scratch is not None and self._scratch.has_others():
+            self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
 
     def served_by(self, execution_id: str) -> str:
         """The worker of another process that is there for this run alone, '' when there is none."""
@@ -168,7 +171,15 @@ class Embedded:
         await self._secrets.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.remove()
+
+
+def _tidy() -> None:
+    """Remove what killed processes left behind."""
+    with suppress(OSError):
+        count = remove_abandoned()
+        if count:
+            log.info("removed %d scratch folders of processes that are gone", count)
 
 
 def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
@@ -187,6 +198,8 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 @asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
+    if not settings.text("http.allow_networks"):
+        settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
     path = home / DATABASE
     _prepare(home, path, read_only=read_only)

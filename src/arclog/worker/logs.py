@@ -12,6 +12,7 @@ from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.store import LogLine
+from arclog.worker.progress import AttemptProgress
 
 log = logging.getLogger("arclog.worker")
 
@@ -27,7 +28,10 @@ class LogSink:
         self._control = control
         self._clock = clock
         self._max_bytes = settings.integer("logs.max_task_bytes")
+        self._progress_s = settings.number("logs.progress_ms") / 1000
         self._lines: list[LogLine] = []
+        #: attempts with progress that is not due to be written yet
+        self._reporting: set[AttemptProgress] = set()
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -37,6 +41,7 @@ class LogSink:
     def for_attempt(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
         """What one attempt writes its log with. Past the cap, one line says so and the rest is dropped."""
         used = 0
+        write = self._writer(frame, move)
 
         def take(stream: str, text: str) -> None:
             nonlocal used
@@ -45,6 +50,22 @@ class LogSink:
             used += len(text.encode("utf-8", "replace")) + 1
             if used > self._max_bytes:
                 stream, text = "log", f"log cut here: an attempt keeps {self._max_bytes} bytes (logs.max_task_bytes)"
+            write(stream, text)
+
+        return take
+
+    def progress_of(self, frame: Frame, move: Run) -> AttemptProgress:
+        """What one attempt says how far it is with; to be ended with the attempt."""
+        return AttemptProgress(self._writer(frame, move), self._clock.monotonic, self._progress_s, self._wait_for)
+
+    def _wait_for(self, progress: AttemptProgress) -> None:
+        self._reporting.add(progress)
+        self._write_soon()
+
+    def _writer(self, frame: Frame, move: Run) -> Callable[[str, str], None]:
+        """What makes lines of one attempt."""
+
+        def write(stream: str, text: str) -> None:
             self._add(
                 LogLine(
                     execution_id=int(frame.execution_id),
@@ -60,23 +81,25 @@ class LogSink:
                 )
             )
 
-        return take
-
-    def progress_of(self, frame: Frame, move: Run) -> Callable[[float, float | None, str], None]:
-        """What one attempt says how far it is with."""
-
-        def take(done: float, total: float | None = None, unit: str = "") -> None:
-            del done, total, unit, frame, move
-
-        return take
+        return write
 
     def _add(self, line: LogLine) -> None:
         self._lines.append(line)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
         if self._writing is None:
             self._writing = asyncio.ensure_future(self._write_later())
 
     async def _write_later(self) -> None:
         await asyncio.sleep(_WAIT_S)
+        while self._reporting:
+            for progress in list(self._reporting):
+                progress.write_due()
+                if not progress.waits:
+                    self._reporting.discard(progress)
+            await self.flush()
+            await asyncio.sleep(_WAIT_S)
         self._writing = None
         await self.flush()
 
@@ -90,6 +113,9 @@ class LogSink:
                 log.warning("%d log lines could not be kept: %s", len(lines), problem)
 
     async def close(self) -> None:
+        for progress in self._reporting:
+            progress.end()
+        self._reporting.clear()
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None

@@ -326,6 +326,7 @@ class CommandRun:
     ) -> Outcome:
         plan = move.task.plan
         captured = frame.captured
+        progress = self.around.logs.progress_of(frame, move)
         context = TaskContext(
             execution_id=frame.execution_id,
             step=frame.step,
@@ -337,7 +338,7 @@ class CommandRun:
             ctx={**captured.ctx, **pipeline.ctx},
             timeout_s=plan.timeout_s,
             log=secrets.log(self.around.logs.for_attempt(frame, move)),
-            progress=secrets.progress(self.around.logs.progress_of(frame, move)),
+            progress=secrets.progress(progress),
             results=secrets.results(self.results),
             auth=secrets.auth,
             scope=self.command.scope,
@@ -348,6 +349,8 @@ class CommandRun:
             return await self.around.toolbox.run(plan.kind, config, context)
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
+        finally:
+            progress.end()
 
     async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
         """The record of an outcome; what is large is stored, and an event says so."""

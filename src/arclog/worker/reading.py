@@ -19,7 +19,7 @@ from arclog.worker.bridge import Bridge
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 
 
-class Kept:
+class ReadLately:
     """Values read lately, of all commands of one worker. Nobody changes them."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -50,7 +50,7 @@ class StoredReader:
     """The `expr.Reader` of one command."""
 
     def __init__(
-        self, results: Results, tenant: str, bridge: Bridge, kept: Kept, loops: LoopResults, settings: Settings
+        self, results: Results, tenant: str, bridge: Bridge, kept: ReadLately, loops: LoopResults, settings: Settings
     ) -> None:
         self._results = results
         self._tenant = tenant

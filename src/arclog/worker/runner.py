@@ -9,6 +9,7 @@ from typing import Any
 
 from arclog.model.commands import Command, Revocation
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
+from arclog.model.kept import Kept
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
@@ -19,7 +20,7 @@ from arclog.worker.bridge import Bridge, ThreadBridge
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_results import Ordered
 from arclog.worker.pipeline import CommandRun, PausedHere
-from arclog.worker.reading import Kept
+from arclog.worker.reading import ReadLately
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
 from arclog.worker.toolbox import Toolbox
@@ -72,7 +73,7 @@ class Worker:
             settings,
             control,
             bridge or ThreadBridge(),
-            Kept(settings.integer("results.cache_bytes")),
+            ReadLately(settings.integer("results.cache_bytes")),
             Ordered(),
         )
         self._slots = settings.integer("worker.slots")
@@ -80,7 +81,7 @@ class Worker:
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
         self._held: dict[int, _Held] = {}
         self._runs: set[asyncio.Task[None]] = set()
-        self._programs: dict[str, Program] = {}
+        self._programs: Kept[str, Program] = Kept(settings.integer("engine.cache_programs"))
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
         self._failed = asyncio.Event()
@@ -178,7 +179,7 @@ class Worker:
     async def _program(self, digest: str) -> Program:
         found = self._programs.get(digest)
         if found is None:
-            found = self._programs[digest] = await self._control.program(digest)
+            found = self._programs.put(digest, await self._control.program(digest))
         return found
 
     async def _maybe_ended(self, execution_id: int) -> None:

@@ -12,7 +12,7 @@ from arclog.ports.secrets import Secrets
 from arclog.worker.bridge import Bridge
 from arclog.worker.logs import LogSink
 from arclog.worker.loop_results import Ordered
-from arclog.worker.reading import Kept
+from arclog.worker.reading import ReadLately
 from arclog.worker.toolbox import Toolbox
 
 
@@ -27,5 +27,5 @@ class Surroundings:
     settings: Settings
     control: Control
     bridge: Bridge
-    kept: Kept
+    kept: ReadLately
     ordered: Ordered

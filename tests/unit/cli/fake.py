@@ -26,6 +26,7 @@ from arclog.ports.api import (
     Wait,
     Why,
 )
+from arclog.ports.store import ANY_LINE, LogFilter
 
 ID = "380452616754167808"
 RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"
@@ -78,6 +79,8 @@ class FakeApi:
         self.stored: builtins.list[StoredResult] = []
         #: content of every stored result
         self.body = b""
+        #: what lines the last reader of logs wanted
+        self.asked = ANY_LINE
         #: how many events readers got
         self.handed_out = 0
 
@@ -144,8 +147,16 @@ class FakeApi:
         self.handed_out += len(page)
         return page
 
-    async def logs(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[dict[str, Any]]:
-        return [line for line in self.run(execution_id).logs if line["position"] > after][:limit]
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
+        self.asked = where
+        found = [line for line in self.run(execution_id).logs if line["position"] > after]
+        if where.step:
+            found = [line for line in found if line["step"] == where.step]
+        if not where.streams:
+            found = [line for line in found if line["stream"] != "progress"]
+        return found[:limit]
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
         self.run(execution_id)

@@ -6,12 +6,14 @@ import asyncio
 import io
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from arclog.cli import main as program
 from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
+from arclog.ports.store import LogFilter
 from tests.unit.cli.fake import ID, FakeRun, completed, failed, refused, steps
 
 SUMMARY_KEYS = [
@@ -315,6 +317,51 @@ def test_logs(arclog, api):
     assert [row["position"] for row in rows] == [1, 2]
 
 
+def test_what_logs_are_asked_for(arclog, api):
+    api.runs = {ID: completed("start")}
+    words = (
+        "--step start --task fetch --iteration 3.1 --stream stderr --stream log --grep err --since 2026-01-31T12:00Z"
+    )
+    assert arclog("logs", ID, *words.split()).code == 0
+    at = 1_769_860_800_000_000
+    assert api.asked == LogFilter("start", "fetch", (3, 1), ("stderr", "log"), "err", at)
+    arclog("logs", ID, "--since", "90m")
+    assert 0 < time.time() - api.asked.since / 1e6 - 5400 < 60
+    arclog("logs", ID)
+    assert api.asked == LogFilter()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "yesterday"), "'yesterday' is no time"),
+        (("--since", "10"), "'10' is no time"),
+        (("--iteration", "3.x"), "'3.x' is no iteration"),
+        (("--regex", "(a"), "'(a' is no regular expression"),
+        (("--stream", "stdin"), "invalid choice: 'stdin'"),
+    ],
+)
+def test_logs_that_make_no_sense(arclog, api, words, said):
+    api.runs = {ID: completed("start")}
+    done = arclog("logs", ID, *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_logs_by_regular_expression_iteration_and_progress(arclog, api):
+    run = completed("start")
+    run.log("start", "code 12", iteration="3.1")
+    run.log("start", "code x")
+    run.log("start", '{"done":12,"total":48,"unit":"rows"}', stream="progress")
+    run.log("start", "not what it should be", stream="progress")
+    api.runs = {ID: run}
+    assert [line.split(" ", 1)[1] for line in arclog("logs", ID, "--regex", r"code \d+$").out.splitlines()] == [
+        "start[3.1]/start_task │ code 12"
+    ]
+    lines = arclog("logs", ID, "--stream", "progress").out.splitlines()
+    assert [line.partition("│ ")[2] for line in lines][2:] == ["12/48 rows", "not what it should be"]
+
+
 def test_why(arclog, api):
     api.runs = {ID: FakeRun(("playbook.started", {}))}
     out = arclog("why", ID).out
@@ -472,6 +519,18 @@ def test_check(arclog, playbook):
     assert all(list(row) == ["file", "line", "column", "severity", "code", "message", "hint"] for row in rows)
     assert json.loads(arclog("check", playbook, "--json").out) == []
     assert list(Path(".arclog").iterdir()) == [Path(".arclog/arclog.db")]
+
+
+def test_check_looks_for_the_files_that_a_playbook_calls(arclog):
+    Path("parts").mkdir()
+    Path("caller.yaml").write_text(
+        "metadata: {name: c}\nworkflow:\n  - step: start\n    tool:\n      - {kind: playbook, file: parts/child.yaml}\n"
+    )
+    done = arclog("check", "caller.yaml")
+    assert done.code == 2
+    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' is not there" in done.out
+    Path("parts/child.yaml").write_text("metadata: {name: k}\nworkflow: [{step: start, tool: {kind: noop}}]\n")
+    assert arclog("check", "caller.yaml").code == 0
 
 
 def test_check_of_what_is_not_even_yaml(arclog):

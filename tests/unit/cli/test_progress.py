@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+
+import pytest
 
 from arclog.cli.progress import Progress, tree
 from arclog.cli.render import Out
 from arclog.cli.watch import _Reader
+from arclog.model.ids import timestamp
 from tests.unit.cli.fake import ID, T0, FakeApi, FakeRun, steps
 
 OUT = Out(stream=io.StringIO())
@@ -59,6 +63,80 @@ def test_a_loop_has_a_bar_with_rate_and_rest_and_then_a_count():
     assert lines[1] == "     ██████░░░░░░░░░░░░░░░░░░ 12/48 · 10/s · 3.60 s left"
     [line] = shown(run)
     assert line.endswith("48/48 items, 2 failed")
+
+
+def reporting(*said: tuple[int, dict[str, object]], **fields: object) -> list[dict[str, object]]:
+    where = {"step": "start", "step_run": 1, "task": "start_task", "task_run": 1, "attempt": 1, "iteration": None}
+    return [
+        {**where, "stream": "progress", "text": json.dumps(text), "timestamp": timestamp(T0 + at), **fields}
+        for at, text in said
+    ]
+
+
+def with_reports(run: FakeRun, lines: list[dict[str, object]], columns: int = 80) -> list[str]:
+    progress = Progress()
+    for event in run.events:
+        progress.apply(event)
+    for line in lines:
+        progress.advance(line)
+    return tree(progress, T0 + 9_000_000, columns, 40, OUT)
+
+
+IN_FLIGHT = (
+    *list(steps("start"))[:3],
+    ("task.started", {"step": "start", "run": 1, "task": "start_task", "task_run": 1, "attempt": 1}),
+)
+
+
+def test_a_task_that_says_how_far_it_is_has_a_bar_with_rate_and_rest():
+    said = reporting(
+        (0, {"done": 0, "total": 48, "unit": "rows"}), (2_000_000, {"done": 12, "total": 48, "unit": "rows"})
+    )
+    [_, bar] = with_reports(FakeRun(*IN_FLIGHT), said)
+    assert bar == "     ██████░░░░░░░░░░░░░░░░░░ 12/48 rows · 6.0/s · 6.00 s left"
+
+
+@pytest.mark.parametrize(
+    ("first", "latest", "expected"),
+    [
+        ({"done": 0}, {"done": 500, "unit": "rows"}, "     500 rows · 250/s"),
+        ({"done": 0, "total": 1 << 30}, {"done": 3 << 20, "total": 1 << 30, "unit": "bytes"},
+         "     ░░░░░░░░░░░░░░░░░░░░░░░░ 3.0 MiB/1.0 GiB · 1.5 MiB/s · 11 min 21 s left"),
+        ({"done": 9, "total": 4}, {"done": 9, "total": 4}, "     ████████████████████████ 9/4"),
+        ({"done": 5, "total": 10}, {"done": 1, "total": 10}, "     ██░░░░░░░░░░░░░░░░░░░░░░ 1/10"),
+        ({"done": 0.5}, {"done": 1.25}, "     1.25 · 0.4/s"),
+        ({"done": 0, "total": 0}, {"done": 0, "total": 0}, "     0/0"),
+    ],
+)  # fmt: skip
+def test_what_a_bar_says(first, latest, expected):
+    assert with_reports(FakeRun(*IN_FLIGHT), reporting((0, first), (2_000_000, latest)))[1] == expected
+
+
+def test_reports_of_another_task_of_garbage_and_of_ended_steps_show_nothing():
+    said = reporting((0, {"done": 1, "total": 2}))
+    assert len(with_reports(FakeRun(*IN_FLIGHT), reporting((0, {"done": 1}), task="other"))) == 1
+    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**said[0], "text": "no JSON"}])) == 1
+    assert len(with_reports(FakeRun(*IN_FLIGHT), [{**said[0], "step": "unknown"}])) == 1
+    assert len(with_reports(FakeRun(*steps("start")), said)) == 1
+
+
+def test_a_new_attempt_begins_anew():
+    old = reporting((0, {"done": 0, "total": 10}), (1_000_000, {"done": 9, "total": 10}))
+    new = reporting((1_500_000, {"done": 0, "total": 10}), attempt=2)
+    assert with_reports(FakeRun(*IN_FLIGHT), [*old, *new])[1].endswith("░ 0/10")
+
+
+def test_the_reader_keeps_progress_out_of_the_printed_lines():
+    run = FakeRun(*IN_FLIGHT)
+    run.log("start", "printed")
+    run.log("start", '{"done":1,"total":2}', stream="progress")
+    reader = _Reader(FakeApi({ID: run}), ID)
+    lines = asyncio.run(reader.read(len(run.events)))
+    assert [line["text"] for line in lines] == ["printed"]
+    assert asyncio.run(reader.read(len(run.events))) == []
+    report = reader.progress.steps["start"].shown_report
+    assert report is not None
+    assert report.said.done == 1
 
 
 def test_a_failed_step_says_why():

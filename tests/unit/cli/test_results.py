@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arclog.cli.results import size_text
 from arclog.model.errors import ResultUnavailable
-from arclog.ports.api import StoredResult
+from arclog.ports.api import Collected, StoredResult
 from tests.unit.cli.fake import completed
 
 SHA = "ab" * 32
@@ -146,7 +146,10 @@ def test_save_that_fails_leaves_nothing(arclog, api):
     assert sorted(each.name for each in Path().iterdir()) == [".arclog"]
     Path("folder").mkdir()
     assert arclog("result", "save", REF, "folder").code == 2
-    assert arclog("result", "save", REF, "no/such/folder").code == 1
+    api.refusal = None
+    done = arclog("result", "save", REF, "no/such/file")
+    assert done.code == 1
+    assert "cannot save to no/such/file" in done.err
 
 
 def test_gc_says_what_it_did(arclog, home):
@@ -159,6 +162,14 @@ def test_gc_says_what_it_did(arclog, home):
         "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2,
     }  # fmt: skip
     assert home.opened == [False, True, False]
+
+
+def test_gc_that_finds_nothing(arclog, api, monkeypatch):
+    async def collect(*, dry_run: bool = False) -> Collected:
+        return Collected(dry_run, 0, 0, 0, 0)
+
+    monkeypatch.setattr(api, "collect", collect)
+    assert arclog("gc").out == "there is nothing to remove\n"
 
 
 def test_where_there_is_no_home(arclog):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from arclog.core.decide import EVENTS_PER_DECISION
-from arclog.core.inputs import Abort, Cancel, Continue, LeaseEnded, Reclaimed, Request
+from arclog.core.inputs import Abort, Continue, LeaseEnded, Reclaimed, Request, Signal
 from arclog.core.projection import command_of
 from arclog.model.events import TERMINAL
 from arclog.model.outcome import error
@@ -102,19 +102,20 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
     work = core.start()
     txn = core.report(work, event("step.started", work), *done(work, "t"), event("step.done", work))
     branches = [one.command_id for one in txn.issue]
-    cancelled = core.put(Cancel("not needed"))
+    cancelled = core.put(Signal("CANCEL", "stop", "not needed"))
     assert [one.type for one in cancelled.events] == [
+        "signal.received",
         *["command.cancelled"] * 3,
         "workflow.finished",
         "execution.cancelled",
         "playbook.processed",
     ]
     assert cancelled.close == branches
-    assert [one.command_id for one in cancelled.events[:3]] == branches
+    assert [one.command_id for one in cancelled.events[1:4]] == branches
     assert (core.state.status, core.state.terminal) == ("CANCELLED", "execution.cancelled")
     assert (core.state.commands, core.state.open, core.state.tokens) == ({}, {}, {})
     for late in (
-        Cancel("again"),
+        Signal("CANCEL", "stop again", "again"),
         Continue(),
         Abort(error("internal", "x")),
         Request("test", 1, {}),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.inputs import Cancel, WorkReported
+from arclog.core.inputs import Signal, WorkReported
 from arclog.core.reports import MAX_REPORT_EVENTS, WORKER_TYPES
 from arclog.model.events import REGISTRY, Event
 from tests.unit.core.support import NOW, Core, done, event
@@ -126,7 +126,7 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id, 1, 1, "w", started), "duplicate")
     core.report(work, *done(work, "a"), *done(work, "b"), event("step.done", work))
     assert_refused(core, WorkReported(work.command_id, 1, 2, "w", started), "closed")
-    core.put(Cancel("enough"))
+    core.put(Signal("CANCEL", "stop", "enough"))
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from arclog.core.signals import KNOWN
+from arclog.model.signals import RESERVED
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
 
@@ -293,7 +295,9 @@ def test_hooks_are_not_run():
 
 def test_every_code_is_documented():
     source = "".join(
-        path.read_text() for folder in ("playbook", "plan") for path in (ROOT / "src/arclog" / folder).glob("*.py")
+        path.read_text()
+        for folder in ("playbook", "plan", "cli")
+        for path in (ROOT / "src/arclog" / folder).glob("*.py")
     )
     used = set(re.findall(r'\(\s*"((?:yaml|[a-z]+)-[a-z-]+)",\s*(?:f?"|message)', source)) | {
         "conflict",
@@ -328,3 +332,14 @@ def test_no_time_is_longer_than_can_be_counted(place):
     found = [one for one in build(text, "p.yaml", KINDS).findings if one.severity == "error"]
     assert [one.code for one in found] == ["out-of-range"]
     assert "above the highest value allowed" in found[0].message
+
+
+def test_a_wait_for_a_signal_of_the_run_itself() -> None:
+    assert [severity for _, severity, _ in found(one_step("{kind: wait, signal: PAUSE}"), "reserved-signal")] == [
+        "warning"
+    ]
+    assert found(one_step("{kind: wait, signal: paid}"), "reserved-signal") == []
+
+
+def test_the_reserved_signals_are_those_that_the_core_knows() -> None:
+    assert {*KNOWN, "RETRY_RUN"} == RESERVED

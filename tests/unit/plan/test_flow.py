@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
 
 from arclog.model.errors import Finding
+from arclog.model.settings import Settings
 from arclog.plan.build import build
 from arclog.plan.conditions import AFTER_ERROR, truth
 from tests.unit.core.nets import steps
@@ -169,3 +171,35 @@ def test_a_key_with_a_reducer_may_be_set_side_by_side():
 )
 def test_the_truth_of_a_condition_after_an_error(when, expected):
     assert truth(when, AFTER_ERROR) is expected
+
+
+def test_pairs_of_joins_are_those_that_hear_of_each_other():
+    """By the cycles that they stand in, which is what makes a long plan without one cheap."""
+    from itertools import combinations
+
+    from arclog.plan.flow import _Flow, _hears_of
+    from tests.unit.core.test_random_nets import drawn_net
+
+    seen = 0
+    for seed in range(60):
+        made = build(drawn_net(Random(seed), cycles=True), "p.yaml", KINDS)
+        assert made.plan is not None
+        flow = _Flow(made.plan, None, None)  # type: ignore[arg-type] # nothing is told here
+        able = [join for join in flow.reach.joins.values() if join.step in flow.below]
+        slow = [(a, b) for a, b in combinations(able, 2) if _hears_of(a, b) and _hears_of(b, a)]
+        assert [pair for pair in flow.pairs() if pair[1] in able] == slow
+        seen += len(slow)
+    assert seen
+
+
+def test_too_many_joins_in_one_cycle_are_refused():
+    rows = [f"s{n} all -> s{(n + 1) % 5} if ctx.x" for n in range(5)]
+    text = steps(*rows)
+
+    def codes(most: int) -> list[str]:
+        made = build(text, "p.yaml", KINDS, Settings({"playbook.max_looped_joins": most}))
+        return [one.message for one in made.findings if one.code == "join-cycle-size"]
+
+    assert codes(5) == []
+    (message,) = codes(4)
+    assert message.startswith("a cycle of steps holds 5 joins; at most 4")

@@ -280,6 +280,44 @@ async def test_a_writer_that_is_killed_leaves_nothing_to_read(tmp_path, results)
     assert files(tmp_path) == []
 
 
+COMMIT_FOREVER = """
+import asyncio, random, sys
+from arclog.results.files import FileResults
+async def store(results, seed):
+    chance = random.Random(seed)
+    while True:
+        listed = chance.random() < 0.5
+        writer = results.writer("acme", listed=listed)
+        if listed:
+            await writer.add([chance.random() for _ in range(chance.randrange(60_000))])
+        else:
+            await writer.write(chance.randbytes(chance.randrange(3_000_000)))
+        print((await writer.commit()).sha256, flush=True)
+async def main():
+    results = FileResults(sys.argv[1])
+    await asyncio.gather(*(store(results, int(sys.argv[2]) + each) for each in range(3)))
+asyncio.run(main())
+"""
+
+
+async def test_what_was_answered_is_whole_whenever_the_process_is_killed(tmp_path, results):
+    answered: set[str] = set()
+    for life in range(6):
+        process = child(COMMIT_FOREVER, tmp_path / "results", life * 10)
+        assert process.stdout is not None
+        for _ in range(3 * life + 1):
+            answered.add((await asyncio.to_thread(process.stdout.readline)).strip())
+        process.kill()
+        rest, _ = await asyncio.to_thread(process.communicate)
+        answered |= {line for line in rest.split() if len(line) == 64}
+    there = {each.sha256 for each in await everything(results)}
+    assert answered <= there
+    for sha256 in there:
+        await read(results, sha256)
+    await results.leftovers(1 << 62)
+    assert len(files(tmp_path)) == len(there)
+
+
 async def test_the_file_of_a_living_writer_is_no_leftover(tmp_path, results):
     process = child(WRITE_FOREVER, tmp_path / "results", "wait")
     assert process.stdout is not None
@@ -458,3 +496,29 @@ async def test_descriptors_are_given_back(tmp_path, results):
         await writer.abandon()
     await results.close()
     assert descriptors() <= before
+
+
+async def test_every_folder_on_the_way_is_synced_once_by_every_process(tmp_path, monkeypatch):
+    """Also one that is there already: the process that made it may have died before it synced it."""
+    body = b"durable"
+    sha256 = sha256_of(body)
+    shelf = tmp_path / "results" / TENANT / sha256[:2]
+    shelf.mkdir(parents=True)
+    synced: list[str] = []
+    below = os.fsync
+
+    def sync(file: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        below(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    results = FileResults(tmp_path / "results")
+    await stored(results, body)
+    root = str(tmp_path / "results")
+    assert {root, str(shelf.parent), str(shelf)} <= set(synced)
+    assert any(name.startswith(f"{root}/.new/") for name in synced)
+    synced.clear()
+    await stored(results, body)
+    assert str(shelf) in synced
+    assert root not in synced
+    await results.close()

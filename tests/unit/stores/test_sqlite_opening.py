@@ -11,6 +11,8 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
+from arclog.ports.store import LogLine, log_size
+from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connect import APPLICATION, SCHEMA
 from arclog.stores.sqlite.queries import SQL, load_migrations
@@ -199,3 +201,33 @@ async def test_a_busy_file_is_waited_for(tmp_path):
     assert (await store.append(change(1, 1))).last_seq == 2
     other.communicate()
     await store.close()
+
+
+async def test_logs_written_by_the_first_schema_are_kept(tmp_path):
+    path = str(tmp_path / "arclog.db")
+    old = [
+        LogLine(7, 5, "a", 1, "t", 2, 3, "stderr", 'said "ü"\nand more'),
+        LogLine(7, 6, "b", 1, "t", 1, 1, "stdout", "", (3, 0)),
+        LogLine(8, 7, "b", 1, "t", 1, 1, "log", "half \udc80", (12,)),
+    ]
+    connection = apsw.Connection(path)
+    (_, first), *_ = load_migrations(0)
+    connection.execute(first)
+    connection.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {APPLICATION}")
+    for line in old:
+        connection.execute(
+            "INSERT INTO task_logs (execution_id, body) VALUES (?, ?)", (line.execution_id, encode(line))
+        )
+    connection.close()
+    store = store_at(path)
+    await store.open()
+    try:
+        assert [line for _, line in await store.logs(7)] == old[:2]
+        [(_, torn)] = await store.logs(8)
+        assert torn.iteration == (12,)
+        assert torn.text.startswith("half ")
+        size = sum(map(log_size, old[:2]))
+        await store.append_logs([old[1], old[1]], size + 1)  # what was there before counts
+        assert [line.stream for _, line in await store.logs(7)] == ["stderr", "stdout", "stdout", "log"]
+    finally:
+        await store.close()

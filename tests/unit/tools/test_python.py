@@ -68,8 +68,8 @@ async def python(tmp_path: Path) -> AsyncIterator[Python]:
 def test_the_kind_says_what_the_config_takes() -> None:
     declared = {field.name: field.required for field in KIND.spec.fields}
     taken = {field.name: field.required for field in msgspec.structs.fields(PythonConfig)}
-    assert declared == taken == {"code": True, "args": False, "libs": False}
-    assert KIND.spec.verbatim == ("code",)
+    assert declared == taken == {"code": True, "args": False, "libs": False, "requirements": False}
+    assert KIND.spec.verbatim == ("code", "requirements")
     assert KIND.spec.empty_helper() == {"py": {"exception": None, "traceback": None}}
 
 
@@ -178,7 +178,7 @@ async def test_json_values_come_back_as_they_are(python: Python, expression: str
         ("['ok', 'a\\ud800']", "result[1]: the text holds a lone surrogate (\\ud800 at 1)"),
         ("{'\\ud800': 1}", "result: the key '\\ud800': the text holds a lone surrogate"),
         ("print", "result: builtin_function_or_method is not JSON; return what it gives when called"),
-        ("(x for x in ())", "result: generator is not JSON; convert it, e.g. with list()"),
+        ("{'a': (x for x in ())}", "result.a: generator is not JSON; convert it, e.g. with list()"),
         ("object()", "result: object is not JSON; convert it, e.g. to a dict, a list or a string"),
     ],
 )

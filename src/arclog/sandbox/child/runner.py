@@ -20,7 +20,8 @@ import traceback
 import types
 from typing import Any, NoReturn
 
-from . import kernel, trees, values, wire
+from . import kernel, streaming, trees, values, wire
+from .speech import Speech
 
 _COMPILED_MAX = 256
 _MESSAGE_MAX = 16 * 1024
@@ -34,12 +35,17 @@ Fault = dict[str, Any]
 class Context:
     """What a task may know of its surroundings: by attribute or by item. Values are the task's own copies."""
 
-    __slots__ = ("_json", "_values")
+    __slots__ = ("_json", "_speech", "_values")
     _lazy = ("workload", "ctx")
 
-    def __init__(self, values: dict[str, Any], workload: bytes, ctx: bytes) -> None:
+    def __init__(self, values: dict[str, Any], workload: bytes, ctx: bytes, speech: Speech) -> None:
         self._values = values
         self._json = {"workload": workload, "ctx": ctx}
+        self._speech = speech
+
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> None:
+        """Say how far the task is: `done` of `total` (None: unknown), counted in `unit`. Call it as often as you like."""
+        self._speech.progress(done, total, unit)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._values and name in self._json:
@@ -88,25 +94,26 @@ def serve(tasks: _socket.socket, scratch: str, max_result_bytes: int, limits: di
         sys.stdin, sys.stdout, sys.stderr = null, out, err
         if len(compiled) > _COMPILED_MAX:
             compiled.clear()
-        header, body = _attempt(request, Context(request["context"], workload, frame[1]), compiled, limits)
+        speech = Speech(tasks)
+        context = Context(request["context"], workload, frame[1], speech)
+        header, body = _attempt(request, context, compiled, limits, speech, max_result_bytes)
         if os.getpid() != me:  # user code forked and its child came back here
             os._exit(0)
         if len(body) > max_result_bytes:
-            header = _fault(
-                "limit",
-                f"the result has {len(body)} bytes as JSON; at most {max_result_bytes} are allowed "
-                "(setting python.max_result_bytes): return less, or write it to a store and return where it is",
-                "python.max_result_bytes",
-            )
-            body = b""
+            header, body = _too_large(f"the result has {len(body)} bytes as JSON", max_result_bytes), b""
         retire = header.get("retire") or _leftovers(out, err) or _untidy(scratch)
         if retire:
             header["retire"] = retire
-        wire.send(tasks, json.dumps(header).encode(), body)
+        speech.last(header, body)
 
 
 def _attempt(
-    request: dict[str, Any], context: Context, compiled: dict[tuple[str, str], types.CodeType], limits: dict[str, str]
+    request: dict[str, Any],
+    context: Context,
+    compiled: dict[tuple[str, str], types.CodeType],
+    limits: dict[str, str],
+    speech: Speech,
+    max_result_bytes: int,
 ) -> tuple[Fault, bytes]:
     """Header and result of one task."""
     name, code, args = request["name"], request["code"], request["args"]
@@ -127,9 +134,15 @@ def _attempt(
         exec(program, space)
         main = space.get("main")
         value = _called(main, args) if callable(main) and not isinstance(main, type) else space.get("result")
+        if streaming.is_stream(value):
+            inline = min(request["inline_max_bytes"], max_result_bytes)
+            items, body = streaming.streamed(value, speech, inline, max_result_bytes)
+            return {"ok": True, "items": items}, body
         return {"ok": True}, values.encoded(value)
     except values.NotJSON as problem:
         return _fault("exception", str(problem), "NotJSON"), b""
+    except streaming.TooLarge as problem:
+        return _too_large(str(problem), max_result_bytes), b""
     except BaseException as problem:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are user code's as well
         try:
             return _explained(problem, name, limits), b""
@@ -217,6 +230,15 @@ def _keep_own_lines(summary: traceback.TracebackException, name: str, seen: set[
 
 def _fault(kind: str, message: str, code: str) -> Fault:
     return {"ok": False, "kind": kind, "message": message, "code": code}
+
+
+def _too_large(what: str, most: int) -> Fault:
+    return _fault(
+        "limit",
+        f"{what}; at most {most} are allowed (setting python.max_result_bytes): return less, yield it in smaller "
+        "items, or write it to a store and return where it is",
+        "python.max_result_bytes",
+    )
 
 
 def _shortened(text: str, limit: int) -> str:

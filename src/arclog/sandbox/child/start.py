@@ -75,6 +75,11 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
         hard = resource.getrlimit(kind)[1]
         wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (wanted, wanted))
+    if spec.get("site"):
+        # Packages may run code when they are merely found (.pth files): here, not in the zygote that all share.
+        import site
+
+        site.main()
     os.close(failure)
     python.serve(tasks, spec["scratch"], int(spec["max_result_bytes"]), spec["limits"])
 

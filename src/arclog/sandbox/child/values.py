@@ -48,18 +48,18 @@ class NotJSON(Exception):
     """The value, or something in it, is not JSON; the message says where and what to do."""
 
 
-def encoded(value: Any) -> bytes:
-    """The value as JSON text, or NotJSON."""
+def encoded(value: Any, path: str = "result") -> bytes:
+    """The value as JSON text, or NotJSON; `path` is how a refusal calls it."""
     if _plain(value, 0):
         try:
             return _encode(value).encode()
         except (ValueError, UnicodeEncodeError):
             pass
-    _find(value, "result", ())
+    _find(value, path, ())
     try:
         return _encode(value).encode()
     except (ValueError, TypeError) as problem:
-        raise NotJSON(f"result: {problem}") from None
+        raise NotJSON(f"{path}: {problem}") from None
 
 
 def _plain(value: Any, depth: int) -> bool:

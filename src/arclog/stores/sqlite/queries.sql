@@ -250,10 +250,40 @@ WHERE excluded.seq >= seq OR excluded.code <> code
 SELECT seq, body FROM snapshots WHERE execution_id = ? AND code = ?
 
 -- name: add_log
-INSERT INTO task_logs (execution_id, body) VALUES (?, ?)
+INSERT INTO task_logs (execution_id, at, step, run, task, task_run, attempt, iteration, stream, text)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: progress_of
+-- By an index that holds these lines alone.
+SELECT pos FROM task_logs
+WHERE stream = 'progress' AND execution_id = ? AND step = ? AND run = ? AND task = ? AND task_run = ? AND attempt = ?
+  AND iteration = ?
+
+-- name: drop_log
+DELETE FROM task_logs WHERE pos = ?
+
+-- name: forget_progress
+DELETE FROM task_logs WHERE pos IN (
+    SELECT pos FROM task_logs WHERE stream = 'progress' AND execution_id = ? ORDER BY pos DESC LIMIT -1 OFFSET ?
+)
+
+-- name: log_size
+SELECT bytes, cut FROM task_log_sizes WHERE execution_id = ?
+
+-- name: put_log_size
+INSERT INTO task_log_sizes (execution_id, bytes, cut) VALUES (?, ?, ?)
+ON CONFLICT (execution_id) DO UPDATE SET bytes = excluded.bytes, cut = excluded.cut
 
 -- name: logs
-SELECT pos, body FROM task_logs WHERE execution_id = ? AND pos > ? ORDER BY pos LIMIT ?
+SELECT pos, at, step, run, task, task_run, attempt, iteration, stream, text FROM task_logs
+WHERE execution_id = ?1 AND pos > ?2
+  AND (?4 = '' OR step = ?4)
+  AND (?5 = '' OR task = ?5)
+  AND (?6 = '' OR substr(iteration, 1, length(?6)) = ?6)
+  AND iif(?7 = '[]', stream <> 'progress', stream IN (SELECT value FROM json_each(?7)))
+  AND (length(?8) = 0 OR instr(text, ?8) > 0)
+  AND at >= ?9
+ORDER BY pos LIMIT ?3
 
 -- name: node_of
 SELECT node FROM nodes WHERE owner = ?

@@ -15,7 +15,6 @@ from arclog.ports.store import (
     ExecutionFilter,
     ExecutionRecord,
     LogBatch,
-    LogLine,
     Mark,
     PlanRecord,
     ResultRecord,
@@ -33,7 +32,6 @@ Execute = Callable[..., Any]
 _ALL_TYPES = -1
 _LIVE = frozenset({"PENDING", "RUNNING"})
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
-_LINE = msgspec.json.Decoder(LogLine)
 
 
 def events(
@@ -182,7 +180,3 @@ def results(execute: Execute, name: str, bindings: tuple[Any, ...]) -> list[Resu
 def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes] | None:
     row = execute(SQL["snapshot"], (execution_id, code)).fetchone()
     return None if row is None else (row[0], row[1])
-
-
-def logs(execute: Execute, execution_id: int, after: int, limit: int) -> list[tuple[int, LogLine]]:
-    return [(pos, decode(body, _LINE)) for pos, body in execute(SQL["logs"], (execution_id, after, limit))]

@@ -9,12 +9,14 @@ from typing import TypeVar
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
+    ANY_LINE,
     Append,
     Appended,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     LogBatch,
+    LogFilter,
     LogLine,
     Mark,
     PlanRecord,
@@ -24,8 +26,8 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
-from arclog.stores.rows import Codec, encode
-from arclog.stores.sqlite import reads, writes
+from arclog.stores.rows import Codec
+from arclog.stores.sqlite import reads, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 
 R = TypeVar("R")
@@ -178,13 +180,14 @@ class SqliteStore:
     async def snapshot(self, execution_id: int, code: str) -> tuple[int, bytes] | None:
         return await self._look_up(lambda execute: reads.snapshot(execute, execution_id, code))
 
-    async def append_logs(self, lines: Sequence[LogLine]) -> None:
+    async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
         if lines:
-            rows = [(line.execution_id, encode(line)) for line in lines]
-            await self._writer.do(lambda tx: writes.append_logs(tx, rows))
+            await self._writer.do(lambda tx: task_logs.append(tx, lines, max_bytes))
 
-    async def logs(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
-        return await self._reader.do(lambda execute: reads.logs(execute, execution_id, after, limit))
+    async def logs(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> list[tuple[int, LogLine]]:
+        return await self._reader.do(lambda execute: task_logs.read(execute, execution_id, after, limit, where))
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         return await self._writer.do(lambda tx: writes.lease_node(tx, owner, now, until, self.path))

@@ -190,11 +190,6 @@ def put_snapshot(tx: Tx, execution_id: int, seq: int, code: str, body: bytes) ->
     tx.execute(SQL["put_snapshot"], (execution_id, seq, code, body))
 
 
-def append_logs(tx: Tx, lines: Sequence[tuple[int, bytes]]) -> None:
-    for line in lines:
-        tx.execute(SQL["add_log"], line)
-
-
 def lease_node(tx: Tx, owner: str, now: int, until: int, path: str) -> int:
     node: int | None = tx.execute(SQL["node_of"], (owner,)).get
     if node is None:

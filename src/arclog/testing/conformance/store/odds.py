@@ -1,4 +1,4 @@
-"""Rules of timers, plans, lists of executions, snapshots, task logs and node numbers."""
+"""Rules of timers, plans, lists of executions, snapshots and node numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import ExecutionFilter, ExecutionState, LogLine, NewExecution, PlanRecord, Scope, Timer
+from arclog.ports.store import ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 
@@ -140,23 +140,6 @@ class OddsRules(Rules):
         assert await store.snapshot(6, "v1") == (1, b"")
         await store.put_snapshot(5, 12, "v2", b"by newer code")
         assert await store.snapshot(5, "v2") == (12, b"by newer code")
-
-    # -- task logs ----------------------------------------------------------------------------------------------------
-
-    async def test_log_lines_are_read_by_position(self, world: World) -> None:
-        def line(execution_id: int, n: int) -> LogLine:
-            return LogLine(
-                execution_id, n, "s", 1, "t", 1, 1, "stdout", f"line {n}\x00\udc80 ü", (n, 0) if n % 2 else None
-            )
-
-        lines = [line(1 + n % 2, n) for n in range(20)]
-        await world.store.append_logs(lines[:10])
-        await world.store.append_logs([])
-        await world.store.append_logs(lines[10:])
-        found = await world.store.logs(1)
-        assert [each for _, each in found] == lines[::2]
-        assert await world.store.logs(1, after=found[2][0], limit=3) == found[3:6]
-        assert await world.store.logs(3) == []
 
     # -- node numbers -------------------------------------------------------------------------------------------------
 

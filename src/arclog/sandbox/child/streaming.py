@@ -1,0 +1,65 @@
+"""A task's value that comes item by item: sent as a plain list while it is small, streamed to the worker once it is not.
+
+Memory does not grow with the number of items: each is JSON text as soon as it comes, and a batch is sent when it is full.
+"""
+
+# Stand-alone and light: the package has another name where it runs.
+# ruff: noqa: TID252
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import values
+from .speech import Speech
+
+_BATCH_BYTES = 64 * 1024
+
+
+class TooLarge(Exception):
+    """One item is larger than any result may be."""
+
+
+def is_stream(value: Any) -> bool:
+    """Generators and other iterators, asynchronous ones too; a list is none, nor is what can be iterated twice."""
+    return hasattr(type(value), "__next__") or hasattr(type(value), "__anext__")
+
+
+def streamed(stream: Any, speech: Speech, inline_max: int, max_item: int) -> tuple[int, bytes]:
+    """How many items were sent, and the list of all when none had to be."""
+    parts: list[bytes] = []
+    size = sent = count = 0
+    limit = inline_max
+    for item in _drawn(stream) if hasattr(type(stream), "__anext__") else stream:
+        part = values.encoded(item, f"result[{count}]")
+        count += 1
+        if len(part) > max_item:
+            raise TooLarge(f"result[{count - 1}] has {len(part)} bytes as JSON")
+        parts.append(part)
+        size += len(part) + 1
+        if size > limit:
+            speech.items(parts)
+            sent, size, limit = count, 0, _BATCH_BYTES
+            parts.clear()
+    if sent:
+        if parts:
+            speech.items(parts)
+        return count, b""
+    return 0, b"[" + b",".join(parts) + b"]"
+
+
+def _drawn(stream: Any) -> Iterator[Any]:
+    """The items of an asynchronous iterator."""
+    import asyncio
+
+    async def following() -> Any:
+        return await stream.__anext__()
+
+    with asyncio.Runner() as runner:
+        while True:
+            try:
+                item = runner.run(following())
+            except StopAsyncIteration:
+                return
+            yield item

@@ -1,0 +1,361 @@
+"""Cached environments of packages, one folder a requirement set, shared by every process that uses the same home.
+
+Law: an environment is whole when its record is there, and the record is written last. Who makes or removes one holds its
+lock alone; who uses it holds it with others. (It is made where it stays, not renamed into place: programs in an
+environment name its path.) The kernel gives a lock up with its process, so nothing waits for the dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.outcome import TaskError, error
+from arclog.sandbox import installers
+from arclog.sandbox.installers import Installer, Source
+from arclog.sandbox.launcher import Launcher
+from arclog.sandbox.processes import Tree, ended_by
+from arclog.sandbox.requirements import NotARequirement, Wanted, wanted
+from arclog.sandbox.streams import Lines
+
+_RECORD = "made.json"
+_NOTES = "notes.txt"
+_LOCK_LOOK_S = 0.1
+#: of what an installer says last, which tells of a failure
+_TAIL_BYTES = 32 * 1024
+
+Log = Callable[[str, str], None]
+T = TypeVar("T")
+
+
+class EnvironmentFailed(Exception):
+    """There is no such environment and none could be made."""
+
+    def __init__(self, problem: TaskError) -> None:
+        self.problem = problem
+        super().__init__(problem.message)
+
+
+class Record(Struct, frozen=True):
+    """What is written beside the packages once all are there."""
+
+    requirements: tuple[str, ...]
+    #: seconds since 1970
+    made_at: float
+    installer: str
+
+
+class KnownEnvironment(Struct, frozen=True):
+    """An environment in the cache, as a collector of what is unused sees it."""
+
+    digest: str
+    folder: Path
+    #: of the last task that asked for it, in seconds since 1970; of one that is not whole, of its last change
+    used_at: float
+    #: None: it is being made, or whoever made it was killed
+    record: Record | None
+
+
+class Environment:
+    """A whole environment in use: nobody removes it until `release`."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+
+    @property
+    def digest(self) -> str:
+        return self.folder.name
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def shared(self) -> Environment:
+        """The same once more, released by itself."""
+        again = _taken(self.folder)
+        if again is None:
+            raise FileNotFoundError(f"{self.folder} was removed while it was in use")
+        return again
+
+    def release(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class _Making:
+    """An environment on its way, and those who wait for it."""
+
+    def __init__(self, make: Callable[[Log], Coroutine[Any, Any, None]]) -> None:
+        self.logs: list[Log] = []
+        self.task = asyncio.ensure_future(make(self.log))
+
+    def log(self, stream: str, text: str) -> None:
+        for log in self.logs:
+            log(stream, text)
+
+
+class Environments:
+    """The environments below one folder."""
+
+    def __init__(
+        self, folder: Path, launcher: Launcher, source: Source, log_cap: int, program: Installer | None = None
+    ) -> None:
+        """`launcher` starts the installer's processes, of whose output `log_cap` bytes are passed on; `program` is
+        looked for when it is first needed.
+        """
+        self._log_cap = log_cap
+        self._folder = folder
+        self._launcher = launcher
+        self._source = source
+        self._program = program
+        self._making: dict[str, _Making] = {}
+
+    async def get(self, requirements: Sequence[str], log: Log) -> Environment:
+        """The environment with these packages, made now if it is not there; raises EnvironmentFailed."""
+        try:
+            need = wanted(requirements)
+        except NotARequirement as problem:
+            raise EnvironmentFailed(error("config", str(problem))) from None
+        try:
+            while True:
+                found = None if need.digest in self._making else _taken(self._folder / need.digest)
+                if found is not None:
+                    return found
+                await self._made(need, log)
+        except OSError as problem:
+            message = f"no environment can be kept in {self._folder}: {problem}; set python.environments"
+            raise EnvironmentFailed(error("config", message)) from None
+
+    async def _made(self, need: Wanted, log: Log) -> None:
+        """Wait until it is made; the last who waits takes the making with them when cancelled."""
+        making = self._making.get(need.digest)
+        if making is None:
+            making = self._making[need.digest] = _Making(partial(self._make, need))
+        making.logs.append(log)
+        try:
+            await asyncio.shield(making.task)
+        except asyncio.CancelledError:
+            making.logs.remove(log)
+            if not making.logs and not making.task.done():
+                self._forget(need, making)
+                making.task.cancel()
+                await _settled(asyncio.gather(making.task, return_exceptions=True))
+            raise
+        finally:
+            if making.task.done():
+                self._forget(need, making)
+
+    def _forget(self, need: Wanted, making: _Making) -> None:
+        if self._making.get(need.digest) is making:
+            del self._making[need.digest]
+
+    async def _make(self, need: Wanted, log: Log) -> None:
+        folder = self._folder / need.digest
+        lock = await _alone(folder, log)
+        try:
+            if _record(folder) is not None:
+                return  # somebody else was faster
+            program = self._program or installers.installer()
+            try:
+                await self._fill(folder, need, program, log)
+            except BaseException:
+                await _settled(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+                _lock_path(folder).unlink(missing_ok=True)
+                raise
+        finally:
+            os.close(lock)
+
+    async def _fill(self, folder: Path, need: Wanted, program: Installer, log: Log) -> None:
+        began = time.monotonic()
+        log("log", f"resolving {need} with {program.name} into {folder}")
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        scratch = _scratch_path(folder)
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            for command in program.commands(folder, need, self._source, scratch / _NOTES):
+                await self._run(command, need, program, scratch, log)
+        finally:
+            await _settled(asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True))
+        record = Record(need.requirements, time.time(), program.name)
+        try:
+            await _settled(asyncio.to_thread(_seal, folder, record))
+        except OSError as problem:
+            raise EnvironmentFailed(error("limit", f"{folder} cannot be written: {problem}")) from None
+        log("log", f"the environment is ready after {time.monotonic() - began:.1f} s")
+
+    async def _run(self, command: list[str], need: Wanted, program: Installer, scratch: Path, log: Log) -> None:
+        said = bytearray()
+        out = Lines("stdout", log, self._log_cap, "logs.max_task_bytes")
+        err = Lines("stderr", log, self._log_cap, "logs.max_task_bytes")
+
+        def listener(lines: Lines) -> Callable[[bytes], None]:
+            def take(data: bytes) -> None:
+                said.extend(data)
+                del said[:-_TAIL_BYTES]
+                lines.feed(data)
+
+            return take
+
+        try:
+            spec: dict[str, Any] = {"argv": command, "env": installers.environment(scratch), "cwd": str(scratch)}
+            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                tree = Tree(self._launcher, spec, null, isolated=False)
+            finally:
+                os.close(null)
+            tree.stdout.listener, tree.stderr.listener = listener(out), listener(err)
+            try:
+                report = await asyncio.shield(tree.gone)
+            except asyncio.CancelledError:
+                await tree.killed()
+                raise
+        finally:
+            out.end()
+            err.end()
+        if report.failed:
+            raise EnvironmentFailed(error("config", f"{command[0]} could not be started: {report.failed}"))
+        if report.status is None or os.WIFSIGNALED(report.status):
+            how, code = ended_by(report.status)
+            message = f"{program.name} was ended by {how} while it made the environment for {need}"
+            raise EnvironmentFailed(error("killed", message, code=code))
+        if os.waitstatus_to_exitcode(report.status):
+            words = said.decode("utf-8", "replace").splitlines()
+            raise EnvironmentFailed(installers.failure(program, need, self._source, words, scratch / _NOTES))
+
+
+def known_environments(folder: Path) -> list[KnownEnvironment]:
+    """Every environment below the folder, the longest unused first."""
+    found: list[KnownEnvironment] = []
+    for lock in folder.glob("*.lock"):
+        place = lock.with_suffix("")
+        record = _record(place)
+        with suppress(OSError):
+            used_at = (place / _RECORD if record else place if place.exists() else lock).stat().st_mtime
+            found.append(KnownEnvironment(place.name, place, used_at, record))
+    return sorted(found, key=lambda each: (each.used_at, each.digest))
+
+
+def remove_environment(folder: Path, digest: str) -> bool:
+    """Remove an environment that nobody uses or makes; tells whether it is gone."""
+    place = folder / digest
+    lock = _locked(place, fcntl.LOCK_EX) if _lock_path(place).exists() else None
+    if lock is None:
+        return False
+    try:
+        (place / _RECORD).unlink(missing_ok=True)  # first: what is left of it must not look whole
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(_scratch_path(place), ignore_errors=True)
+        _lock_path(place).unlink(missing_ok=True)
+        return not place.exists()
+    finally:
+        os.close(lock)
+
+
+def _taken(folder: Path) -> Environment | None:
+    """The environment, if it is whole and nobody is making or removing it."""
+    if not (folder / _RECORD).exists():
+        return None
+    lock = _locked(folder, fcntl.LOCK_SH)
+    if lock is None:
+        return None
+    if _record(folder) is None:
+        os.close(lock)
+        return None
+    with suppress(OSError):
+        os.utime(folder / _RECORD)
+    return Environment(folder, lock)
+
+
+async def _alone(folder: Path, log: Log) -> int:
+    """Hold the lock alone, waiting for those who hold it now."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    waiting = False
+    while (lock := _locked(folder, fcntl.LOCK_EX)) is None:
+        if _record(folder) is not None and (lock := _locked(folder, fcntl.LOCK_SH)) is not None:
+            return lock  # it was made meanwhile and is in use
+        if not waiting:
+            waiting = True
+            log("log", f"another process makes the environment {folder}; waiting for it")
+        await asyncio.sleep(_LOCK_LOOK_S)
+    return lock
+
+
+def _locked(folder: Path, mode: int) -> int | None:
+    """A descriptor that holds the environment's lock; None when somebody else's hold is in the way."""
+    path = _lock_path(folder)
+    while True:
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, mode | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except FileNotFoundError:  # removed with its environment between two looks
+            pass
+        os.close(lock)
+
+
+def _lock_path(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.lock"
+
+
+def _scratch_path(folder: Path) -> Path:
+    """Where an installer works; of one that was killed it is removed with, or before, the environment itself."""
+    return folder.parent / f"{folder.name}.installing"
+
+
+def _record(folder: Path) -> Record | None:
+    """What is known of a whole environment; None when it is not whole, or its Python is gone."""
+    try:
+        record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return record if (folder / "bin" / "python").exists() else None
+
+
+def _seal(folder: Path, record: Record) -> None:
+    """Make everything durable, then write the record."""
+    import ctypes
+
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(place)
+        draft = folder / f"{_RECORD}.new"
+        with draft.open("wb") as file:
+            file.write(msgspec.json.encode(record))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(folder / _RECORD)
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+async def _settled(work: Awaitable[T]) -> T:
+    """See the work done, whoever cancels us meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    return task.result()

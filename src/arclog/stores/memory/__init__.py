@@ -1,0 +1,16 @@
+"""`ports.store` in plain Python, for tests and simulation: the same rules and the same derived rows, no thread, no disk.
+
+Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a reader gets is never what a writer holds.
+"""
+
+from __future__ import annotations
+
+from arclog.stores.memory.catalog import Catalog
+from arclog.stores.memory.log import Log
+from arclog.stores.memory.odds import Odds
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(Log, Catalog, Odds):
+    """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

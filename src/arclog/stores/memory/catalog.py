@@ -1,0 +1,75 @@
+"""Executions and plans of the memory store."""
+
+from __future__ import annotations
+
+from arclog.ports.store import ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
+from arclog.stores.memory.tables import Tables
+
+
+class Catalog(Tables):
+    """Which executions and plans there are."""
+
+    async def execution(self, execution_id: int) -> ExecutionRecord | None:
+        self._check_open()
+        found = self._executions.get(execution_id)
+        return None if found is None else found.record
+
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            self._executions[execution_id].record
+            for execution_id in sorted(self._executions, reverse=True)
+            if (not before or execution_id < before) and _matches(self._executions[execution_id].record, which)
+        ]
+        return found[:limit]
+
+    async def live(
+        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            execution.record
+            for execution_id, execution in sorted(self._executions.items())
+            if execution_id > after and not execution.over and _matches(execution.record, which)
+        ]
+        return found[:limit]
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        self._check_open()
+        execution = self._executions.get(execution_id)
+        found = [each.record for each in execution.steps.values()] if execution is not None else []
+        return sorted(found, key=lambda record: (record.first_seq, record.step, record.run))
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        self._check_open()
+        execution_id = self._keys.get((scope, key))
+        return None if execution_id is None else self._executions[execution_id].record
+
+    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+        self._check_open()
+        known = self._plans.get((digest, path))
+        if known is None:
+            version = 1 + max((each.version for each in self._plans.values() if each.path == path), default=0)
+            known = self._plans[digest, path] = PlanRecord(digest, path, version, body, source, at)
+        return known
+
+    async def plan(self, digest: str) -> PlanRecord | None:
+        self._check_open()
+        return next((record for (name, _), record in self._plans.items() if name == digest), None)
+
+    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+        self._check_open()
+        found = [each for each in self._plans.values() if each.path == path and version in {0, each.version}]
+        return max(found, key=lambda each: each.version, default=None)
+
+
+def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
+    return (
+        (not which.states or record.now.state in which.states)
+        and (not which.path or record.new.path == which.path)
+        and (not which.tenant or record.new.scope.tenant == which.tenant)
+        and (not which.parent or record.new.parent_execution_id == which.parent)
+        and (not which.children or record.new.parent_execution_id != 0)
+    )

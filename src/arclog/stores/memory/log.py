@@ -1,0 +1,171 @@
+"""The log of the memory store: the compare-and-set of an append, and reading what was appended."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from arclog.model.errors import Conflict, InvariantBroken
+from arclog.model.events import REGISTRY
+from arclog.ports.store import (
+    Append,
+    Appended,
+    ExecutionRecord,
+    LogBatch,
+    Mark,
+    NewExecution,
+    NoSlot,
+    StepRunRecord,
+    StoredEvent,
+    TerminalExists,
+)
+from arclog.stores.memory.stored import Stored
+from arclog.stores.memory.tables import Execution, LogRow, StepRun
+from arclog.stores.memory.work import Work
+from arclog.stores.rows import Derived, StepChange, bits_of
+
+
+class Log(Work, Stored):
+    """Appending and reading events."""
+
+    async def append(self, append: Append) -> Appended:
+        self._check_open()
+        derived = self._codec.derive(append)
+        self._refuse(append, derived)
+        at = self._clock.now()
+        execution = self._advance(append, derived)
+        for row in derived.rows:
+            kept = LogRow(len(self._log) + 1, append.execution_id, at, row)
+            self._log.append(kept)
+            execution.rows.append(kept)
+        names = {row.bit: name for name, row in REGISTRY.items()}
+        self._marks += [Mark(names[bit], at, append.execution_id, seq) for bit, seq in derived.marks]
+        for change in derived.steps:
+            _change_step(execution, change)
+        for result in derived.results:
+            self._keep_result(execution.record, result, at)
+        self._change_work(execution, append, derived)
+        return Appended(append.expected + 1, derived.last_seq, at)
+
+    def _refuse(self, append: Append, derived: Derived) -> None:
+        """Raise when the compare-and-set fails; nothing has changed yet."""
+        execution = self._executions.get(append.execution_id)
+        if execution is not None and execution.over and derived.terminal:
+            raise TerminalExists(f"execution {append.execution_id} has its terminal event already")
+        if append.new is not None:
+            key = append.new.idempotency_key
+            if execution is not None:
+                raise Conflict(f"execution {append.execution_id} exists already")
+            if key and (append.new.scope, key) in self._keys:
+                raise Conflict(f"an execution with the idempotency key {key!r} exists in its scope already")
+        elif execution is None:
+            raise Conflict(f"execution {append.execution_id} does not exist in this store")
+        elif execution.record.head != append.expected:
+            head = execution.record.head
+            raise Conflict(
+                f"execution {append.execution_id} is at seq {head}, not {append.expected}: reload and decide again"
+            )
+        ids = [command.command_id for command in append.issue]
+        if not derived.terminal and (len(set(ids)) < len(ids) or any(self._holds(append, each) for each in ids)):
+            raise InvariantBroken(f"append to execution {append.execution_id} issues a command id that is in use")
+        for command_id, fence in append.hold:
+            held = execution.commands.get(command_id) if execution is not None else None
+            if held is None or held.fence != fence:
+                raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
+        if append.slots and execution is not None:
+            self._check_slots(append, execution.record.new)
+
+    def _check_slots(self, append: Append, new: NewExecution) -> None:
+        holders = [
+            execution_id
+            for execution_id, other in sorted(self._executions.items())
+            if execution_id != append.execution_id
+            and not other.over
+            and other.record.now.state == "RUNNING"
+            and (other.record.new.path, other.record.new.scope.tenant) == (new.path, new.scope.tenant)
+        ]
+        if len(holders) >= append.slots:
+            raise NoSlot(holders)
+
+    def _holds(self, append: Append, command_id: int) -> bool:
+        return self._owners.get(command_id) == append.execution_id and command_id not in append.close
+
+    def _advance(self, append: Append, derived: Derived) -> Execution:
+        if append.new is not None:
+            record = ExecutionRecord(append.execution_id, derived.last_seq, append.new, append.now)
+            execution = self._executions[append.execution_id] = Execution(record)
+            if append.new.idempotency_key:
+                self._keys[append.new.scope, append.new.idempotency_key] = append.execution_id
+        else:
+            execution = self._executions[append.execution_id]
+            execution.record = replace(execution.record, head=derived.last_seq, now=append.now)
+        execution.over = execution.over or derived.terminal
+        return execution
+
+    async def events(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        self._check_open()
+        bits = bits_of(types) if types else -1
+        wanted = frozenset(types)
+        rows = (each for each in self._rows_from(execution_id, after + 1) if each.row.types & bits)
+        return self._page(rows, limit, lambda it: it.seq > after and (not wanted or it.event.type in wanted))
+
+    async def step_events(
+        self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
+    ) -> list[StoredEvent]:
+        self._check_open()
+        execution = self._executions.get(execution_id)
+        found = execution.steps.get((step, run)) if execution is not None else None
+        if found is None:
+            return []
+        first = max(found.record.first_seq, after + 1)
+        until = found.until
+        rows = (each for each in self._rows_from(execution_id, first) if until is None or each.row.seq0 <= until)
+        return self._page(rows, limit, lambda it: it.seq >= first and it.event.step == step and it.event.run == run)
+
+    def _rows_from(self, execution_id: int, seq: int) -> list[LogRow]:
+        execution = self._executions.get(execution_id)
+        if execution is None:
+            return []
+        return execution.rows[bisect_left(execution.rows, seq, key=lambda each: each.row.seq1) :]
+
+    def _page(self, rows: Iterable[LogRow], limit: int, wanted: Callable[[StoredEvent], bool]) -> list[StoredEvent]:
+        page: list[StoredEvent] = []
+        for each in rows:
+            if len(page) >= limit:
+                break
+            page += filter(wanted, self._stored(each))
+        return page[: max(limit, 0)]
+
+    def _stored(self, each: LogRow) -> list[StoredEvent]:
+        return self._codec.stored(each.execution_id, each.row.seq0, each.row.base, each.ts, each.row.body)
+
+    async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
+        self._check_open()
+        start = max(after, 0)
+        return [
+            LogBatch(each.position, each.execution_id, self._stored(each)) for each in self._log[start : start + limit]
+        ]
+
+    async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
+        self._check_open()
+        found = [mark for mark in self._marks if mark.event_type == event_type and mark.persisted_at >= since]
+        found.sort(key=lambda mark: (mark.persisted_at, mark.execution_id, mark.seq))
+        return found[:limit]
+
+
+def _change_step(execution: Execution, change: StepChange) -> None:
+    key = (change.step, change.run)
+    known = execution.steps.get(key)
+    if change.opens:
+        if known is None:
+            record = StepRunRecord(change.step, change.run, change.first, change.closed or None, change.status)
+            execution.steps[key] = StepRun(record, change.last if change.closed else None)
+    elif known is not None and known.record.last_seq is not None:
+        known.until = change.last
+    elif known is not None and change.closed:
+        known.record = replace(known.record, last_seq=change.closed, status=change.status)
+        known.until = change.last

@@ -1,0 +1,66 @@
+"""What the memory store holds, and that it is open."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from arclog.model.errors import StoreUnavailable
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+from arclog.ports.store import CommandRecord, ExecutionRecord, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
+from arclog.stores.memory.task_logs import MemoryLogs
+from arclog.stores.rows import Codec, Row
+
+
+class LogRow(Struct, frozen=True):
+    position: int
+    execution_id: int
+    ts: int
+    row: Row
+
+
+class StepRun(Struct):
+    record: StepRunRecord
+    #: once ended: the last event that names it
+    until: int | None = None
+
+
+class Execution(Struct):
+    record: ExecutionRecord
+    #: has its terminal event
+    over: bool = False
+    rows: list[LogRow] = []
+    steps: dict[tuple[str, int], StepRun] = {}
+    commands: dict[int, CommandRecord] = {}
+    timers: dict[str, tuple[int, bytes]] = {}
+
+
+class Tables:
+    """The rows, and nothing that is done with them."""
+
+    def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
+        self._clock = clock
+        self._codec = Codec(settings or Settings())
+        self._is_open = False
+        self._log: list[LogRow] = []
+        self._executions: dict[int, Execution] = {}
+        self._keys: dict[tuple[Scope, str], int] = {}
+        #: command id → execution id, and the report that a command was granted to
+        self._owners: dict[int, int] = {}
+        self._grants: dict[int, tuple[int, int, int]] = {}
+        self._marks: list[Mark] = []
+        self._plans: dict[tuple[str, str], PlanRecord] = {}
+        self._snapshots: dict[int, tuple[int, str, bytes]] = {}
+        self._logs = MemoryLogs()
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._results: dict[tuple[int, str, str], ResultRecord] = {}
+
+    async def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StoreUnavailable("the memory store is not open: call open() first, and nothing after close()")

@@ -1,0 +1,171 @@
+"""Commands and timers of the memory store: what an append does to them, claims, leases and what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from arclog.ports.store import Append, CommandRecord, NewCommand, Timer
+from arclog.stores.memory.tables import Execution, Tables
+from arclog.stores.rows import Derived, decode
+
+_PAYLOAD = msgspec.json.Decoder(dict[str, Any])
+_NO_GRANT = (0, 0, 0)
+
+
+class Work(Tables):
+    """Open work and timers."""
+
+    def _change_work(self, execution: Execution, append: Append, derived: Derived) -> None:
+        """Commands and timers."""
+        for command_id, fence, lease_until in append.extend:
+            held = execution.commands.get(command_id)
+            if held is not None and held.fence == fence and held.state == "claimed":
+                execution.commands[command_id] = replace(held, lease_until=lease_until)
+        for command_id in append.close if not derived.terminal else tuple(execution.commands):
+            if execution.commands.pop(command_id, None) is not None:
+                self._owners.pop(command_id, None)
+                self._grants.pop(command_id, None)
+        for command_id in append.release:
+            lost = execution.commands.get(command_id)
+            if lost is not None:
+                execution.commands[command_id] = replace(lost, state="issued", worker_id="", lease_until=0)
+                self._grants.pop(command_id, None)
+        for command_id, _ in () if derived.terminal else append.hold:
+            execution.commands[command_id] = replace(
+                execution.commands[command_id], state="held", worker_id="", lease_until=0
+            )
+            self._grants.pop(command_id, None)
+        for command_id in append.unhold:
+            waiting = execution.commands.get(command_id)
+            if waiting is not None and waiting.state == "held":
+                execution.commands[command_id] = replace(waiting, state="issued")
+        for timer_id in append.clear_timers if not derived.terminal else tuple(execution.timers):
+            execution.timers.pop(timer_id, None)
+        if derived.terminal:
+            return
+        for command in append.issue:
+            execution.commands[command.command_id] = _issued(append.execution_id, command)
+            self._owners[command.command_id] = append.execution_id
+            if command.grant is not None:
+                self._grants[command.command_id] = command.grant.by
+        for timer, payload in derived.timers:
+            execution.timers[timer.timer_id] = (timer.due, payload)
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int,
+        lease_until: int,
+        kinds: Sequence[str],
+        pools: Sequence[str] = ("default",),
+        execution_id: int = 0,
+    ) -> list[CommandRecord]:
+        self._check_open()
+        known = frozenset(kinds)
+        family = self._family(execution_id)
+        eligible = [
+            command
+            for command in self._all_commands()
+            if command.state == "issued"
+            and command.pool in pools
+            and known.issuperset(command.kinds)
+            and (not execution_id or command.execution_id in family)
+        ]
+        eligible.sort(key=lambda command: (command.command_id, command.execution_id))
+        taken = [
+            replace(command, state="claimed", fence=command.fence + 1, worker_id=worker_id, lease_until=lease_until)
+            for command in eligible[: max(limit, 0)]
+        ]
+        for command in taken:
+            self._executions[command.execution_id].commands[command.command_id] = command
+            self._grants.pop(command.command_id, None)
+        return taken
+
+    def _family(self, execution_id: int) -> set[int]:
+        """An execution and those below it."""
+        family = {execution_id}
+        for each in sorted(self._executions) if execution_id else ():  # a child's id is younger than its parent's
+            if self._executions[each].record.new.parent_execution_id in family:
+                family.add(each)
+        return family
+
+    def _all_commands(self) -> list[CommandRecord]:
+        return [self._executions[owner].commands[command_id] for command_id, owner in sorted(self._owners.items())]
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
+        self._check_open()
+        lost = []
+        for command_id, fence in held:
+            owner = self._owners.get(command_id)
+            command = None if owner is None else self._executions[owner].commands[command_id]
+            if (
+                command is None
+                or command.state != "claimed"
+                or (command.fence, command.worker_id) != (fence, worker_id)
+            ):
+                lost.append(command_id)
+            else:
+                self._executions[command.execution_id].commands[command_id] = replace(command, lease_until=lease_until)
+        return lost
+
+    async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
+        self._check_open()
+        found = [each for each in self._all_commands() if each.state == "claimed" and each.lease_until < now]
+        return sorted(found, key=lambda each: (each.lease_until, each.command_id))[:limit]
+
+    async def commands(self, execution_id: int) -> list[CommandRecord]:
+        self._check_open()
+        execution = self._executions.get(execution_id)
+        return (
+            []
+            if execution is None
+            else [command for _, command in sorted(execution.commands.items(), key=itemgetter(0))]
+        )
+
+    async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
+        self._check_open()
+        return [
+            each for each in self._all_commands() if self._grants.get(each.command_id, _NO_GRANT) == by != _NO_GRANT
+        ]
+
+    async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
+        self._check_open()
+        due = sorted(each for each in self._all_timers() if each[0] <= now)
+        return [Timer(owner, timer_id, at, decode(payload, _PAYLOAD)) for at, owner, timer_id, payload in due[:limit]]
+
+    async def next_due(self) -> int | None:
+        self._check_open()
+        return min((each[0] for each in self._all_timers()), default=None)
+
+    def _all_timers(self) -> Iterable[tuple[int, int, str, bytes]]:
+        for execution_id, execution in self._executions.items():
+            for timer_id, (due, payload) in execution.timers.items():
+                yield due, execution_id, timer_id, payload
+
+
+def _issued(execution_id: int, command: NewCommand) -> CommandRecord:
+    grant = command.grant
+    state, fence, worker_id, lease_until = (
+        ("held" if command.held else "issued", 0, "", 0)
+        if grant is None
+        else ("claimed", 1, grant.worker_id, grant.lease_until)
+    )
+    return CommandRecord(
+        command.command_id,
+        execution_id,
+        command.step,
+        command.run,
+        command.kinds,
+        command.pool,
+        command.items,
+        state,
+        fence,
+        worker_id,
+        lease_until,
+    )

@@ -1,0 +1,67 @@
+"""The folder for files of running tasks: one a process, below the system's temporary folder, gone with the process.
+
+Its owner holds a lock on the folder itself. The kernel gives that up however the owner ends, so a folder that can be
+locked is nobody's, and whoever starts next removes it. It gets its name only once it is locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_PREFIX = "arclog-scratch-"
+#: while it is not locked yet
+_UNNAMED = ".arclog-scratch-"
+
+
+class Scratch:
+    """This process's folder."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self._parent = Path(tempfile.gettempdir()) if parent is None else parent
+        draft = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=self._parent))
+        self._lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.folder = draft.rename(self._parent / f"{_PREFIX}{draft.name.removeprefix(_UNNAMED)}")
+
+    def has_others(self) -> bool:
+        """Whether there are folders of other processes, living or gone: only then is there something to look at."""
+        return any(name != self.folder.name for name in _names(self._parent))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def remove_abandoned(parent: Path | None = None) -> int:
+    """Remove the folders of processes of this user that are gone; tells how many."""
+    removed = 0
+    place = Path(tempfile.gettempdir()) if parent is None else parent
+    for name in _names(place):
+        with suppress(OSError):
+            removed += _removed(place / name)
+    return removed
+
+
+def _names(place: Path) -> list[str]:
+    with os.scandir(place) as listing:
+        return [entry.name for entry in listing if entry.name.startswith(_PREFIX)]
+
+
+def _removed(folder: Path) -> bool:
+    # O_NOFOLLOW: a link with our name that somebody laid into a folder for everybody leads nowhere.
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(lock).st_uid != os.getuid():
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+    finally:
+        os.close(lock)

@@ -1,0 +1,94 @@
+"""Golden logs of the examples: the exact events of a run of each, and of the runs that it calls.
+
+UPDATE_GOLDEN=1 writes them anew; read the diff before committing. An example whose tools need a server is left to its
+own tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from arclog.core.apply import apply
+from arclog.core.state import State
+from arclog.plan.build import build_or_raise
+from arclog.playbook.engine_kinds import ENGINE_KINDS
+from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.testing.harness import SPECS, World
+from arclog.testing.laws import check_log
+from arclog.testing.virtual import run_virtually
+from arclog.wiring.kinds import KindSpecs, tool_kinds
+from tests.golden.inline import KINDS
+from tests.golden.lines import line, tidied, without_ids
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+#: What has to be there in any case.
+PROMISED = {
+    "branch", "fork_join", "parallel_loop", "nested_loops", "subplaybook", "approval", "saga", "quantum", "hello", "loop",
+    "pagination", "retry", "shell", "wait",
+}  # fmt: skip
+#: Examples that wait for somebody, and what they are told.
+TOLD = {"approval": SignalRequest("APPROVE", "yes", "looks right", by="ann")}
+
+
+def kinds_of(path: Path) -> set[str]:
+    plan = build_or_raise(path.read_text(encoding="utf-8"), path.name, KindSpecs(tool_kinds()))
+    return {task.kind for step in plan.steps for task in step.tasks}
+
+
+def cases() -> list[str]:
+    here = {*SPECS, *KINDS, *ENGINE_KINDS}
+    return sorted(path.stem for path in EXAMPLES.glob("*.yaml") if kinds_of(path) <= here)
+
+
+CASES = cases()
+
+
+async def told(name: str, scratch: Path) -> str:
+    text = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
+    files = {f"examples/parts/{path.name}": path.read_text(encoding="utf-8") for path in (EXAMPLES / "parts").iterdir()}
+    async with World(text, kinds=KINDS) as world:
+        world.scratch = scratch
+        life = world.begin_life()
+        started = await life.api.execute(ExecuteRequest(text, f"examples/{name}.yaml", files=files))
+        world.execution_id = int(started.execution_id)
+        going = asyncio.ensure_future(world.run())
+        if name in TOLD:
+            await asyncio.sleep(5)
+            assert (await life.api.why(started.execution_id)).waits[0].what == "approval"
+            await life.api.signal(started.execution_id, TOLD[name])
+        await going
+        await life.children.settle(1000.0)
+        lines: list[str] = []
+        for record in reversed(await world.store.executions(limit=1000)):
+            stored = await world.store.events(record.execution_id, limit=100_000)
+            check_log(stored, record.new.name)
+            program = await life.engine.live.program(record.new.plan)
+            state = State(execution_id=record.execution_id)
+            for one in stored:
+                apply(program, state, one.event)
+            assert (await life.engine.live.folded(record.execution_id)).state == state
+            lines += [f"run of {record.new.path} {record.new.version}", *(line(one.seq, one.event) for one in stored)]
+            lines += [f"    state {state.status}", f"    ctx {json.dumps(state.ctx)}"]
+            lines += [f"    result {json.dumps(tidied(state.result, 0))}", ""]
+        return without_ids("\n".join(lines))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_log_of_an_example_is_as_it_was(name: str, tmp_path: Path) -> None:
+    path = HERE / "examples" / f"{name}.txt"
+    found = run_virtually(told(name, tmp_path))
+    if UPDATE:
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_what_was_promised_is_here_and_nothing_is_left_over() -> None:
+    assert set(CASES) >= PROMISED
+    assert sorted(path.stem for path in (HERE / "examples").glob("*.txt")) == CASES

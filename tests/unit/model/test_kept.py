@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from arclog.model.kept import Kept
+
+
+def test_the_one_that_was_not_asked_for_the_longest_goes_first() -> None:
+    kept: Kept[str, int] = Kept(2)
+    kept.put("a", 1)
+    kept.put("b", 2)
+    assert kept.get("a") == 1
+    kept.put("c", 3)
+    assert (kept.get("b"), kept.get("a"), kept.get("c"), len(kept)) == (None, 1, 3, 2)
+    assert kept.put("a", 9) == 1
