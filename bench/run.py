@@ -28,6 +28,9 @@ WORKLOADS = {
     "W6": "w6_growth",
     "W7": "w7_python",
     "W8": "w8_scale",
+    "W9": "w9_http",
+    "W12": "w12_results",
+    "W10": "w10_transfer",
 }
 
 

@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import settings
 
+# Servers that tests start themselves; each plugin imports its drivers only when a test asks for the server.
+pytest_plugins = ["tests.servers.postgres"]
+
 # `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
 # Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …
 settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None, database=None)

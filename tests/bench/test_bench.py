@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w12_results
 from bench.harness import (
     ROOT,
     Findings,
@@ -66,6 +66,17 @@ def test_python_tasks_in_a_loop_are_checked_by_their_results(tmp_path):
     assert sample["task_ms"] > 0
     with pytest.raises(Wrong, match="the tasks' results"):
         playbooks.check_run(sample, steps=1, tasks=3, result="2")
+
+
+@pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
+def test_results_are_stored_and_checked(tmp_path, way):
+    assert w12_results.stored(str(tmp_path), way, 3)["store_s"] > 0
+
+
+def test_http_tasks_and_the_bare_client_ask_the_same_server(tmp_path):
+    with w9_http.server() as url:
+        assert w9_http.arclog(str(tmp_path), url, 3)["counts"]["task.done"] == 3
+        assert w9_http.bare(str(tmp_path), url, 3)["good"] == 3
 
 
 def test_a_child_that_fails_is_a_wrong_result(tmp_path):

@@ -118,6 +118,10 @@ EXAMPLES: dict[str, Any] = {
         "cheapest": 180,
     },
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
+    "paginated_api": {
+        "hotels": ["Aurora", "Bellevue", "Carlton", "Drei Mohren", "Excelsior", "Forum", "Grand", "Harbour"],
+        "pages": 3,
+    },
     "fork_join": {"stock": "in stock", "to_pay": 17.5},
     "saga": {"booked": ["flight F-17", "H-4"]},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},
@@ -126,6 +130,21 @@ EXAMPLES: dict[str, Any] = {
     "subplaybook": ["north: 7", "south: 5"],
     "approval": {"paid": 4711},
     "progress": {"sample": 19, "square": 361},
+    "secrets": {"length": 32, "plain": "[redacted:demo]", "encoded": "[redacted:demo]"},
+    "sqlite": [
+        {"customer": "Bo'); DROP TABLE orders; --", "orders": 1, "total": 40.0},
+        {"customer": "Ann", "orders": 2, "total": 19.75},
+    ],
+    "database_to_database": {
+        "moved": 3,
+        "again": 3,
+        "kept": 3,
+        "csv": 'order,customer,amount\n1,Ann,12.5\n2,"Bo, Jr.",40.0\n',
+    },
+    "etl_duckdb": [
+        {"region": "north", "sales": 2, "total": 14.75, "last": "2024-03-02"},
+        {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},
+    ],
 }
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}

@@ -88,6 +88,19 @@ def test_routing_reads_parts_of_a_stored_result() -> None:
     assert record["left_out"] == {"missing": None}
 
 
+def test_routing_knows_how_many_items_a_stored_list_has() -> None:
+    for returns, condition in (
+        (ROWS, "{{ start.data | length == 3000 }}"),
+        ({"rows": ROWS}, "{{ outcome.data.rows | count > 5 and outcome.data | length == 1 }}"),
+        ({"rows": ROWS}, "{{ start.rows | length > 5 }}"),
+    ):
+        text = playbook(
+            step("start", "after", condition, tool={"kind": "act", "returns": returns}),
+            step("after", tool={"kind": "act", "returns": 1}),
+        )
+        assert ran(text)[0].result == 1
+
+
 def test_what_routing_cannot_have_is_an_error_that_says_so() -> None:
     text = playbook(
         step("start", "after", "{{ outcome.data.big == 'x' }}", tool={"kind": "act", "returns": {"big": BIG}}),
@@ -98,7 +111,7 @@ def test_what_routing_cannot_have_is_an_error_that_says_so() -> None:
     assert state.error is not None
     assert "stored outside the log" in state.error["message"]
     assert "100002 bytes" in state.error["message"]
-    assert outcome(events, "start_task")["left_out"] == {"big": 100_002}
+    assert outcome(events, "start_task")["left_out"] == {"big": {"bytes": 100_002}}
 
 
 def test_tasks_read_stored_results_of_steps_and_tasks() -> None:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("runs", "say the state of a run in seven fields"),
     "events": ("streams", "print the event log of a run"),
     "logs": ("logs", "print or search what a run's tasks printed"),
+    "result": ("results", "list, show, print or save what a run stored outside its log"),
     "state": ("state", "show a run as it was after any of its events"),
     "why": ("runs", "say what a run waits for, or why it ended as it did"),
     "pause": ("signals", "let a run stop between two tasks"),
@@ -32,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("signals", "let a run or a task that waits for an approval go on"),
     "reject": ("signals", "refuse what waits for an approval"),
     "signal": ("signals", "give a run a signal"),
+    "gc": ("results", "remove stored results that are no longer needed"),
+    "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "version": ("runs", "print the version"),
 }
 

@@ -52,7 +52,8 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     step_run = state.run_of(command.step, command.run)
     if step_run is None:
         return Refused("closed", f"step {command.step} run {command.run} is over")
-    place = _Place(program, program.steps[command.step], step_run, step_run.chunks.get(command.chunk))
+    chunk = step_run.chunks.get(command.chunk)
+    place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
     for index, event in enumerate(report.events):
         problem = _forged(event, first=index == 0) or place.take(event)
         if problem:
@@ -74,7 +75,10 @@ class _Place:
     A command also ends where a task is handed over to the engine.
     """
 
-    def __init__(self, program: Program, step: StepProgram, step_run: StepRun, chunk: Chunk | None) -> None:
+    def __init__(
+        self, program: Program, step: StepProgram, step_run: StepRun, chunk: Chunk | None, execution_id: int
+    ) -> None:
+        self.execution_id = execution_id
         self.program = program
         self.step = step
         self.run = step_run.run
@@ -162,15 +166,17 @@ class _Place:
             return ""
         if self.step.loop.inner is not None:
             return "the items of an outer loop cannot be stored"
-        return self._stored_problem(ref)
+        return self._stored_problem(ref, own=False)
 
-    def _stored_problem(self, ref: Any) -> str:
-        """A ref must be one, of this tenant's data; that it can be read is checked when it is."""
+    def _stored_problem(self, ref: Any, *, own: bool = True) -> str:
+        """A ref must be one, and of what this execution stored; that it can be read is checked when it is."""
         try:
             known = as_ref(ref)
             named = parse_ref(known.ref)
         except (ValidationError, RequestRejected):
             return "has no result ref"
+        if own and named.execution_id != self.execution_id:
+            return "has a ref of another execution"
         return "" if named.sha256 == known.meta.sha256 else "has a ref that names other content"
 
     def _take_action(self, event: Event) -> str:

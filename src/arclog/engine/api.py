@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
@@ -23,6 +24,7 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.ports.api import (
+    Collected,
     ExecuteRequest,
     Listed,
     SignalAnswer,
@@ -31,10 +33,15 @@ from arclog.ports.api import (
     StateView,
     Status,
     StepSummary,
+    StoredResult,
     Summary,
     Why,
 )
+from arclog.ports.results import Results
 from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
+
+if TYPE_CHECKING:
+    from arclog.engine.stored import Stored
 
 #: What another process appends is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
@@ -53,12 +60,20 @@ class EngineApi:
         self,
         engine: Engine,
         kinds: Mapping[str, KindSpec],
+        results: Results,
         is_alive: Callable[[str], bool | None] | None = None,
     ) -> None:
         self._engine = engine
+        self._results = results
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+
+    @cached_property
+    def _stored(self) -> Stored:
+        from arclog.engine.stored import Stored  # no run needs it, only who asks for results
+
+        return Stored(self._engine, self._results)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine
@@ -279,6 +294,19 @@ class EngineApi:
                 if known is None:
                     raise
         return "", str(known.execution_id)
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await self._stored.listed(record, after, limit)
+
+    async def result(self, ref: str) -> StoredResult:
+        return await self._stored.described(ref)
+
+    def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._stored.content(ref, start, end)
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
         record = await self._record(ids.parse_id(execution_id, "execution id"))

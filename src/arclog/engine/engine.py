@@ -29,6 +29,7 @@ from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
+from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionRecord, NewExecution, NoSlot, Store
 
 log = logging.getLogger("arclog.engine")
@@ -76,11 +77,15 @@ class _Queue:
 class Engine:
     """Puts inputs to executions."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings, minter: Minter) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, settings: Settings, minter: Minter, secrets: Secrets | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
         self.settings = settings
         self.minter = minter
+        #: looks at the keychain of a request; None: whoever runs it finds out
+        self._secrets = secrets
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(store, settings.integer("engine.cache_executions"), self.snapshots)
         self.hints = Hints()
@@ -90,6 +95,7 @@ class Engine:
     async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
         """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
         execution_id = execution_id or self.minter.one()
+        request = await self._evaluated(program, request)
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
         append = batch.append(state, expected=0, new=new)
@@ -101,6 +107,16 @@ class Engine:
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
+
+    async def _evaluated(self, program: Program, request: Request) -> Request:
+        """The request with what keeps it from running, as far as the pure core cannot know."""
+        entries = program.plan.keychain
+        if self._secrets is None or not entries or request.problem is not None:
+            return request
+        problems = await self._secrets.check(entries, request.scope)
+        if not problems:
+            return request
+        return replace(request, problem=error("auth", "; ".join(problems), code="KEYCHAIN"))
 
     async def put(
         self,

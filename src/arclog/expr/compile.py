@@ -17,6 +17,7 @@ from arclog.expr.failures import located
 from arclog.expr.load import indexed, keyed, named
 from arclog.expr.names import Names
 from arclog.expr.predicates import LENIENT
+from arclog.expr.stored import counted
 from arclog.expr.values import JSON_TYPES, SCALARS, Undefined, did_you_mean, step_text
 
 if TYPE_CHECKING:
@@ -215,7 +216,8 @@ class Compiler:
             return lambda frame: apply(
                 frame, value(frame), *[arg(frame) for arg in args], **{k: v(frame) for k, v in options.items()}
             )
-        return _applied(apply, value, args, options)
+        applied = _applied(apply, value, args, options)
+        return counted(value, applied) if node.name in ("length", "count") else applied
 
     def test(self, node: nodes.Test) -> Expression:
         """Compile `value is name(...)`."""

@@ -33,6 +33,8 @@ def find_predicate(name: Any) -> Filter:
 def _find(table: dict[str, Filter], name: Any, what: str) -> Filter:
     if isinstance(name, str) and name in table:
         return table[name]
+    if what == "filter" and name == "identifier":
+        raise Failure("the filter identifier stands last in a {{ }} of a SQL command, and nowhere else")
     raise Failure(f"there is no {what} {str(name)[:50]!r}{did_you_mean(str(name), list(table))}")
 
 

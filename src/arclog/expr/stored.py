@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from arclog.expr.access import reach
 from arclog.expr.budget import Failure
+from arclog.expr.frame import Expression, Frame
 from arclog.expr.values import MISSING, Undefined, step_text
 from arclog.model.errors import ResultUnavailable
 
@@ -47,7 +48,7 @@ class Stored:
         self._read = read
         #: what the log has of it, by path
         self._extracted = extracted or {}
-        #: what routing reads and the log does not have, by path: its size, or None when there is no such thing
+        #: what routing reads and the log does not have, by path: {bytes, items?}, or None when there is no such thing
         self._left_out = left_out or {}
 
     @property
@@ -57,6 +58,17 @@ class Stored:
     @property
     def is_list(self) -> bool:
         return not self.path and self.ref.get("kind") == "list"
+
+    def length(self) -> int | None:
+        """How many items it has, as far as that is known without reading it."""
+        if self.is_whole and self.ref.get("kind") == "loop":
+            return int(self.ref["total"])
+        if self.is_list:
+            rows = self.ref["meta"].get("rows")
+            return None if rows is None else int(rows)
+        left_out = self._left_out.get(path_text(self.path))
+        items = None if left_out is None else left_out.get("items")
+        return None if items is None else int(items)
 
     def lookup(self, key: Any) -> Any:
         """Give what stands under `key`: from the log, else as something that is read later."""
@@ -97,9 +109,9 @@ class Stored:
             raise Failure(str(problem)) from problem
 
     def _why_not(self, name: str) -> str:
-        size = self._left_out.get(name)
+        left_out = self._left_out.get(name)
         what = f"its part {name}" if name else "the data"
-        how_large = f", {size} bytes," if isinstance(size, int) else ""
+        how_large = "" if left_out is None else f", {left_out['bytes']} bytes,"
         return (
             f"{what}{how_large} is stored outside the log ({self.ref.get('ref')}), and is too large for the server "
             "to read; read it in a task, or name a smaller part of it"
@@ -116,6 +128,17 @@ class Stored:
 
     def __repr__(self) -> str:
         return f"Stored({self.ref.get('ref')!r}{path_text(self.path)})"
+
+
+def counted(value: Expression, count: Expression) -> Expression:
+    """The `length` of a value: that of stored data is known where it cannot be read, too."""
+
+    def length(frame: Frame) -> Any:
+        found = value(frame)
+        known = found.length() if type(found) is Stored else None
+        return count(frame) if known is None else known
+
+    return length
 
 
 def path_text(path: tuple[Any, ...]) -> str:

@@ -122,6 +122,27 @@ def compile_condition(source: str | bool, at: Position = NOWHERE, limits: Limits
         raise placed from placed.__cause__
 
 
+def compile_ending(
+    source: str, last: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Template, bool]:
+    """Compile one `{{ expr }}` whose last filter may be `last`: that one is left to the caller, who is told."""
+    try:
+        node: Any = _lone_expression(parse_template(source))
+        if node is None:
+            raise Failure("one {{ expression }} is wanted here")
+        ends = type(node).__name__ == "Filter" and node.name == last
+        if ends and (node.args or node.kwargs):
+            raise Failure(f"the filter {last} takes no arguments")
+        inner = node.node if ends else node
+        compiler = Compiler()
+        run = compiler.expression(inner)
+        code = _code(run, passed_through if _passes(inner) else composed, compiler.names)
+    except Exception as error:  # noqa: BLE001  # as in evaluate
+        placed = _placed(error, source, at)
+        raise placed from placed.__cause__
+    return Template(source, at, limits, code), ends
+
+
 @lru_cache(maxsize=4096)
 def _text_code(source: str) -> Code:
     body = parse_template(source)

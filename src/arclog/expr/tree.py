@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from arclog.expr.budget import DEFAULT_LIMITS, Limits
 from arclog.expr.template import Template, compile_text
@@ -19,12 +19,25 @@ def nowhere(_: tuple[str | int, ...]) -> Position:
     return NOWHERE
 
 
+class Compiled(Protocol):
+    """What a nested value is made of: templates, or parts compiled in another way."""
+
+    @property
+    def constant(self) -> bool: ...
+    @property
+    def free(self) -> frozenset[str]: ...
+    @property
+    def paths(self) -> frozenset[tuple[str, ...]]: ...
+    @property
+    def reads(self) -> frozenset[tuple[str | int, ...]]: ...
+
+
 class Tree:
     """A compiled nested value. Each evaluation builds new lists and dicts, so nobody can change the plan."""
 
     __slots__ = ("_build", "_whole", "constant", "free", "paths", "reads")
 
-    def __init__(self, build: _Build, templates: list[Template], whole: Template | None = None) -> None:
+    def __init__(self, build: _Build, templates: Sequence[Compiled], whole: Template | None = None) -> None:
         self._build = build
         self._whole = whole
         self.constant = all(template.constant for template in templates)

@@ -10,7 +10,8 @@
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   └── Conflict         another writer moved the execution's head: reload and decide again
-    ├── ResultUnavailable    stored data that is missing, changed or too large to be read
+    ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
+    │   └── ResultTooLarge   a limit of the result store
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
@@ -111,11 +112,20 @@ class Conflict(StoreError):
 
 
 class ResultUnavailable(ArclogError):
-    """Stored data that is missing, changed or too large to be read."""
+    """Data that cannot be stored, or stored data that is missing or changed."""
+
+
+class ResultTooLarge(ResultUnavailable):
+    """The data is larger than a limit of the result store; the message names the setting."""
 
 
 class SecretUnavailable(ArclogError):
     """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        #: the same may work a little later
+        self.retryable = retryable
+        super().__init__(message)
 
 
 class LeaseLost(ArclogError):

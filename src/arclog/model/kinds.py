@@ -16,7 +16,7 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
     Field(
         "timeout",
         "number",
-        "Seconds one attempt may take; an http task may give {connect, read, total}.",
+        "Seconds one attempt may take.",
         exclusive_min=0,
         maximum=LONGEST_S,
     ),
@@ -85,9 +85,16 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     helper_fields: tuple[str, ...] = ()
     #: Config keys whose text is code or another language, not a template.
     verbatim: tuple[str, ...] = ()
+    #: Config keys whose text is SQL: their templates become bound parameters (with `params`, if the task has them), and
+    #: the tool gets [{sql, params}, …], one for each statement.
+    sql: tuple[str, ...] = ()
+    #: How those keys are read: sqlite | postgres | duckdb.
+    dialect: str = ""
     #: Config keys that may name large stored data: a template that is exactly such a value gives the tool its
     #: `model.refs.ResultRef`, to be read through `TaskContext.results`, instead of the data itself.
     by_ref: tuple[str, ...] = ()
+    #: Keychain kinds that a task's `auth` may name; () for a tool that takes no credential, None when it does not say.
+    auth: tuple[str, ...] | None = None
     #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
     needs: tuple[str, ...] = ()
     #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).

@@ -33,6 +33,8 @@ class Field(Struct, frozen=True, omit_defaults=True):
     items: Field | None = None
     #: The value may be (or hold) a template, whose result is checked when it is rendered.
     template: bool = False
+    #: The text must hold no template, since what it would render to could be read as code (SQL).
+    plain: bool = False
     #: Lowest value allowed for a number; `exclusive_min` when the bound itself is refused.
     minimum: float | None = None
     exclusive_min: float | None = None

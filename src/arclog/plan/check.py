@@ -10,6 +10,7 @@ from arclog.model.errors import Position
 from arclog.plan.compile import Compiled, Text
 from arclog.plan.conditions import AFTER_ERROR, boundary_names, compared, on_failure, on_success, truth
 from arclog.plan.flow import check_flow
+from arclog.plan.keychain import check_keychain
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.parallel import check_parallel
 from arclog.playbook.canon import Playbook
@@ -17,10 +18,7 @@ from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
 #: Parts of the language that compile and cannot run yet. A part becomes available when its row goes.
-NOT_YET: dict[str, str] = {
-    "keychain": "keychain",
-    "auth": "auth (keychain)",
-}
+NOT_YET: dict[str, str] = {}
 
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})
 _TASK = frozenset({"args", "iter", "ctx", "workload", "keychain", "_prev", "_task", "_attempt", "execution_id"})
@@ -94,6 +92,7 @@ class _Check:
         self.reachable()
         self.endless()
         check_flow(self.plan, self.playbook, self.findings)
+        check_keychain(self.playbook, self.texts, self.findings)
         check_parallel(self.plan, self.findings)
 
     # --- arcs and steps -----------------------------------------------------------------------------------------

@@ -166,7 +166,9 @@ class _Compiler:
         self.task_index = number
         kind = task.kind
         for key, value in task.config.items():
-            if key not in kind.verbatim:
+            if key in kind.sql:
+                self.sql(task, key, f"tasks.{number}.config.{key}")
+            elif key not in kind.verbatim:
                 for inner, text in _texts(value, (key,)):
                     spot = ".".join((f"tasks.{number}.config", *map(str, inner)))
                     self.text("task", text, spot, task.locate(inner), condition=False)
@@ -181,6 +183,8 @@ class _Compiler:
             kind=kind.name,
             config=task.config,
             verbatim=tuple(key for key in kind.verbatim if key in task.config),
+            sql=tuple(key for key in kind.sql if key in task.config),
+            dialect=kind.dialect if any(key in task.config for key in kind.sql) else "",
             by_ref=tuple(key for key in kind.by_ref if key in task.config),
             spec=task.spec,
             policy=policy,
@@ -213,6 +217,25 @@ class _Compiler:
             dotted = ".".join((spot, *map(str, inner)))
             self.text(where, text, dotted, (*path, *inner), condition=False)
 
+    def sql(self, task: Task, key: str, spot: str) -> None:
+        """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
+        from arclog.expr.sql import SqlRefused, compile_sql
+
+        source, params = task.config[key], _only_keys(task.config.get("params"))
+        path = task.locate((key,))
+        at = self.spots[spot] = self.document.text_at(path)
+        if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
+            return  # the schema has said so
+        try:
+            command = compile_sql(source, task.kind.dialect, params, at)
+        except ExpressionError as error:
+            code = "sql-template" if isinstance(error, SqlRefused) else "template-syntax"
+            self.findings.add(code, error.message, self.document.within(error.at))
+            return
+        for hole in command.holes:
+            where = self.document.within(hole.at)
+            self.texts.append(Text("task", hole.source, where, hole.free, hole.paths, self.step_index, self.task_index))
+
     def text(self, where: str, source: str, spot: str, path: Path, *, condition: bool) -> frozenset[str]:
         at = self.spots[spot] = self.document.text_at(path)
         known = self.seen.get((condition, source))
@@ -227,6 +250,13 @@ class _Compiler:
         free, paths = known
         self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
         return free
+
+
+def _only_keys(params: Any) -> Any:
+    """What SQL can name of its `params`; their values are looked at as every other key's."""
+    if isinstance(params, dict):
+        return dict.fromkeys(params)
+    return [None] * len(params) if isinstance(params, list) else params
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -69,6 +69,9 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True):
     config: dict[str, Any]
     #: config keys whose text is never a template
     verbatim: tuple[str, ...] = ()
+    #: config keys that are SQL, and how it is read
+    sql: tuple[str, ...] = ()
+    dialect: str = ""
     #: config keys that may be given as a ref
     by_ref: tuple[str, ...] = ()
     #: effective spec after layering, without `policy`

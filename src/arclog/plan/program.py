@@ -67,6 +67,28 @@ class _Texts:
         at = self._at(path)
         return compile_tree(value, lambda _: at, self._limits)
 
+    def sql(self, config: Mapping[str, Any], keys: tuple[str, ...], dialect: str) -> Tree:
+        """A config with SQL in it: `params` go into its statements."""
+        from arclog.expr.sql import compile_sql
+
+        params = config.get("params")
+        rest = self.tree({key: value for key, value in config.items() if key not in keys and key != "params"}, "config")
+        commands = {
+            key: compile_sql(
+                config[key],
+                dialect,
+                params,
+                self._at(f"config.{key}"),
+                self._limits,
+                lambda inner: self._at(".".join(("config.params", *map(str, inner)))),
+            )
+            for key in keys
+        }
+        return Tree(
+            lambda scope: {**rest.evaluate(scope), **{key: sql.evaluate(scope) for key, sql in commands.items()}},
+            [rest, *commands.values()],
+        )
+
     def _at(self, path: str) -> Position:
         """What was not recorded is where the whole thing stands."""
         return self._spots.get(self._start + path, self._fallback)
@@ -98,6 +120,8 @@ class TaskProgram:
     def config(self) -> Tree:
         left_out = {*self.verbatim, *self.plan.by_ref}
         templated = {key: value for key, value in self.plan.config.items() if key not in left_out}
+        if self.plan.sql:
+            return self._texts.sql(templated, self.plan.sql, self.plan.dialect)
         return self._texts.tree(templated, "config")
 
     @cached_property

@@ -74,6 +74,10 @@ class Document:
         text = self.line(number)
         return Position(number, len(text) - len(text.lstrip()) + 1)
 
+    def within(self, at: Position) -> Position:
+        """A position that was counted inside a text; where the file folds or escapes it, the line's beginning."""
+        return at if at.column <= len(self.line(at.line)) else self.first_of(at.line)
+
 
 def lines_of(source: str) -> list[str]:
     """The lines of a playbook as its positions count them."""

@@ -25,6 +25,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 ),
             ),
             runs_on="engine",
+            auth=(),
             one_of=(("for_s", "until", "signal"),),
         ),
         KindSpec(
@@ -43,6 +44,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 ),
             ),
             runs_on="engine",
+            auth=(),
         ),
         KindSpec(
             "playbook",
@@ -55,6 +57,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field("wait", "boolean", "false: go on once the child has started.", default=True),
             ),
             runs_on="engine",
+            auth=(),
             helper="child",
             helper_fields=("execution_id", "state"),
             one_of=(("path", "file"),),

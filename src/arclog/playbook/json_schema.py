@@ -7,6 +7,7 @@ from typing import Any
 
 from arclog.model.kinds import KindSpec
 from arclog.model.shapes import Field
+from arclog.playbook.keychain import TABLES as KEYCHAIN
 from arclog.playbook.schema import NAME_LENGTH, TASK, TASK_POLICY, root_field, task_spec_fields
 
 _JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
@@ -22,6 +23,18 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
     }
     step["properties"]["loop"]["properties"]["loop"] = {"$ref": "#/$defs/loop"}
     schema["properties"]["workbook"]["items"] = task
+    schema["properties"]["keychain"]["items"] = {
+        "type": "object",
+        "required": ["name", "kind"],
+        "properties": {"kind": {"enum": list(KEYCHAIN)}},
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}},
+                "then": _schema_of(Field("entry", "object", fields=fields)),
+            }
+            for kind, fields in KEYCHAIN.items()
+        ],
+    }
     tasks = {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}
     rounds = {"when": {"type": ["string", "boolean"]}, "do": tasks, "max": {"type": "integer", "minimum": 1}}
     branch = {"type": "object", "properties": {"when": {"type": ["string", "boolean"]}, "then": tasks, "else": tasks}}

@@ -14,10 +14,11 @@ from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Use
 from arclog.playbook.document import Document, Path
+from arclog.playbook.keychain import read_entry
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
-from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, KEYCHAIN_FIELDS, LIMITS, root_field
+from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, LIMITS, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
 
@@ -158,16 +159,10 @@ class _Normalizer:
             path: Path = ("keychain", index)
             if not isinstance(entry, dict):
                 continue
-            # Further keys belong to the entry's kind, which the secrets side checks.
-            known = {field.name for field in KEYCHAIN_FIELDS}
-            self.walker.keys(
-                {key: value for key, value in entry.items() if key in known}, KEYCHAIN_FIELDS, path, "keychain entry"
-            )
+            read_entry(self.walker, entry, path)
             if isinstance(entry.get("name"), str):
                 self.findings.unique(entry["name"], (*path, "name"), seen, "keychain entry")
-            self.out.keychain.append(entry)
-        if entries:
-            self.use("keychain", ("keychain",))
+            self.out.keychain.append({key: value for key, value in entry.items() if not key.startswith("x-")})
 
     def entry(self) -> None:
         names = [step.name for step in self.out.steps]

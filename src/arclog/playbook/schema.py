@@ -125,7 +125,7 @@ TASK = (
     ),
     Field("kind", "string", "The tool kind.", required=True),
     Field("desc", "string", "For readers."),
-    Field("auth", "string", "Name of a keychain entry."),
+    Field("auth", "string", "Name of a keychain entry.", template=True),
     _open("spec", "Behaviour knobs of this task."),
 )
 
@@ -303,11 +303,7 @@ _EXECUTOR_SPEC = (
 KEYCHAIN_ENTRY = Field(
     "keychain entry",
     "object",
-    "A credential that the playbook needs.",
-)
-KEYCHAIN_FIELDS = (
-    Field("name", "name", "How templates name it.", required=True),
-    Field("kind", "string", "How it is resolved.", required=True),
+    "A credential that the playbook needs; `playbook.keychain` has the fields of each kind.",
 )
 
 METADATA = _closed(

@@ -224,8 +224,6 @@ class TaskReader:
             if key in raw and key in own:
                 config[key] = raw[key]
         task = Task(label, kind, config, path, roots)
-        if "auth" in raw:
-            self._use("auth", task.locate(("auth",)))
         self.layered(task, spec, layers)
         policy = spec.get("policy")
         if isinstance(policy, dict):

@@ -157,8 +157,10 @@ class Walker:
 
     def walk(self, value: Any, field: Field, path: Path, label: str) -> bool:
         """Whether the value fits; every misfit below it is a finding too."""
-        if field.template and has_template(value):
-            return True
+        if (field.template or field.plain) and has_template(value):
+            if field.plain:
+                self.findings.value("bad-value", f"{label}: a template cannot stand here", path, field.doc)
+            return not field.plain
         types = self._types.get(field.type)
         if types is None:
             types = self._types[field.type] = field.types

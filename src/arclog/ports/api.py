@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -243,6 +243,52 @@ class StateView(Struct, frozen=True):
     result_ref: dict[str, Any] | None = None
 
 
+class StoredResult(Struct, frozen=True):
+    """What a run stored outside the log."""
+
+    ref: str
+    execution_id: str
+    name: str
+    step: str
+    run: int
+    task: str
+    #: list | data
+    kind: str
+    content_type: str
+    #: of the content itself
+    bytes: int
+    #: items of a list
+    rows: int | None
+    sha256: str
+    #: step | execution | workflow | permanent
+    scope: str
+    stored_at: str
+    #: when its time to live ends, if it was given one
+    expires_at: str | None
+    #: when gc let go of it
+    removed_at: str | None
+    #: the event that says that it was stored
+    seq: int
+    #: known when one result is described: its beginning, the room that it takes (None when it is not there), and when gc
+    #: may let go of it (None: not known yet, or never)
+    preview: str | None = None
+    stored_bytes: int | None = None
+    kept_until: str | None = None
+
+
+class Collected(Struct, frozen=True):
+    """What gc did, or would do."""
+
+    dry_run: bool
+    #: results whose time was over
+    results: int
+    #: files that nobody keeps any more, and the room that they took
+    contents: int
+    bytes: int
+    #: files of writers that died
+    leftovers: int
+
+
 class Api(Protocol):
     async def execute(self, request: ExecuteRequest) -> Started:
         """Start a run; durable when it answers. Raises PlaybookError or RequestRejected."""
@@ -275,6 +321,18 @@ class Api(Protocol):
         """Task log lines: position, timestamp, step, task, attempt, iteration, stream, text. A step or a task that the
         run cannot have is refused.
         """
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        """What the run stored outside the log, in order of the events that say so, behind a seq."""
+
+    async def result(self, ref: str) -> StoredResult:
+        """All that is known of one stored result. Raises NotFound."""
+
+    def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Bytes [start, end) of a stored result, checked. Raises NotFound or ResultUnavailable."""
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        """Remove stored results that are no longer needed."""
 
     async def why(self, execution_id: str) -> Why:
         """What the run waits for."""

@@ -4,10 +4,14 @@ Rules that every result store keeps (`arclog.testing.conformance.results` proves
 - Content is named by the sha256 of its uncompressed bytes, within one tenant. To store the same content twice is to
   store it once. Nothing of one tenant can be read, found or removed under another's name.
 - `commit` answers only when the content is durable and whole; until then, and after `abandon`, a crash or a full disk,
-  nothing can be read under any name, and what was half-written is removed (at once, or by `leftovers`).
+  nothing can be read under any name, and what was half-written is removed (at once, or by `leftovers`). Storing content
+  again makes it whole if it was damaged, and young if it was old.
 - What is read is checked against its hash: content that is missing, cut or changed raises `ResultUnavailable`, never
   gives other bytes. (Items of a list are checked part by part, as they are read.)
 - A list keeps its items in parts, so that items [first, last) are read without the rest. As bytes it is one JSON value a line.
+  An item that is not plain JSON is refused (`ResultUnavailable` with its place) and so is the list. Bytes that were stored
+  as a list and as plain content, in whatever order, can be read both ways.
+- Content above `results.max_bytes` is refused (`ResultTooLarge`) while it is written.
 - Memory does not grow with the content, in either direction.
 """
 
@@ -41,7 +45,7 @@ class StoredBlob(Struct, frozen=True):
     tenant: str
     sha256: str
     stored_bytes: int
-    #: microseconds since 1970
+    #: when it was stored last, microseconds since 1970
     stored_at: int
 
 
@@ -79,8 +83,10 @@ class Results(Protocol):
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         """What is known of the content without reading it."""
 
-    async def remove(self, tenant: str, sha256: str) -> bool:
-        """Remove the content; tells whether it was there."""
+    async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
+        """Remove the content; tells whether it was there. With `stored_at`, only if it was not stored again since
+        `find` or `all` told that moment.
+        """
 
     def all(self) -> AsyncIterator[StoredBlob]:
         """Everything that is stored, in no order."""

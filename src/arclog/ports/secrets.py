@@ -39,4 +39,7 @@ class Secrets(Protocol):
     async def resolve(self, entry: Mapping[str, Any], scope: str) -> Credential:
         """The entry's credential as it is now."""
 
+    async def refused(self, entry: Mapping[str, Any], scope: str) -> None:
+        """The other side did not accept what `resolve` gave: do not give it from a cache again."""
+
     async def close(self) -> None: ...

@@ -9,6 +9,9 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
   Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
 - `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
+- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash
+  as soon as the append is; the same content stored again under its name is one record, with the
+  longer of its lives. A ref of another execution in such an event is refused.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
 """
 
@@ -269,6 +272,32 @@ class LogFilter(Struct, frozen=True):
 ANY_LINE = LogFilter()
 
 
+class ResultRecord(Struct, frozen=True):
+    """Content that an execution stored outside the log."""
+
+    execution_id: int
+    name: str
+    sha256: str
+    bytes: int
+    #: items of a list; else None
+    rows: int | None
+    content_type: str
+    tenant: str
+    #: step | execution | workflow | permanent
+    scope: str
+    #: when its event was persisted
+    stored_at: int
+    #: stored_at + the ttl that it was given; None without one
+    expires_at: int | None
+    step: str
+    run: int
+    task: str
+    #: its event
+    seq: int
+    #: when gc let go of it; None while it is kept
+    removed_at: int | None = None
+
+
 class ExecutionFilter(Struct, frozen=True):
     """Which executions to list; empty means all."""
 
@@ -380,6 +409,25 @@ class Store(Protocol):
 
     async def next_due(self) -> int | None:
         """When the earliest timer is due."""
+
+    # -- results stored outside the log -------------------------------------------------------------------------------
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        """What an execution stored under this name with this content, also when it was removed since."""
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        """What an execution stored, in order of the events that say so, after the event with that seq."""
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        """What was not removed, of all executions, in order of (execution_id, name, sha256), after that one."""
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        """Note that these are no longer kept, but for those that were stored again meanwhile; tells how many it noted."""
 
     # -- caches and odds ----------------------------------------------------------------------------------------------
 

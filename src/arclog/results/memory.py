@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.json import decode, encode
 
-from arclog.model.errors import ResultUnavailable
+from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.model.settings import Settings
 from arclog.ports.results import Content, StoredBlob
-
-_PREVIEW_BYTES = 1024
+from arclog.results.lines import decoded, encoded, preview
 
 
 class _Kept(Struct):
@@ -25,8 +24,9 @@ class _Kept(Struct):
 class MemoryResults:
     """Keeps contents in a dict."""
 
-    def __init__(self, name: str = "memory") -> None:
+    def __init__(self, name: str = "memory", settings: Settings | None = None) -> None:
         self.name = name
+        self.settings = settings or Settings()
         self.kept: dict[tuple[str, str], _Kept] = {}
         self._clock = 0
 
@@ -35,25 +35,31 @@ class MemoryResults:
 
     def keep(self, tenant: str, sha256: str, body: bytes, items: list[bytes] | None) -> None:
         self._clock += 1
-        self.kept.setdefault((tenant, sha256), _Kept(body, items, self._clock))
+        known = self.kept.get((tenant, sha256))
+        if items is None and known is not None:  # what was a list stays one
+            items = known.items
+        self.kept[tenant, sha256] = _Kept(body, items, self._clock)
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         body = self._found(tenant, sha256).body
-        if start == 0 and end is None and hashlib.sha256(body).hexdigest() != sha256:
+        if hashlib.sha256(body).hexdigest() != sha256:
             raise ResultUnavailable(f"stored result {sha256} was changed")
-        yield body[start:end]
+        yield body[max(start, 0) : len(body) if end is None else max(end, 0)]
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
         kept = self._found(tenant, sha256)
         if kept.items is None:
             raise ResultUnavailable(f"stored result {sha256} is no list")
-        return [decode(item) for item in kept.items[first:last]]
+        return decoded(kept.items[max(first, 0) : max(last, 0)])
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
         kept = self.kept.get((tenant, sha256))
         return None if kept is None else StoredBlob(tenant, sha256, len(kept.body), kept.stored_at)
 
-    async def remove(self, tenant: str, sha256: str) -> bool:
+    async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
+        known = self.kept.get((tenant, sha256))
+        if stored_at is not None and known is not None and known.stored_at != stored_at:
+            return False
         return self.kept.pop((tenant, sha256), None) is not None
 
     async def all(self) -> AsyncIterator[StoredBlob]:
@@ -82,27 +88,47 @@ class MemoryWriter:
         self._content_type = content_type
         self._items = items
         self._body = bytearray()
+        self._over = False
 
     async def write(self, chunk: bytes) -> None:
         if self._items is not None:
             raise TypeError("a list takes items, not bytes")
-        self._body += chunk
+        self._take(chunk)
 
     async def add(self, items: Sequence[Any]) -> None:
         if self._items is None:
             raise TypeError("bytes were begun, not a list")
-        for item in items:
-            line = encode(item)
-            self._items.append(line)
-            self._body += line + b"\n"
+        self._check()
+        try:
+            for run, _ in encoded(items, len(self._items), 1):
+                self._items += run.splitlines()
+                self._take(run)
+        except ResultUnavailable:
+            self._over = True
+            raise
+
+    def _take(self, chunk: bytes) -> None:
+        self._check()
+        self._body += chunk
+        limit = self._results.settings.integer("results.max_bytes")
+        if len(self._body) > limit:
+            self._over = True
+            raise ResultTooLarge(f"the result takes more than {limit} bytes; raise ARCLOG_RESULTS_MAX_BYTES")
+
+    def _check(self) -> None:
+        if self._over:
+            raise InvariantBroken("nothing can be added to a result or committed: it is over")
 
     async def commit(self) -> Content:
+        self._check()
+        self._over = True
         body = bytes(self._body)
         sha256 = hashlib.sha256(body).hexdigest()
         self._results.keep(self._tenant, sha256, body, self._items)
-        preview = body[:_PREVIEW_BYTES].decode("utf-8", "replace")
         rows = None if self._items is None else len(self._items)
-        return Content(sha256, len(body), len(body), self._content_type, "none", rows, preview)
+        shown = preview(body, self._results.settings.integer("results.preview_bytes"))
+        return Content(sha256, len(body), len(body), self._content_type, "none", rows, shown)
 
     async def abandon(self) -> None:
+        self._over = True
         self._body.clear()

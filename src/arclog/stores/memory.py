@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken, StoreUnavailable
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_NODE
+from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
@@ -34,6 +35,7 @@ from arclog.ports.store import (
     NewExecution,
     NoSlot,
     PlanRecord,
+    ResultRecord,
     Scope,
     StepRunRecord,
     StoredEvent,
@@ -41,7 +43,7 @@ from arclog.ports.store import (
     Timer,
 )
 from arclog.stores.memory_logs import MemoryLogs
-from arclog.stores.rows import Codec, Derived, Row, StepChange, bits_of, decode
+from arclog.stores.rows import Codec, Derived, NewResult, Row, StepChange, bits_of, decode
 
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 _NO_GRANT = (0, 0, 0)
@@ -88,6 +90,7 @@ class MemoryStore:
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}
+        self._results: dict[tuple[int, str, str], ResultRecord] = {}
 
     async def open(self) -> None:
         self._is_open = True
@@ -115,6 +118,9 @@ class MemoryStore:
         self._marks += [Mark(names[bit], at, append.execution_id, seq) for bit, seq in derived.marks]
         for change in derived.steps:
             _change_step(execution, change)
+        for result in derived.results:
+            key = (append.execution_id, result.name, result.ref.meta.sha256)
+            self._results[key] = _result(execution.record, result, at, self._results.get(key))
         self._change_work(execution, append, derived)
         return Appended(append.expected + 1, derived.last_seq, at)
 
@@ -416,6 +422,42 @@ class MemoryStore:
             for timer_id, (due, payload) in execution.timers.items():
                 yield due, execution_id, timer_id, payload
 
+    # -- results stored outside the log -------------------------------------------------------------------------------
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        self._check_open()
+        return self._results.get((execution_id, name, sha256))
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        self._check_open()
+        found = [each for each in self._results.values() if each.execution_id == execution_id and each.seq > after]
+        return sorted(found, key=lambda each: each.seq)[:limit]
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        self._check_open()
+        found = sorted(key for key, each in self._results.items() if key > after and each.removed_at is None)
+        return [self._results[key] for key in found[:limit]]
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        self._check_open()
+        kept = [each for each in self._results.values() if each.removed_at is None]
+        found = [each for each in kept if (each.tenant, each.sha256) == (tenant, sha256)]
+        found = [each for each in found if (each.execution_id, each.name) > after]
+        return sorted(found, key=lambda each: (each.execution_id, each.name))[:limit]
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        self._check_open()
+        count = 0
+        for record in records:
+            key = (record.execution_id, record.name, record.sha256)
+            known = self._results.get(key)
+            if known is not None and known.seq == record.seq and known.removed_at is None:
+                self._results[key] = replace(known, removed_at=at)
+                count += 1
+        return count
+
     # -- caches and odds ----------------------------------------------------------------------------------------------
 
     async def put_snapshot(self, execution_id: int, seq: int, code: str, body: bytes) -> None:
@@ -471,6 +513,21 @@ def _issued(execution_id: int, command: NewCommand) -> CommandRecord:
         worker_id,
         lease_until,
     )
+
+
+def _result(record: ExecutionRecord, new: NewResult, at: int, known: ResultRecord | None) -> ResultRecord:
+    """The record of stored content; of content known before, the longer of its lives."""
+    meta = new.ref.meta
+    scope, rows = new.scope, meta.rows
+    expires_at = None if new.ttl is None else at + new.ttl
+    if known is not None:
+        rows = known.rows if rows is None else rows
+        if known.removed_at is None:
+            scope = max(scope, SCOPES.index(known.scope))
+            expires_at = None if expires_at is None or known.expires_at is None else max(expires_at, known.expires_at)
+    about = (record.execution_id, new.name, meta.sha256, meta.bytes, rows, meta.content_type)
+    life = (record.new.scope.tenant, SCOPES[scope], at, expires_at)
+    return ResultRecord(*about, *life, new.step, new.run, new.task, new.seq)
 
 
 def _change_step(execution: _Execution, change: StepChange) -> None:

@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_of
+from arclog.model.refs import ResultRef, parse_ref
+from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
 from arclog.ports.store import Append, StoredEvent, Timer
 
@@ -24,6 +26,9 @@ _ESCAPED = ord(" ")
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(list[Event])
 T = TypeVar("T")
+#: says that something was stored outside the log
+_STORING = "result.stored"
+_LONGEST_TTL_S = 1e12
 #: nobody reads a row that claims to be larger than this; a row's own limit is far below
 _MAX_BODY = 1 << 30
 
@@ -55,6 +60,29 @@ class StepChange(Struct):
     status: str = "open"
 
 
+class NewResult(Struct, frozen=True):
+    """What an event says was stored outside the log."""
+
+    name: str
+    ref: ResultRef
+    #: index in SCOPES
+    scope: int
+    #: microseconds; None without one
+    ttl: int | None
+    step: str
+    run: int
+    task: str
+    seq: int
+
+
+class _Stored(Struct):
+    """The payload of such an event, as far as it matters here."""
+
+    result_ref: ResultRef
+    scope: str = "execution"
+    ttl_s: float | None = None
+
+
 class Derived(Struct, frozen=True):
     """All that follows from an append's events."""
 
@@ -66,6 +94,7 @@ class Derived(Struct, frozen=True):
     timers: Sequence[tuple[Timer, bytes]]
     terminal: bool
     last_seq: int
+    results: Sequence[NewResult] = ()
 
 
 class Codec:
@@ -111,7 +140,8 @@ class Codec:
             raise InvariantBroken(f"append to execution {append.execution_id} holds {terminal} terminal events")
         rows = list(self._rows(append, bits)) if append.events else ()
         timers = [(timer, encode(timer.payload)) for timer in append.set_timers]
-        return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq)
+        results = _results(append) if bits & BITS[_STORING] else ()
+        return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq, results)
 
     def _rows(self, append: Append, bits: int) -> Iterator[Row]:
         events = append.events
@@ -161,6 +191,31 @@ class Codec:
             StoredEvent(event, execution_id, seq0 + i, event.own_id or base + i, persisted_at)
             for i, event in enumerate(events)
         ]
+
+
+def _results(append: Append) -> list[NewResult]:
+    """What an append's events say was stored outside the log."""
+    found: list[NewResult] = []
+    for seq, event in enumerate(append.events, append.expected + 1):
+        if event.type != _STORING or event.informative:
+            continue
+        try:
+            given = msgspec.convert(event.payload, _Stored)
+        except msgspec.ValidationError as problem:
+            raise RequestRejected(f"{event.type} of execution {append.execution_id}: {problem}") from problem
+        ref = parse_ref(given.result_ref.ref)
+        if ref.execution_id != append.execution_id or ref.sha256 != given.result_ref.meta.sha256:
+            raise RequestRejected(
+                f"{event.type} of execution {append.execution_id} names what is not its own: {given.result_ref.ref}"
+            )
+        if given.scope not in SCOPES:
+            raise RequestRejected(f"{event.type}: there is no scope {given.scope!r}, but {', '.join(SCOPES)}")
+        if given.ttl_s is not None and not 0 <= given.ttl_s <= _LONGEST_TTL_S:
+            raise RequestRejected(f"{event.type}: ttl_s {given.ttl_s} is not between 0 and {_LONGEST_TTL_S:g} seconds")
+        ttl = None if given.ttl_s is None else round(given.ttl_s * 1_000_000)
+        scope = SCOPES.index(given.scope)
+        found.append(NewResult(ref.name, given.result_ref, scope, ttl, event.step, event.run, event.task, seq))
+    return found
 
 
 def _note(change: StepChange, event: Event, seq: int) -> None:

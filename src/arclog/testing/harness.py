@@ -79,7 +79,7 @@ class Life:
         self.engine = Engine(self.store, world.clock, world.settings, Minter(world.clock, number % 1024))
         self.control = EngineControl(self.engine)
         self.children = Children(self.engine)
-        self.api = EngineApi(self.engine, SPECS)
+        self.api = EngineApi(self.engine, SPECS, world.results)
         self.slots = Slots(self.engine)
         self.tasks: list[asyncio.Task[None]] = []
         self._world = world

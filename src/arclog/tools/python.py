@@ -211,6 +211,7 @@ KIND = ToolKind(
     KindSpec(
         name="python",
         summary="Runs Python code in an isolated process with limits; its value is the task's data.",
+        auth=(),
         fields=(
             Field("code", "string", "Python that defines main(**args) or assigns `result`.", required=True),
             Field("args", "object", "Values for the code: globals, `input_data`, and main's arguments.", template=True),

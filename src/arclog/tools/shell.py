@@ -237,6 +237,7 @@ KIND = ToolKind(
     KindSpec(
         name="shell",
         summary="Runs a command; its result is {exit_code, stdout, stderr}.",
+        auth=(),
         fields=(
             Field(
                 "command",

@@ -23,21 +23,27 @@ from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.results import Results
+from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter
 from arclog.ports.tool import ToolServices
-from arclog.results.memory import MemoryResults
+from arclog.results.files import FileResults
 from arclog.stores.sqlite.store import SqliteStore
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
+from arclog.wiring.secrets import SecretsOnDemand
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
 DATABASE = "arclog.db"
+#: folder of results that are too large for the log
+RESULTS = "results"
 _NODE_LEASE_S = 600.0
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
+#: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
+_REACHABLE = "loopback"
 
 log = logging.getLogger("arclog.engine")
 
@@ -45,15 +51,18 @@ log = logging.getLogger("arclog.engine")
 class Embedded:
     """Store, engine and (once started) a worker, in this process."""
 
-    def __init__(self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str) -> None:
+    def __init__(
+        self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str, secrets: Secrets
+    ) -> None:
         self.engine = engine
+        self._secrets = secrets
         self.control = EngineControl(engine)
         self.children = Children(engine)
-        self.results: Results = MemoryResults()
+        self.results: Results = FileResults(home / RESULTS, settings)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self._is_alive)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive)
         self._worker_id = worker_id
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
@@ -79,7 +88,7 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
-        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings)
+        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
         self.worker = asyncio.ensure_future(worker.run())
         timers = Timers(self.engine).run()
         waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
@@ -158,6 +167,8 @@ class Embedded:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
         await self.engine.close()
+        await self.results.close()
+        await self._secrets.close()
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
             self._scratch.remove()
@@ -187,6 +198,8 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 @asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
+    if not settings.text("http.allow_networks"):
+        settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
     path = home / DATABASE
     _prepare(home, path, read_only=read_only)
@@ -198,7 +211,9 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
         node = (
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
-        here = Embedded(settings, home, store, Engine(store, clock, settings, Minter(clock, node)), owner)
+        secrets = SecretsOnDemand(home, settings, clock)
+        engine = Engine(store, clock, settings, Minter(clock, node), secrets)
+        here = Embedded(settings, home, store, engine, owner, secrets)
         try:
             yield here
         finally:

@@ -34,6 +34,15 @@ class Payload:
             value = await self._reader.at(self._ref, path)
         return value, len(encode(value)) if isinstance(value, _MEASURED) else 0
 
+    async def measured(self, path: Path, size: int) -> dict[str, int]:
+        """How much there is at a path: bytes, and items of a list or map."""
+        if self._reader is None or self._ref is None:
+            value = value_at(self._value, path, MISSING)
+            items = len(value) if isinstance(value, list | dict) else None
+        else:
+            items = self._ref["meta"].get("rows") if not path else None
+        return {"bytes": size} if items is None else {"bytes": size, "items": items}
+
 
 async def extract(record: dict[str, Any], payload: Payload, plan: TaskPlan, demand: frozenset[Path], most: int) -> None:
     """Put the parts into the record; what is too large for that is named with its size, what is not there with null.
@@ -55,7 +64,7 @@ async def extract(record: dict[str, Any], payload: Payload, plan: TaskPlan, dema
                     f"task {plan.name}: what `select` calls {name} takes {size} bytes; "
                     f"at most {most} are kept in the log (results.extracted_max_bytes)"
                 )
-            left_out[name] = size
+            left_out[name] = await payload.measured(path, size)
         elif value is MISSING:
             left_out[name] = None
         else:

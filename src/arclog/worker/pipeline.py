@@ -33,6 +33,7 @@ from arclog.ports.tool import TaskContext
 from arclog.worker.expanding import Expanding
 from arclog.worker.inputs import snapshot
 from arclog.worker.items import Items
+from arclog.worker.keychain import AttemptSecrets, CommandSecrets
 from arclog.worker.loop_results import LoopResults
 from arclog.worker.reading import StoredReader
 from arclog.worker.results import TaskResults
@@ -98,6 +99,7 @@ class CommandRun:
             settings.integer("results.extracted_max_bytes"),
         )
         self.expanding = Expanding(self.step, limits, around.bridge, self.reader, self.storing, self.results)
+        self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope)
         self.frame = Frame(
             execution_id=str(command.execution_id),
             args=command.args,
@@ -230,23 +232,26 @@ class CommandRun:
         """Run one attempt and give its outcome record; None: it was handed over to the engine."""
         await self._wait_until(move.due)
         plan = move.task.plan
-        problem: Outcome | None = None
+        secrets = await self.secrets.open(move.task)
+        problem = secrets.problem
         config: dict[str, Any] = {}
         by_ref: dict[str, Any] = {}
-        try:
-            config, by_ref = await self._rendered(pipeline, move, frame)
-        except ExpressionError as failure:
-            problem = failed(_template_error(failure))
+        if problem is None:
+            try:
+                config, by_ref = await self._rendered(pipeline, move, frame, secrets)
+                problem = await secrets.authorize(config)
+            except ExpressionError as failure:
+                problem = failed(_template_error(failure))
         if move.repeated:
             if plan.at_most_once:
                 message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
                 problem = failed(error("killed", message, retryable=False))
         else:
-            inputs = snapshot(config, self.max_inputs_bytes)
+            inputs = snapshot(secrets.value(config), self.max_inputs_bytes)
             handed = None
             if plan.runs_on == "engine":
                 problem = problem or self._too_large(plan.name, config)
-                handed = {**config, **move.task.verbatim} if problem is None else None
+                handed = secrets.value({**config, **move.task.verbatim}) if problem is None else None
             for event in core.started(move, frame, self.clock.now(), inputs, handed):
                 self._emit(pipeline, event)
             if handed is not None:
@@ -255,13 +260,16 @@ class CommandRun:
             await self.stream.flush()
         begun = self.clock.monotonic()
         config = {**config, **by_ref, **move.task.verbatim}
-        outcome = problem or await self._run_tool(move, frame, config, pipeline)
+        outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)
+        outcome = await secrets.conclude(outcome)
         duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
         return await self._record(move, frame, outcome, duration_ms)
 
-    async def _rendered(self, pipeline: Pipeline, move: Run, frame: Frame) -> tuple[dict[str, Any], dict[str, Any]]:
+    async def _rendered(
+        self, pipeline: Pipeline, move: Run, frame: Frame, secrets: AttemptSecrets
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The task's config, and apart from it the values that may be refs."""
-        scope = task_scope(pipeline, frame, move)
+        scope = task_scope(pipeline, frame, move, keychain=secrets.scope)
 
         def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
             by_ref = {name: _as_ref(tree.evaluate_items(scope)) for name, tree in move.task.by_ref.items()}
@@ -313,7 +321,9 @@ class CommandRun:
             payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
         return [*said, *events]
 
-    async def _run_tool(self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline) -> Outcome:
+    async def _run_tool(
+        self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline, secrets: AttemptSecrets
+    ) -> Outcome:
         plan = move.task.plan
         captured = frame.captured
         progress = self.around.logs.progress_of(frame, move)
@@ -327,9 +337,10 @@ class CommandRun:
             workload=captured.workload,
             ctx={**captured.ctx, **pipeline.ctx},
             timeout_s=plan.timeout_s,
-            log=self.around.logs.for_attempt(frame, move),
-            progress=progress,
-            results=self.results,
+            log=secrets.log(self.around.logs.for_attempt(frame, move)),
+            progress=secrets.progress(progress),
+            results=secrets.results(self.results),
+            auth=secrets.auth,
             scope=self.command.scope,
             spec=plan.spec,
         )

@@ -12,6 +12,7 @@ from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
 from arclog.ports.api import (
+    Collected,
     ExecuteRequest,
     Listed,
     SignalAnswer,
@@ -20,6 +21,7 @@ from arclog.ports.api import (
     StateView,
     Status,
     StepSummary,
+    StoredResult,
     Summary,
     Wait,
     Why,
@@ -76,6 +78,9 @@ class FakeApi:
         self.refusal: Exception | None = None
         #: what lines the last reader of logs wanted
         self.asked = ANY_LINE
+        self.stored: builtins.list[StoredResult] = []
+        #: content of every stored result
+        self.body = b""
         #: how many events readers got
         self.handed_out = 0
 
@@ -152,6 +157,26 @@ class FakeApi:
         if not where.streams:
             found = [line for line in found if line["stream"] != "progress"]
         return found[:limit]
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        self.run(execution_id)
+        return [each for each in self.stored if each.execution_id == execution_id and each.seq > after][:limit]
+
+    async def result(self, ref: str) -> StoredResult:
+        for each in self.stored:
+            if each.ref == ref:
+                return each
+        raise NotFound(f"there is no stored result {ref}")
+
+    async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        await self.result(ref)
+        if self.refusal is not None:
+            raise self.refusal
+        for at in range(start, len(self.body) if end is None else min(end, len(self.body)), 10):
+            yield self.body[at : at + 10 if end is None else min(at + 10, end)]
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        return Collected(dry_run, 3, 1, 5_000_000, 2)
 
     async def why(self, execution_id: str) -> Why:
         self.run(execution_id)

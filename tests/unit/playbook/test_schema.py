@@ -39,7 +39,18 @@ def test_json_schema_is_plain_json_and_knows_the_language():
 def test_the_reference_names_every_key():
     text = (Path(__file__).parents[3] / "docs/playbook.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
-    internal = {"playbook", "step", "arc", "event", "tag", "loop", "keychain entry", "workbook entry", "ctx entry", "part"}
+    internal = {
+        "playbook",
+        "step",
+        "arc",
+        "event",
+        "tag",
+        "loop",
+        "keychain entry",
+        "workbook entry",
+        "ctx entry",
+        "part",
+    }
     names = {
         field.name for field in (*fields(root_field({})), *TASK, *(TASK_POLICY.fields or ()), *ACTION, *ADMIT_THEN)
     }

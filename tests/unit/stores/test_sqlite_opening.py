@@ -49,6 +49,30 @@ async def test_migrations_are_numbered_without_gap():
     assert load_migrations(SCHEMA) == []
 
 
+async def test_a_store_of_every_older_schema_is_brought_up_to_date(tmp_path):
+    fresh = store_at(tmp_path / "fresh.db")
+    await fresh.open()
+    wanted = fresh._writer._connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    await fresh.close()
+    for schema in range(1, SCHEMA):
+        path = tmp_path / f"{schema}.db"
+        connection = apsw.Connection(str(path))
+        for version, script in load_migrations(0)[:schema]:
+            connection.execute(script).fetchall()
+            connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
+        columns = "1, 1, 'RUNNING', NULL, 5, NULL, NULL, 0, NULL, 0, 'r', 'n', 'p', 1, 'd', 't', 'p', 'e', 1, '', 0"
+        connection.execute(f"INSERT INTO executions VALUES ({columns})")
+        connection.close()
+        store = store_at(path)
+        await store.open()
+        assert (
+            store._writer._connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall() == wanted
+        )
+        assert (await store.append(change(1, 1))).last_seq == 2
+        assert await store.results(1) == []
+        await store.close()
+
+
 async def test_every_query_fits_the_schema(tmp_path):
     store = store_at(tmp_path / "a.db")
     await store.open()

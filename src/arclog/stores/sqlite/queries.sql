@@ -209,6 +209,38 @@ SELECT execution_id, timer_id, due, payload FROM timers WHERE due <= ? ORDER BY 
 -- name: next_due
 SELECT min(due) FROM timers
 
+-- name: add_result
+-- The same content under the same name again: the longer of its lives, and kept again if it was removed.
+INSERT INTO results (
+    execution_id, name, sha256, bytes, rows, content_type, scope, stored_at, expires_at, step, run, task, seq, tenant
+) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, tenant FROM executions WHERE execution_id = ?
+ON CONFLICT (execution_id, name, sha256) DO UPDATE SET
+    bytes = excluded.bytes, rows = coalesce(excluded.rows, rows), content_type = excluded.content_type,
+    scope = iif(removed_at IS NULL, max(scope, excluded.scope), excluded.scope),
+    stored_at = excluded.stored_at,
+    expires_at = iif(removed_at IS NULL, max(expires_at, excluded.expires_at), excluded.expires_at),
+    step = excluded.step, run = excluded.run, task = excluded.task, seq = excluded.seq, removed_at = NULL
+
+-- name: result
+SELECT * FROM results WHERE execution_id = ? AND name = ? AND sha256 = ?
+
+-- name: results
+SELECT * FROM results WHERE execution_id = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: kept_results
+SELECT * FROM results
+WHERE (execution_id, name, sha256) > (?, ?, ?) AND removed_at IS NULL
+ORDER BY execution_id, name, sha256 LIMIT ?
+
+-- name: keepers
+SELECT * FROM results INDEXED BY results_by_content
+WHERE tenant = ? AND sha256 = ? AND (execution_id, name) > (?, ?) AND removed_at IS NULL
+ORDER BY execution_id, name LIMIT ?
+
+-- name: remove_result
+UPDATE results SET removed_at = ?
+WHERE execution_id = ? AND name = ? AND sha256 = ? AND seq = ? AND removed_at IS NULL
+
 -- name: put_snapshot
 INSERT INTO snapshots (execution_id, seq, code, body) VALUES (?, ?, ?, ?)
 ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body

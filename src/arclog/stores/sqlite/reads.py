@@ -17,6 +17,7 @@ from arclog.ports.store import (
     LogBatch,
     Mark,
     PlanRecord,
+    ResultRecord,
     Scope,
     StepRunRecord,
     StoredEvent,
@@ -24,7 +25,7 @@ from arclog.ports.store import (
 )
 from arclog.stores.rows import Codec, bits_of, decode
 from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.records import command_record, execution_record
+from arclog.stores.sqlite.records import command_record, execution_record, result_record
 
 Execute = Callable[..., Any]
 
@@ -164,6 +165,16 @@ def due_timers(execute: Execute, now: int, limit: int) -> list[Timer]:
 def next_due(execute: Execute) -> int | None:
     due: int | None = execute(SQL["next_due"]).get
     return due
+
+
+def result(execute: Execute, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+    row = execute(SQL["result"], (execution_id, name, sha256)).fetchone()
+    return None if row is None else result_record(row)
+
+
+def results(execute: Execute, name: str, bindings: tuple[Any, ...]) -> list[ResultRecord]:
+    """Those that the named query finds."""
+    return [result_record(row) for row in execute(SQL[name], bindings)]
 
 
 def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes] | None:

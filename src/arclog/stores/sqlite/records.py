@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.retention import SCOPES
 from arclog.ports.store import (
     CommandRecord,
     ExecutionRecord,
     ExecutionState,
     NewCommand,
     NewExecution,
+    ResultRecord,
     Scope,
 )
+from arclog.stores.rows import NewResult
 
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
@@ -113,3 +116,16 @@ def command_record(row: Sequence[Any]) -> CommandRecord:
         worker_id,
         max(lease_until, 0),
     )
+
+
+def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
+    """As `add_result` takes them."""
+    meta = new.ref.meta
+    expires_at = None if new.ttl is None else at + new.ttl
+    about = (execution_id, new.name, meta.sha256, meta.bytes, meta.rows, meta.content_type, new.scope, at, expires_at)
+    return (*about, new.step, new.run, new.task, new.seq, execution_id)
+
+
+def result_record(row: Sequence[Any]) -> ResultRecord:
+    execution_id, name, sha256, size, rows, content_type, tenant, scope, *rest = row
+    return ResultRecord(execution_id, name, sha256, size, rows, content_type, tenant, SCOPES[scope], *rest)

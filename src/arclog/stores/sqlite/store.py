@@ -20,6 +20,7 @@ from arclog.ports.store import (
     LogLine,
     Mark,
     PlanRecord,
+    ResultRecord,
     Scope,
     StepRunRecord,
     StoredEvent,
@@ -151,6 +152,25 @@ class SqliteStore:
 
     async def next_due(self) -> int | None:
         return await self._look_up(reads.next_due)
+
+    # -- results stored outside the log -------------------------------------------------------------------------------
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        return await self._look_up(lambda execute: reads.result(execute, execution_id, name, sha256))
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        return await self._reader.do(lambda execute: reads.results(execute, "results", (execution_id, after, limit)))
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        return await self._reader.do(lambda execute: reads.results(execute, "kept_results", (*after, limit)))
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        return await self._reader.do(lambda execute: reads.results(execute, "keepers", (tenant, sha256, *after, limit)))
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        return await self._writer.do(lambda tx: writes.remove_results(tx, records, at))
 
     # -- caches and odds ----------------------------------------------------------------------------------------------
 

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.store import Append, Appended, CommandRecord, NoSlot, PlanRecord, TerminalExists
+from arclog.ports.store import Append, Appended, CommandRecord, NoSlot, PlanRecord, ResultRecord, TerminalExists
 from arclog.stores.rows import Derived, StepChange
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.records import command_columns, command_record, kinds_of, new_columns, state_columns
+from arclog.stores.sqlite.records import (
+    command_columns,
+    command_record,
+    kinds_of,
+    new_columns,
+    result_columns,
+    state_columns,
+)
 
 _ADVANCE = SQL["advance"]
 _FINISH = SQL["finish"]
@@ -45,6 +52,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         execute(SQL["add_mark"], (event_type, tx.at, execution_id, seq))
     for change in derived.steps:
         _change_step(tx, execution_id, change)
+    for result in derived.results:
+        execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
     _change_work(tx, what, derived)
     return Appended(expected + 1, derived.last_seq, tx.at)
 
@@ -167,6 +176,14 @@ def heartbeat(tx: Tx, worker_id: str, held: Sequence[tuple[int, int]], lease_unt
         if not tx.changes():
             lost.append(command_id)
     return lost
+
+
+def remove_results(tx: Tx, records: Sequence[ResultRecord], at: int) -> int:
+    count = 0
+    for each in records:
+        tx.execute(SQL["remove_result"], (at, each.execution_id, each.name, each.sha256, each.seq))
+        count += tx.changes()
+    return count
 
 
 def put_snapshot(tx: Tx, execution_id: int, seq: int, code: str, body: bytes) -> None:

@@ -16,12 +16,13 @@ from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.payloads import PayloadRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
+from arclog.testing.conformance.store.stored import StoredRules
 from arclog.testing.conformance.store.task_logs import TaskLogRules
 
 __all__ = ["MakeStore", "StoreContract"]
 
 
 class StoreContract(
-    LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, TaskLogRules, PayloadRules
+    LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, TaskLogRules, PayloadRules, StoredRules
 ):
     """All rules. A subclass gives the fixture `make_store`."""

@@ -1,0 +1,174 @@
+"""What runs stored outside the log: telling of it, reading it, and letting go of it.
+
+A ref opens nothing by itself: it must be in the books of an execution of the caller's tenant. `collect` may die between
+any two of its steps: what it did stands, and the next one does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from arclog.engine.engine import Engine
+from arclog.model.errors import NotFound, ResultUnavailable
+from arclog.model.ids import MICROS, timestamp
+from arclog.model.refs import DATA, LIST, parse_ref, ref_text
+from arclog.model.retention import kept_until
+from arclog.ports.api import Collected, StoredResult
+from arclog.ports.results import Results, StoredBlob
+from arclog.ports.store import ExecutionRecord, ResultRecord
+
+_PAGE = 1000
+#: executions whose end is remembered while results are looked through; these come in order of their executions
+_REMEMBERED = 10_000
+
+
+class Stored:
+    """The results of one engine's executions."""
+
+    def __init__(self, engine: Engine, results: Results) -> None:
+        self._engine = engine
+        self._results = results
+        self._tenant = engine.settings.text("scope.tenant")
+        self._keep = round(engine.settings.number("results.keep_s") * MICROS)
+        self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
+
+    async def listed(self, record: ExecutionRecord, after: int, limit: int) -> list[StoredResult]:
+        number, tenant = record.execution_id, record.new.scope.tenant
+        if tenant != self._tenant:
+            raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
+        return [_told(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
+
+    async def described(self, ref: str) -> StoredResult:
+        record = await self._found(ref)
+        until = await _Ends(self._engine, self._keep).until(record)
+        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        preview = said[0].event.payload.get("preview") if said else None
+        blob = None if record.removed_at is not None else await self._results.find(record.tenant, record.sha256)
+        return _told(
+            record,
+            preview=preview if isinstance(preview, str) else None,
+            stored_bytes=None if blob is None else blob.stored_bytes,
+            kept_until=None if until is None else timestamp(until),
+        )
+
+    async def content(self, ref: str, start: int, end: int | None) -> AsyncIterator[bytes]:
+        record = await self._found(ref)
+        if record.removed_at is not None:
+            day = timestamp(record.removed_at)[:10]
+            raise ResultUnavailable(f"{ref} was removed by gc on {day}; run again what made it")
+        async for chunk in self._results.chunks(record.tenant, record.sha256, start, end):
+            yield chunk
+
+    async def _found(self, ref: str) -> ResultRecord:
+        parsed = parse_ref(ref)
+        store = self._engine.store
+        record = await store.result(parsed.execution_id, parsed.name, parsed.sha256)
+        if record is None or record.tenant != self._tenant:
+            raise NotFound(
+                f"there is no stored result {ref} of tenant {self._tenant}; `arclog result list {parsed.execution_id}` shows "
+                "those of its run"
+            )
+        return record
+
+    # -- gc -----------------------------------------------------------------------------------------------------------
+
+    async def collect(self, *, dry_run: bool) -> Collected:
+        """Let go of records whose time is over, then remove content that nobody keeps."""
+        now = self._engine.clock.now()
+        ends = _Ends(self._engine, self._keep)
+        let_go = await self._let_go(ends, now, dry_run=dry_run)
+        contents = freed = 0
+        async for blob in self._results.all():
+            if blob.stored_at > now - self._grace or await self._is_kept(ends, blob, now):
+                continue
+            if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
+                contents += 1
+                freed += blob.stored_bytes
+        leftovers = 0 if dry_run else await self._results.leftovers(now - self._grace)
+        return Collected(dry_run, let_go, contents, freed, leftovers)
+
+    async def _let_go(self, ends: _Ends, now: int, *, dry_run: bool) -> int:
+        store = self._engine.store
+        count = 0
+        after = (0, "", "")
+        while page := await store.kept_results(after=after, limit=_PAGE):
+            due = [record for record in page if await ends.is_over(record, now)]
+            count += len(due) if dry_run or not due else await store.remove_results(due, now)
+            after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
+        return count
+
+    async def _is_kept(self, ends: _Ends, blob: StoredBlob, now: int) -> bool:
+        after = (0, "")
+        while page := await self._engine.store.keepers(blob.tenant, blob.sha256, after=after):
+            for record in page:
+                if not await ends.is_over(record, now):
+                    return True
+            after = (page[-1].execution_id, page[-1].name)
+        return False
+
+
+class _Ends:
+    """When executions, and the roots of their trees, ended."""
+
+    def __init__(self, engine: Engine, keep: int) -> None:
+        self._engine = engine
+        self._keep = keep
+        self._known: dict[int, tuple[int | None, int | None]] = {}
+
+    async def is_over(self, record: ResultRecord, now: int) -> bool:
+        until = await self.until(record)
+        return until is not None and until <= now
+
+    async def until(self, record: ResultRecord) -> int | None:
+        ended_at, root_ended_at = await self._of(record.execution_id)
+        return kept_until(record.scope, record.expires_at, ended_at, root_ended_at, self._keep)
+
+    async def _of(self, execution_id: int) -> tuple[int | None, int | None]:
+        found = self._known.get(execution_id)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[execution_id] = await self._look_up(execution_id)
+        return found
+
+    async def _look_up(self, execution_id: int) -> tuple[int | None, int | None]:
+        """The end of an execution and that of its root; None of one that has not ended."""
+        ends: list[int | None] = []
+        while execution_id:
+            record = await self._engine.store.execution(execution_id)
+            if record is None:
+                break
+            now = record.now
+            ends.append(None if now.terminal_event is None else now.ended_at or record.new.created_at)
+            execution_id = record.new.parent_execution_id
+        return (ends[0], ends[-1]) if ends else (None, None)
+
+
+def _told(
+    record: ResultRecord,
+    *,
+    preview: str | None = None,
+    stored_bytes: int | None = None,
+    kept_until: str | None = None,
+) -> StoredResult:
+    return StoredResult(
+        ref=ref_text(record.execution_id, record.name, record.sha256),
+        execution_id=str(record.execution_id),
+        name=record.name,
+        step=record.step,
+        run=record.run,
+        task=record.task,
+        kind=DATA if record.rows is None else LIST,
+        content_type=record.content_type,
+        bytes=record.bytes,
+        rows=record.rows,
+        sha256=record.sha256,
+        scope=record.scope,
+        stored_at=timestamp(record.stored_at),
+        expires_at=None if record.expires_at is None else timestamp(record.expires_at),
+        removed_at=None if record.removed_at is None else timestamp(record.removed_at),
+        seq=record.seq,
+        preview=preview,
+        stored_bytes=stored_bytes,
+        kept_until=kept_until,
+    )

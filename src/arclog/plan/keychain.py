@@ -1,0 +1,56 @@
+"""What a plan's use of its keychain shows: names that do not exist, credentials that a tool cannot use, secrets that
+would be written to the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arclog.plan.compile import Text
+from arclog.playbook.canon import Playbook, Task
+from arclog.playbook.schema import has_template
+from arclog.playbook.walk import Findings
+
+
+def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings) -> None:
+    kinds = {str(entry.get("name")): str(entry.get("kind")) for entry in playbook.keychain}
+    for step in playbook.steps:
+        for task in step.tasks:
+            _auth(task, kinds, findings)
+    for text in texts:
+        if text.where != "task" or "keychain" not in text.free:
+            continue
+        kind = playbook.steps[text.step].tasks[text.task].kind
+        if kind.runs_on == "engine":
+            message = f"keychain cannot be used in a task of kind {kind.name}: what it is given is written to the log"
+            hint = "declare the keychain entry in the playbook that uses it" if kind.name == "playbook" else ""
+            findings.add("keychain-misplaced", message, text.at, hint)
+        for name in sorted({path[1] for path in text.paths if path[0] == "keychain" and len(path) > 1} - set(kinds)):
+            message = f"the keychain has no entry {name!r}"
+            findings.add("unknown-keychain", message, text.at, _declare(name, kinds, findings))
+
+
+def _auth(task: Task, kinds: dict[str, str], findings: Findings) -> None:
+    name = task.config.get("auth")
+    if not isinstance(name, str):
+        return
+    path = task.locate(("auth",))
+    takes = task.kind.auth
+    if takes == ():
+        message = f"a task of kind {task.kind.name} has no use for auth"
+        hint = f"use a field of the entry in one of the task's own: {{{{ keychain.{name}.… }}}}"
+        findings.key("auth-unused", message, path, "" if has_template(name) else hint, "warning")
+    if has_template(name):
+        return
+    if name not in kinds:
+        findings.value(
+            "unknown-keychain", f"auth: the keychain has no entry {name!r}", path, _declare(name, kinds, findings)
+        )
+    elif takes and kinds[name] not in takes:
+        message = f"auth: a task of kind {task.kind.name} cannot use an entry of kind {kinds[name]}"
+        findings.value("auth-kind", message, path, f"it takes {', '.join(takes)}")
+
+
+def _declare(name: str, kinds: dict[str, str], findings: Findings) -> str:
+    near = findings.nearest(name, kinds)
+    return f"did you mean {near}?" if near else f"declare it: keychain: [{{name: {name[:60]}, kind: …}}]"

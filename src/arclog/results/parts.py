@@ -1,0 +1,114 @@
+"""The form of a stored file: zstd frames of about 1 MiB of content each, then an index in a skippable frame.
+
+    frame … frame │ magic size │ entry … entry │ tail │ sha256 of entries and tail
+
+So `zstd -d` gives the content back without knowing of the index, and a reader who knows it reads any part alone. An entry
+says a frame's packed bytes, content bytes, items, and the sha256 of the frame as packed; the tail says what the whole is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from bisect import bisect_right
+
+from msgspec import Struct
+
+#: content of a part; items of a list are never split, so one may be larger
+PART_BYTES = 1 << 20
+_SKIPPABLE = 0x184D2A5E
+_MARK = b"arclog\x00\x01"
+_HEAD = struct.Struct("<II")
+_ENTRY = struct.Struct("<QQQ32s")
+#: content's sha256, bytes, items (-1: no list), parts, mark
+_TAIL = struct.Struct("<32sQqQ8s")
+_DIGEST = 32
+#: what stands at the end of every file
+END_BYTES = _TAIL.size + _DIGEST
+
+
+class Damaged(Exception):
+    """The bytes are not what was written."""
+
+
+class Part(Struct, frozen=True, gc=False):
+    """Where a part stands, and what it must be."""
+
+    offset: int
+    packed: int
+    size: int
+    rows: int
+    digest: bytes
+
+
+class Index(Struct, frozen=True):
+    """What a file holds."""
+
+    sha256: str
+    bytes: int
+    #: None unless it is a list
+    rows: int | None
+    parts: list[Part]
+    #: content bytes, and items, before each part
+    starts: list[int]
+    firsts: list[int]
+
+    def part_at(self, position: int) -> int:
+        """The part that holds a byte."""
+        return bisect_right(self.starts, position) - 1
+
+    def part_of(self, item: int) -> int:
+        """The part that holds an item."""
+        return bisect_right(self.firsts, item) - 1
+
+
+class IndexWriter:
+    """Notes parts as they are written."""
+
+    def __init__(self) -> None:
+        self._entries = bytearray()
+        self._count = 0
+
+    def add(self, packed: int, size: int, rows: int, digest: bytes) -> None:
+        self._entries += _ENTRY.pack(packed, size, rows, digest)
+        self._count += 1
+
+    def frame(self, sha256: bytes, size: int, rows: int | None) -> bytes:
+        """The skippable frame that ends the file."""
+        tail = _TAIL.pack(sha256, size, -1 if rows is None else rows, self._count, _MARK)
+        body = bytes(self._entries) + tail
+        body += hashlib.sha256(body).digest()
+        return _HEAD.pack(_SKIPPABLE, len(body)) + body
+
+
+def index_bytes(end: bytes, file_bytes: int) -> int:
+    """How many bytes at the end of a file of this size belong to its index, told by the last `END_BYTES`."""
+    if len(end) != END_BYTES:
+        raise Damaged("it is cut")
+    *_, count, mark = _TAIL.unpack(end[: _TAIL.size])
+    wanted: int = _HEAD.size + count * _ENTRY.size + END_BYTES
+    if mark != _MARK or wanted > file_bytes:
+        raise Damaged("its index is missing")
+    return wanted
+
+
+def read_index(frame: bytes, file_bytes: int) -> Index:
+    """The index from its frame; whatever does not add up is damage."""
+    magic, size = _HEAD.unpack_from(frame)
+    body, digest = frame[_HEAD.size : -_DIGEST], frame[-_DIGEST:]
+    if magic != _SKIPPABLE or size != len(frame) - _HEAD.size or hashlib.sha256(body).digest() != digest:
+        raise Damaged("its index was changed")
+    sha256, content, rows, count, _ = _TAIL.unpack_from(body, len(body) - _TAIL.size)
+    parts: list[Part] = []
+    starts: list[int] = []
+    firsts: list[int] = []
+    offset = start = first = 0
+    for packed, part_bytes, part_rows, part_digest in _ENTRY.iter_unpack(body[: -_TAIL.size]):
+        parts.append(Part(offset, packed, part_bytes, part_rows, part_digest))
+        starts.append(start)
+        firsts.append(first)
+        offset, start, first = offset + packed, start + part_bytes, first + part_rows
+    adds_up = start == content and first == max(rows, 0) and len(parts) == count
+    if not adds_up or offset + len(frame) != file_bytes:
+        raise Damaged("its index does not add up")
+    return Index(sha256.hex(), content, None if rows < 0 else rows, parts, starts, firsts)

@@ -1,0 +1,71 @@
+"""Small files, read and written so that nobody sees a part of one, and nobody else sees any of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def read_small(path: Path, most: int) -> tuple[bytes, int]:
+    """The content and the mode of a regular file; one that is larger, or none, is an OSError."""
+    # A pipe without a writer would otherwise be waited for.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        parts: list[bytes] = []
+        left = most + 1
+        while left > 0 and (part := os.read(handle, left)):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(handle)
+    if left <= 0:
+        raise OSError(f"it is larger than {most} bytes")
+    return b"".join(parts), status.st_mode
+
+
+def signature(path: Path) -> tuple[int, ...] | None:
+    """Tells whether a file that is only ever replaced is still the same; None when it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_mode
+
+
+def write_new(path: Path, body: bytes) -> None:
+    """Write a file that is not there yet; it is there whole or not at all."""
+    _written(path, body, lambda made: os.link(made, path))
+
+
+def replace(path: Path, body: bytes) -> None:
+    """Put a file in the place of another, at once and durably."""
+    _written(path, body, lambda made: Path(made).replace(path))
+
+
+def _written(path: Path, body: bytes, into_place: Callable[[str], object]) -> None:
+    handle, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        into_place(made)
+        _sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)  # noqa: PTH108
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

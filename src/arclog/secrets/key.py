@@ -1,0 +1,116 @@
+"""The key that the local store is encrypted with: in a file of its owner's alone, or in the keyring of the system."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from arclog.model.errors import SecretUnavailable
+from arclog.model.settings import Settings
+from arclog.secrets.files import read_small, signature, write_new
+
+KEY_FILE = "secrets.key"
+KEY_BYTES = 32
+_SERVICE = "arclog"
+
+
+class KeySource(Protocol):
+    #: what messages call it
+    place: str
+
+    def load(self) -> bytes | None:
+        """The key; None when there is none yet."""
+
+    def create(self) -> bytes:
+        """Make a key where there is none."""
+
+    def signature(self) -> object:
+        """Changes with the key; None when that cannot be told."""
+
+
+def key_source(settings: Settings, home: Path) -> KeySource:
+    if settings.text("secrets.key_source") == "keyring":
+        return SystemKeyring(str(home.resolve()))
+    named = settings.text("secrets.key_file")
+    return KeyFile(Path(named) if named else home / KEY_FILE)
+
+
+class KeyFile:
+    """A key in base64, in a file that nobody else may read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.place = str(path)
+
+    def load(self) -> bytes | None:
+        try:
+            body, mode = read_small(self._path, 4096)
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise SecretUnavailable(
+                f"the key file {self._path} cannot be read: {problem.strerror or problem}"
+            ) from None
+        if mode & 0o077:
+            message = f"the key file {self._path} can be read by others (mode {mode & 0o777:04o})"
+            raise SecretUnavailable(f"{message}; run: chmod 600 {self._path}")
+        return _decoded(body, self.place)
+
+    def signature(self) -> object:
+        return signature(self._path)
+
+    def create(self) -> bytes:
+        key = os.urandom(KEY_BYTES)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_new(self._path, base64.b64encode(key) + b"\n")
+        except OSError as problem:
+            raise SecretUnavailable(
+                f"the key file {self._path} cannot be made: {problem.strerror or problem}"
+            ) from None
+        return key
+
+
+class SystemKeyring:
+    """A key that the system keeps for its user (package `keyring`)."""
+
+    def __init__(self, account: str) -> None:
+        self._account = account
+        self.place = f"the system's keyring (service {_SERVICE}, account {account})"
+
+    def load(self) -> bytes | None:
+        found = self._ask("get_password", _SERVICE, self._account)
+        return None if found is None else _decoded(str(found).encode(), self.place)
+
+    def signature(self) -> object:
+        return None
+
+    def create(self) -> bytes:
+        key = os.urandom(KEY_BYTES)
+        self._ask("set_password", _SERVICE, self._account, base64.b64encode(key).decode())
+        return key
+
+    def _ask(self, what: str, *words: str) -> Any:
+        try:
+            import keyring  # type: ignore[import-not-found,unused-ignore]  # an optional package
+        except ImportError:
+            message = "secrets.key_source is keyring, and the package keyring is not installed"
+            raise SecretUnavailable(f"{message}; run: pip install keyring, or set secrets.key_source to file") from None
+        try:
+            return getattr(keyring, what)(*words)
+        except Exception as problem:  # noqa: BLE001 - every backend has errors of its own
+            message = f"the system's keyring cannot be used: {type(problem).__name__}"
+            raise SecretUnavailable(f"{message}; set secrets.key_source to file") from None
+
+
+def _decoded(body: bytes, place: str) -> bytes:
+    try:
+        key = base64.b64decode(body.strip(), validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SecretUnavailable(f"{place} holds no key of the local store; restore it from a backup")
+    return key

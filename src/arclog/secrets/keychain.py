@@ -1,0 +1,243 @@
+"""Resolves keychain entries on this machine: from the environment, from files, from the local store, by OAuth 2.
+
+Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on. Messages name the entry, the
+source and the remedy, never a value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from arclog.model.errors import SecretUnavailable
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+from arclog.ports.secrets import Credential
+from arclog.secrets.files import read_small
+from arclog.secrets.oauth import Grant, Tokens, check_url
+from arclog.secrets.postgres import postgres_fields
+from arclog.secrets.store import LocalStore, json_fields
+
+#: Secret managers that `secrets.manager` can name.
+MANAGERS = ("local",)
+
+#: A number in a JSON secret with fewer is taken for a port or a count.
+_SECRET_DIGITS = 6
+
+_Entry = Mapping[str, Any]
+
+
+class LocalSecrets:
+    """Implements `ports.secrets.Secrets`."""
+
+    def __init__(self, home: Path, settings: Settings, clock: Clock) -> None:
+        self._store = LocalStore(home, settings)
+        self._tokens = Tokens(clock, settings)
+        self._manager = settings.text("secrets.manager")
+        self._most = settings.integer("secrets.max_bytes")
+
+    async def check(self, entries: Sequence[_Entry], scope: str) -> list[str]:
+        problems = []
+        for entry in entries:
+            try:
+                if entry["kind"] == "oauth2":
+                    self._grant(entry, scope)  # a token is fetched when one is needed
+                else:
+                    self._fields(entry, scope)
+            except SecretUnavailable as problem:
+                problems.append(str(_named(entry, problem)))
+        return problems
+
+    async def resolve(self, entry: _Entry, scope: str) -> Credential:
+        name, kind = str(entry["name"]), str(entry["kind"])
+        try:
+            if kind == "oauth2":
+                return await self._oauth2(entry, scope)
+            fields, hidden = self._fields(entry, scope)
+        except SecretUnavailable as problem:
+            raise _named(entry, problem) from None
+        return Credential(name, kind, fields, tuple(dict.fromkeys(hidden)))
+
+    async def refused(self, entry: _Entry, scope: str) -> None:
+        if entry["kind"] != "oauth2":
+            return
+        try:
+            self._tokens.forget(self._grant(entry, scope))
+        except SecretUnavailable as problem:
+            raise _named(entry, problem) from None
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _fields(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+        """What templates see of an entry, and which texts must not be seen."""
+        name = str(entry["name"])
+        match entry["kind"]:
+            case "env":
+                return _plain(self._env(str(entry.get("var", name))))
+            case "file":
+                text = self._file(str(entry["path"]))
+                if entry.get("format") != "json":
+                    return _plain(text)
+                fields = json_fields(text)
+                if fields is None:
+                    raise SecretUnavailable(f"the file {entry['path']} holds no JSON object (format: json)")
+                return dict(fields), [text, *_texts(fields)]
+            case "secret":
+                return _any(self._store.get(str(entry.get("secret", name)), scope))
+            case "secret_manager":
+                if self._manager not in MANAGERS:
+                    known = ", ".join(MANAGERS)
+                    raise SecretUnavailable(f"secrets.manager is {self._manager!r}; available here: {known}")
+                return _any(self._store.get(str(entry.get("secret", name)), scope))
+            case "bearer":
+                token = self._text(entry.get("token", {"secret": name}), scope, "token")
+                return {"token": token, "value": token, "header": f"Bearer {token}"}, [token]
+            case "basic":
+                return self._basic(entry, scope)
+            case "postgres_credential":
+                return self._postgres(entry, scope)
+            case other:
+                raise SecretUnavailable(f"there is no keychain kind {other!r}")
+
+    def _basic(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+        if "username" in entry or "password" in entry:
+            if not ("username" in entry and "password" in entry):
+                raise SecretUnavailable("username and password are needed, or neither")
+            user = self._text(entry["username"], scope, "username")
+            password = self._text(entry["password"], scope, "password")
+        else:
+            fields = self._object(str(entry["name"]), scope, ("username", "password"))
+            user, password = fields["username"], fields["password"]
+        return {"username": user, "password": password}, [password]
+
+    def _postgres(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+        own = {key: entry[key] for key in ("host", "port", "user", "dbname", "sslmode") if key in entry}
+        if own or "password" in entry:
+            if "password" in entry:
+                own["password"] = self._text(entry["password"], scope, "password")
+            return own, [own["password"]] if "password" in own else []
+        text = self._text(entry.get("source", {"secret": entry["name"]}), scope, "source")
+        fields = postgres_fields(text)
+        if fields is None:
+            raise SecretUnavailable("its source is neither a JSON object nor a connection URL nor `host=… user=…` text")
+        hidden = [str(fields[key]) for key in ("password", "dsn", "passphrase", "sslpassword") if fields.get(key)]
+        return fields, [text, *hidden]
+
+    async def _oauth2(self, entry: _Entry, scope: str) -> Credential:
+        grant = self._grant(entry, scope)
+        token = await self._tokens.get(grant)
+        fields = dict.fromkeys(("access_token", "token", "value"), token.text)
+        fields.update(token_type=token.kind, header=f"{token.kind} {token.text}")
+        return Credential(str(entry["name"]), "oauth2", fields, (token.text, grant.client_secret))
+
+    def _grant(self, entry: _Entry, scope: str) -> Grant:
+        needed = ("token_url", "client_id", "client_secret")
+        said: _Entry = entry
+        if not any(key in entry for key in needed):
+            said = {**self._object(str(entry["name"]), scope, needed), **entry}
+            plain = {key: str(said[key]) for key in needed}
+        else:
+            missing = [key for key in needed if key not in entry]
+            if missing:
+                raise SecretUnavailable(f"it lacks {', '.join(missing)}")
+            plain = {key: self._text(entry[key], scope, key) for key in needed}
+        wrong = check_url(plain["token_url"])
+        if wrong:
+            raise SecretUnavailable(wrong)
+        more = {key: str(said[key]) for key in ("scope", "audience", "client_auth") if said.get(key)}
+        return Grant(**plain, **more)
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def _text(self, source: Any, scope: str, what: str) -> str:
+        """The text that a source names; a plain text names itself."""
+        if isinstance(source, str):
+            return source
+        if "env" in source:
+            text = self._env(source["env"])
+        elif "file" in source:
+            text = self._file(source["file"])
+        else:
+            text = self._store.get(source["secret"], scope)
+        key = source.get("key")
+        if key is None:
+            return text
+        found = (json_fields(text) or {}).get(key)
+        if not isinstance(found, (str, int, float)):
+            raise SecretUnavailable(f"the source of {what} has no field {key!r} with a text")
+        return str(found)
+
+    def _object(self, name: str, scope: str, needed: tuple[str, ...]) -> dict[str, Any]:
+        """A JSON object of the local store."""
+        fields = json_fields(self._store.get(name, scope)) or {}
+        missing = [key for key in needed if not isinstance(fields.get(key), str)]
+        if missing:
+            raise SecretUnavailable(
+                f"the secret {name} must be a JSON object with {', '.join(needed)}; it lacks {', '.join(missing)}"
+            )
+        return fields
+
+    def _env(self, variable: str) -> str:
+        text = os.environ.get(variable, "")
+        if not text:
+            how = "is not set" if variable not in os.environ else "is empty"
+            raise SecretUnavailable(f"the environment variable {variable} {how}; export it before the run")
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise SecretUnavailable(f"the environment variable {variable} is not UTF-8") from None
+        if size > self._most:
+            raise SecretUnavailable(
+                f"the environment variable {variable} is larger than {self._most} bytes (secrets.max_bytes)"
+            )
+        return text
+
+    def _file(self, path: str) -> str:
+        try:
+            body, _ = read_small(Path(path).expanduser(), self._most)
+            text = body.decode()
+        except FileNotFoundError:
+            where = "" if Path(path).expanduser().is_absolute() else f" in {Path.cwd()}"
+            raise SecretUnavailable(f"there is no file {path}{where}") from None
+        except UnicodeDecodeError:
+            raise SecretUnavailable(f"the file {path} is not UTF-8") from None
+        except (OSError, ValueError, RuntimeError) as problem:
+            why = getattr(problem, "strerror", None) or problem
+            raise SecretUnavailable(f"the file {path} cannot be read: {why}") from None
+        # Editors end a file with a newline that is no part of the secret.
+        text = text.removesuffix("\n").removesuffix("\r")
+        if not text:
+            raise SecretUnavailable(f"the file {path} is empty")
+        return text
+
+
+def _named(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:
+    message = f"keychain entry {entry['name']} (kind {entry['kind']}): {problem}"
+    return SecretUnavailable(message, retryable=problem.retryable)
+
+
+def _plain(text: str) -> tuple[dict[str, Any], list[str]]:
+    return {"value": text}, [text]
+
+
+def _any(text: str) -> tuple[dict[str, Any], list[str]]:
+    """A JSON object gives its fields, any other text is `value`."""
+    fields = json_fields(text)
+    return _plain(text) if fields is None else (fields, [text, *_texts(fields)])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a JSON value, and numbers that are long enough to be one's secret."""
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)) and len(str(value)) >= _SECRET_DIGITS:
+        yield str(value)

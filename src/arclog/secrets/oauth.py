@@ -1,0 +1,169 @@
+"""Tokens by OAuth 2 client credentials: fetched when needed, kept until shortly before they end, one request at a time.
+
+Law: no message repeats what the server said beyond a short error code, since it may say the secret back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import quote_plus, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.errors import SecretUnavailable
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+
+_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")
+#: Of a token whose server does not say how long it is good.
+_UNSAID_S = 300.0
+
+
+class Grant(Struct, frozen=True):
+    """What a token is asked for with."""
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: str = ""
+    audience: str = ""
+    #: basic | post
+    client_auth: str = "basic"
+
+    def __repr__(self) -> str:
+        return f"Grant({self.token_url!r})"
+
+
+class Token(Struct, frozen=True):
+    text: str
+    kind: str
+    #: monotonic time from which a new one is fetched
+    until: float
+
+    def __repr__(self) -> str:
+        return "Token"
+
+
+class Tokens:
+    """The tokens of one process."""
+
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        self._clock = clock
+        self._timeout_s = settings.number("secrets.token_timeout_s")
+        self._margin_s = settings.number("secrets.token_margin_s")
+        self._most = settings.integer("secrets.max_bytes")
+        self._tokens: dict[str, Token] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def get(self, grant: Grant) -> Token:
+        key = _key(grant)
+        # Who comes second waits for the first one's answer.
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._tokens.get(key)
+            if known is None or known.until <= self._clock.monotonic():
+                known = self._tokens[key] = await self._fetch(grant)
+            return known
+
+    def forget(self, grant: Grant) -> None:
+        """Somebody did not accept the token: fetch another one next time."""
+        self._tokens.pop(_key(grant), None)
+
+    async def _fetch(self, grant: Grant) -> Token:
+        import httpx2
+
+        form = {"grant_type": "client_credentials", "scope": grant.scope, "audience": grant.audience}
+        auth: tuple[str, str] | None = None
+        if grant.client_auth == "post":
+            form.update(client_id=grant.client_id, client_secret=grant.client_secret)
+        else:
+            # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+            auth = (quote_plus(grant.client_id), quote_plus(grant.client_secret))
+        where = f"the token server {urlsplit(grant.token_url).netloc.rpartition('@')[2]}"
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                httpx2.AsyncClient(timeout=self._timeout_s, follow_redirects=False) as client,
+                client.stream(
+                    "POST",
+                    grant.token_url,
+                    data={key: value for key, value in form.items() if value},
+                    auth=auth,
+                    headers={"Accept": "application/json"},
+                ) as response,
+            ):
+                status, body = response.status_code, await self._body(response)
+        except TimeoutError:
+            message = f"{where} did not answer within {self._timeout_s:g} s (secrets.token_timeout_s)"
+            raise SecretUnavailable(message, retryable=True) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
+            raise SecretUnavailable(f"{where} cannot be reached: {type(problem).__name__}", retryable=True) from None
+        return self._token(where, status, body)
+
+    async def _body(self, response: Any) -> bytes:
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._most:
+                break
+        return body
+
+    def _token(self, where: str, status: int, body: bytes) -> Token:
+        if len(body) > self._most:
+            raise SecretUnavailable(f"{where} answered more than {self._most} bytes (secrets.max_bytes)")
+        try:
+            said: Any = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, UnicodeError):
+            said = None
+        told = said if isinstance(said, dict) else {}
+        if status >= 300:
+            code = told.get("error")
+            words = f": {code}" if isinstance(code, str) and _CODE.match(code) else ""
+            hint = "; check client_id and client_secret" if status in (400, 401, 403) else ""
+            raise SecretUnavailable(
+                f"{where} answered {status}{words}{hint}", retryable=status >= 500 or status in (408, 429)
+            )
+        text, kind, lasts = told.get("access_token"), told.get("token_type", "Bearer"), told.get("expires_in")
+        if not isinstance(text, str) or not text or not isinstance(kind, str):
+            raise SecretUnavailable(f"{where} answered {status} without an access_token")
+        try:
+            seconds = _UNSAID_S if lasts is None else float(lasts)
+        except (TypeError, ValueError):
+            seconds = _UNSAID_S
+        # A token that is good for less than the margin is used for half of its time.
+        good_s = max(seconds - self._margin_s, seconds / 2, 0.0)
+        return Token(text, "Bearer" if kind.lower() == "bearer" else kind, self._clock.monotonic() + good_s)
+
+
+def check_url(url: str) -> str:
+    """What is wrong with a token server's address; '' when nothing is."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return "token_url is no URL"
+    if not host or parts.scheme not in ("https", "http"):
+        return "token_url must be an https URL"
+    if parts.username or parts.password:
+        return "token_url must not hold a user or a password"
+    if parts.scheme == "http" and not _is_loopback(host):
+        return "token_url must be an https URL: a secret would be sent in the clear"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _key(grant: Grant) -> str:
+    """A rotated secret asks anew. Only the digest is kept."""
+    return hashlib.sha256(msgspec.json.encode(grant)).hexdigest()

@@ -1,0 +1,222 @@
+"""Rules of content: what was stored is what is read, under its hash, within its tenant, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.model.settings import Settings
+from arclog.ports.results import Content, Results
+from arclog.testing.conformance.results.base import (
+    TENANT,
+    MakeResults,
+    Rules,
+    everything,
+    listed,
+    read,
+    sha256_of,
+    stored,
+)
+
+#: each example uses the store that the others used: that is meant
+SHARED = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+NOWHERE = "0" * 64
+ODD_TENANTS = [
+    "", ".", "..", "../acme", "a/b", "/etc", "a%2Fb", "%", "%00", "a\x00b", "A", "a", "é", "~", ".new", ".lock", "a b",
+]  # fmt: skip
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+class StoringRules(Rules):
+    async def test_content_is_named_by_the_hash_of_its_bytes(self, results: Results) -> None:
+        body = "größer: ".encode() + noise(3_000_000)
+        done = await stored(results, body)
+        assert (done.sha256, done.bytes) == (sha256_of(body), len(body))
+        assert (done.content_type, done.rows) == ("text/plain", None)
+        assert await read(results, done.sha256) == body
+        found = await results.find(TENANT, done.sha256)
+        assert found is not None
+        assert (found.tenant, found.sha256, found.stored_bytes) == (TENANT, done.sha256, done.stored_bytes)
+        assert await everything(results) == [found]
+
+    async def test_nothing_at_all_is_content_too(self, results: Results) -> None:
+        done = await stored(results, b"")
+        assert (done.sha256, done.bytes, done.preview) == (sha256_of(b""), 0, "")
+        assert await read(results, done.sha256) == b""
+
+    @SHARED
+    @given(body=st.binary(max_size=5000), repeat=st.integers(1, 700), data=st.data())
+    async def test_any_bytes_and_any_range(
+        self, results: Results, body: bytes, repeat: int, data: st.DataObject
+    ) -> None:
+        whole = body * repeat
+        sha256 = (await stored(results, whole, step=data.draw(st.integers(1000, 2_000_000)))).sha256
+        assert await read(results, sha256) == whole
+        start = data.draw(st.integers(0, len(whole) + 2))
+        end = data.draw(st.none() | st.integers(0, len(whole) + 2))
+        assert await read(results, sha256, start, end) == whole[start:end]
+
+    async def test_the_same_content_is_stored_once(self, results: Results) -> None:
+        body = noise(100_000)
+        first, second = await stored(results, body), await stored(results, body, step=17)
+        assert first == second
+        assert len(await everything(results)) == 1
+        assert await results.remove(TENANT, first.sha256)
+        assert not await results.remove(TENANT, first.sha256)
+        assert await everything(results) == []
+
+    async def test_many_writers_of_the_same_content(self, results: Results) -> None:
+        body = noise(2_500_000)
+        done = await asyncio.gather(*(stored(results, body) for _ in range(8)))
+        assert {each.sha256 for each in done} == {sha256_of(body)}
+        assert len(await everything(results)) == 1
+        assert await read(results, done[0].sha256) == body
+
+    async def test_what_is_removed_or_was_never_there(self, results: Results) -> None:
+        done = await stored(results, b"x")
+        assert await results.remove(TENANT, done.sha256)
+        for sha256 in (done.sha256, NOWHERE, "", "..", "../" * 20 + "etc/passwd", "A" * 64, "x\x00"):
+            assert await results.find(TENANT, sha256) is None
+            assert not await results.remove(TENANT, sha256)
+            with pytest.raises(ResultUnavailable):
+                await read(results, sha256)
+            with pytest.raises(ResultUnavailable):
+                await results.items(TENANT, sha256, 0, 1)
+
+    async def test_content_that_was_stored_again_is_not_removed_for_its_old_age(self, results: Results) -> None:
+        body = noise(1000)
+        sha256 = (await stored(results, body)).sha256
+        old = await results.find(TENANT, sha256)
+        assert old is not None
+        await self.age(results, sha256)
+        seen = await results.find(TENANT, sha256)
+        assert seen is not None
+        await stored(results, body)
+        again = await results.find(TENANT, sha256)
+        assert again is not None
+        assert again.stored_at != seen.stored_at
+        assert not await results.remove(TENANT, sha256, seen.stored_at)
+        assert await read(results, sha256) == body
+        assert await results.remove(TENANT, sha256, again.stored_at)
+
+    async def age(self, results: Results, sha256: str) -> None:
+        """Make content old, where a store's clock is too coarse to tell two moments of a test apart."""
+
+    async def test_tenants_are_apart(self, results: Results) -> None:
+        body = noise(5000)
+        sha256 = (await stored(results, body, "one")).sha256
+        assert await results.find("two", sha256) is None
+        assert not await results.remove("two", sha256)
+        with pytest.raises(ResultUnavailable):
+            await read(results, sha256, tenant="two")
+        await stored(results, body, "two")
+        assert [each.tenant for each in await everything(results)] == ["one", "two"]
+        assert await results.remove("one", sha256)
+        assert await read(results, sha256, tenant="two") == body
+
+    async def test_odd_names_of_tenants_are_apart_too(self, results: Results) -> None:
+        for number, tenant in enumerate(ODD_TENANTS):
+            await stored(results, b"of tenant %d" % number, tenant)
+        await stored(results, b"shared", ODD_TENANTS[0])
+        assert len(await everything(results)) == len(ODD_TENANTS) + 1
+        assert {each.tenant for each in await everything(results)} == set(ODD_TENANTS)
+        for number, tenant in enumerate(ODD_TENANTS):
+            sha256 = sha256_of(b"of tenant %d" % number)
+            assert await read(results, sha256, tenant=tenant) == b"of tenant %d" % number
+            for other in ODD_TENANTS:
+                assert (await results.find(other, sha256) is not None) == (other == tenant)
+
+    # -- writers that do not commit -----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("size", [0, 10, 3_000_000])
+    async def test_what_is_abandoned_was_never_there(self, results: Results, size: int) -> None:
+        body = noise(size)
+        writer = results.writer(TENANT)
+        await writer.write(body)
+        assert await results.find(TENANT, sha256_of(body)) is None
+        await writer.abandon()
+        await writer.abandon()
+        assert await everything(results) == []
+        assert await results.leftovers(1 << 62) == 0
+        with pytest.raises(InvariantBroken):
+            await writer.write(b"x")
+        with pytest.raises(InvariantBroken):
+            await writer.commit()
+
+    async def test_abandoning_what_is_committed_is_harmless(self, results: Results) -> None:
+        writer = results.writer(TENANT)
+        await writer.write(b"kept")
+        done = await writer.commit()
+        await writer.abandon()
+        assert await read(results, done.sha256) == b"kept"
+        with pytest.raises(InvariantBroken):
+            await writer.commit()
+
+    async def test_a_cancelled_writer_leaves_nothing(self, results: Results) -> None:
+        body = noise(4_000_000)
+
+        async def work() -> Content:
+            writer = results.writer(TENANT)
+            try:
+                while True:
+                    await writer.write(body)
+                    started.set()
+                    await asyncio.sleep(0)
+            finally:
+                await writer.abandon()
+
+        started = asyncio.Event()
+        task = asyncio.ensure_future(work())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await everything(results) == []
+        assert await results.leftovers(1 << 62) == 0
+
+    async def test_content_above_the_limit_is_refused_while_it_comes(self, make_results: MakeResults) -> None:
+        results = make_results(Settings({"results.max_bytes": 2_000_000}))
+        writer = results.writer(TENANT)
+        await writer.write(noise(1_999_999))
+        with pytest.raises(ResultTooLarge, match="ARCLOG_RESULTS_MAX_BYTES"):
+            await writer.write(b"xx")
+        with pytest.raises(InvariantBroken):
+            await writer.commit()
+        await writer.abandon()
+        with pytest.raises(ResultTooLarge):
+            await listed(results, ["x" * 1000] * 2100)
+        assert await everything(results) == []
+        assert await results.leftovers(1 << 62) == 0
+        assert (await stored(results, noise(2_000_000))).bytes == 2_000_000
+        await results.close()
+
+    # -- previews -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("body", "preview"),
+        [
+            (b"short", "short"),
+            (b"x" * 5000, "x" * 100),
+            (b"a" + "é".encode() * 60, "a" + "é" * 49),
+            (b"\xff\xfe\x00", "\ufffd\ufffd\x00"),
+            (b"\xff" * 500, "\ufffd" * 33),
+        ],
+    )
+    async def test_a_preview_is_text_within_its_limit(
+        self, make_results: MakeResults, body: bytes, preview: str
+    ) -> None:
+        results = make_results(Settings({"results.preview_bytes": 100}))
+        assert (await stored(results, body, step=7)).preview == preview
+        await results.close()

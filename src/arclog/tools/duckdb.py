@@ -1,0 +1,257 @@
+"""Kind `duckdb`: SQL on DuckDB, for files of rows (Parquet, CSV, JSON) and analysis in place.
+
+Law: an attempt has a connection of its own, within the operator's limits, which SQL cannot change; no extension is
+fetched from the network; a cancelled attempt is interrupted and rolled back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import Threads
+from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.rows import BATCH
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.values import checked, is_flat, json_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+HELPER = "duckdb"
+MEMORY = ":memory:"
+_MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
+_RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+#: The one column of a statement that only changes rows.
+_CHANGED = ["Count"]
+
+#: Error kinds by exception; whatever is not listed is `sql`.
+_KINDS = {
+    "ConstraintException": "constraint",
+    "TransactionException": "serialization",
+    "SerializationException": "serialization",
+    "IOException": "connection",
+    "ConnectionException": "connection",
+    "PermissionException": "auth",
+    "OutOfMemoryException": "limit",
+}
+
+
+class DuckdbConfig(SqlConfig, frozen=True, kw_only=True):
+    """A duckdb task."""
+
+    database: str = MEMORY
+
+
+class DuckdbTool:
+    """Runs SQL on DuckDB."""
+
+    Config: type[Struct] = DuckdbConfig
+
+    def __init__(self, settings: Settings, scratch: Path) -> None:
+        self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
+        self._options = options_of(settings, scratch)
+        self._missing = ""
+        try:
+            import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
+        except ImportError:
+            self._missing = _MISSING
+
+    async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
+        if self._missing:
+            return failed_with(SqlFailure("config", self._missing), HELPER)
+        if context.auth is not None:
+            return failed_with(SqlFailure("config", "a duckdb task takes no auth: a file has no password"), HELPER)
+        session = _Session(config.database, self._options, self._threads)
+        try:
+            await session.open()
+            return await run_statements(session, config, context, HELPER)
+        except SqlFailure as problem:
+            return failed_with(problem, HELPER)
+        finally:
+            await session.close()
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Nothing is kept warm."""
+
+    async def close(self) -> None:
+        self._threads.close()
+
+
+class _Session:
+    """One connection. Its calls run on a thread, one after the other."""
+
+    def __init__(self, database: str, options: dict[str, str], threads: Threads) -> None:
+        self._database = database
+        self._options = options
+        self._threads = threads
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        #: columns of JSON, which the driver gives as text
+        self._json: list[int] = []
+
+    async def open(self) -> None:
+        await self._call(self._open)
+
+    async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
+        await self._call(self._open_connection.begin)
+
+    async def execute(self, statement: Bound) -> Answer:
+        params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
+        answer: Answer = await self._call(self._execute, statement.sql, params)
+        return answer
+
+    async def fetch(self) -> Sequence[Sequence[Any]]:
+        rows: list[Any] = await self._call(self._fetch)
+        return rows
+
+    async def commit(self) -> None:
+        await self._call(self._open_connection.commit)
+
+    async def rollback(self) -> None:
+        """`close` does it: what is not committed is undone with the connection."""
+
+    async def close(self) -> None:
+        try:
+            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
+        finally:
+            self._close()
+
+    def _interrupt(self) -> None:
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    async def _call(self, function: Any, *args: Any) -> Any:
+        return await self._threads.call(self._interrupt, _translated, function, *args)
+
+    @property
+    def _open_connection(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            raise SqlFailure("connection", "the database is not open")
+        return self._connection
+
+    # --- on the thread --------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> None:
+        import duckdb
+
+        if self._database != MEMORY and not Path(self._database).parent.is_dir():
+            folder = Path(self._database).parent
+            message = f"cannot open the database {self._database}: there is no folder {folder}"
+            raise SqlFailure("connection", message, "IO", retryable=False)
+        self._connection = duckdb.connect(self._database, config=dict(self._options))
+
+    def _execute(self, sql: str, params: list[Any]) -> Answer:
+        import duckdb
+
+        connection = self._open_connection
+        found = duckdb.extract_statements(sql)
+        if len(found) != 1:
+            raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
+        parsed = found[0]
+        connection.execute(parsed, params)
+        described = connection.description or []
+        columns = [column[0] for column in described]
+        self._json = [at for at, column in enumerate(described) if str(column[1]) == "JSON"]
+        reads = parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
+        if reads or (_RETURNING.search(sql) and columns != _CHANGED):
+            return Answer(columns, 0)
+        changed = connection.fetchall() if columns == _CHANGED else []
+        return Answer(None, int(changed[0][0]) if changed else 0)
+
+    def _fetch(self) -> list[Any]:
+        rows: list[Any] = self._open_connection.fetchmany(BATCH)
+        return [self._decoded(row) for row in rows] if self._json else rows
+
+    def _decoded(self, row: tuple[Any, ...]) -> list[Any]:
+        cells = list(row)
+        for at in self._json:
+            if cells[at] is not None:
+                cells[at] = decode(cells[at])
+        return cells
+
+
+def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
+    """What a database is opened with: the operator's limits."""
+    return {
+        "memory_limit": f"{settings.integer('duckdb.max_memory_bytes')}B",
+        "max_temp_directory_size": f"{settings.integer('duckdb.max_temp_bytes')}B",
+        "temp_directory": str(scratch / "duckdb"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "lock_configuration": "true",
+    }
+
+
+def _nothing() -> None:
+    """There is nothing to interrupt."""
+
+
+def _bound(value: Any, number: int) -> Any:
+    checked(value, f"value {number}", nul=True)
+    if isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
+        return json_text(value)
+    return value
+
+
+def _translated(function: Any, *args: Any) -> Any:
+    import duckdb
+
+    try:
+        return function(*args)
+    except duckdb.Error as problem:
+        raise failure_of(problem, args) from None
+
+
+def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
+    name = type(problem).__name__
+    kind = _KINDS.get(name, "sql")
+    if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):
+        kind = "not_found"
+    params = len(args[1]) if len(args) > 1 else 0
+    message = told(str(problem), syntax=name == "ParserException", outside=False, params=params)
+    return SqlFailure(kind, message, name.removesuffix("Exception"))
+
+
+def _open(services: ToolServices) -> DuckdbTool:
+    return DuckdbTool(services.settings, services.scratch)
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="duckdb",
+        summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. Its data are the rows.",
+        fields=(
+            Field(
+                "database",
+                "string",
+                "The file, made when it is not there; a relative path is relative to the working directory of the "
+                "worker. `:memory:` lasts for one attempt.",
+                default=MEMORY,
+                template=True,
+            ),
+            *FIELDS,
+        ),
+        data_at="rows",
+        helper=HELPER,
+        helper_fields=HELPER_FIELDS,
+        sql=("command",),
+        dialect="duckdb",
+    ),
+    _open,
+)

@@ -1,0 +1,1 @@
+"""Kind `http`: requests to web services, pooled, bounded and kept away from private networks."""

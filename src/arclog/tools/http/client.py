@@ -1,0 +1,243 @@
+"""Connections: pools of HTTP/1.1 and HTTP/2 connections, each made to an address that the guard let through.
+
+Law: every connection of a direct pool is made by `_Guarded.connect_tcp`. Names go to TLS and the Host header as they are
+written; the socket goes to the address that was checked. Nothing but connections is shared between tasks: no cookies,
+no credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from typing import Any, NamedTuple, cast
+
+import httpcore2
+
+from arclog.model.settings import Settings
+from arclog.tools.http.failure import Failure, refused
+from arclog.tools.http.guard import Guard
+from arclog.tools.http.protocols import Pool
+from arclog.tools.http.stream import connect
+
+_PROXY_SCHEMES = ("http", "https")
+
+
+class Timeouts(NamedTuple):
+    """Seconds; the whole attempt is timed by the worker."""
+
+    connect: float
+    read: float
+
+
+class Payload(NamedTuple):
+    """The body of a request."""
+
+    #: the bytes, or what begins to give them: a redirect may need them again
+    content: bytes | Callable[[], AsyncIterable[bytes]]
+    length: int
+    content_type: str
+
+
+class Target(NamedTuple):
+    """A web address, taken apart as it is used; only `request.target_of` makes one."""
+
+    scheme: str
+    host: str
+    port: int | None
+    #: path and query, encoded
+    path: bytes
+    #: host and port as the Host header names them
+    authority: str
+    text: str
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port or (443 if self.scheme == "https" else 80)
+
+
+class Message(NamedTuple):
+    """One request as it is sent."""
+
+    method: str
+    target: Target
+    #: lower-case name → value
+    headers: dict[str, str]
+    payload: Payload | None
+
+
+class _Guarded(httpcore2.AsyncNetworkBackend):
+    """Connects to checked addresses only."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the client's signature
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,  # noqa: ARG002 - the client's signature; we give none
+    ) -> httpcore2.AsyncNetworkStream:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._guard.addresses(host, port)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"resolving {host}") from None
+        for left in range(len(addresses) - 1, -1, -1):
+            remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+            # A dead address must leave time for those behind it.
+            share = None if remaining is None else remaining / (left + 1)
+            try:
+                return await connect(addresses[-1 - left], port, share, local_address)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if not left:
+                    raise
+        raise AssertionError("the guard answers with an address, or fails")
+
+
+class Client:
+    """The pools of one tool object."""
+
+    def __init__(self, settings: Settings, guard: Guard) -> None:
+        self._settings = settings
+        self._guard = guard
+        self._pools: dict[tuple[bool, bool, str], httpcore2.AsyncConnectionPool] = {}
+        self._proxies = _proxies_of_environment() if settings["http.trust_env"] else {}
+        self._insecure = bool(settings["http.allow_insecure"])
+        self._limits: dict[str, Any] = {
+            "max_connections": settings.integer("http.max_connections"),
+            "max_keepalive_connections": settings.integer("http.max_keepalive"),
+            "keepalive_expiry": settings.number("http.keepalive_s"),
+        }
+
+    async def send(self, message: Message, timeouts: Timeouts, *, verify: bool) -> httpcore2.Response:
+        """Send one request; the answer's body is still to be read, and the answer to be closed."""
+        target = message.target
+        host = target.host
+        # A read that is late here would be an error of the whole connection, which others may share: we time it ourselves.
+        extensions: dict[str, Any] = {"timeout": {"connect": timeouts.connect}}
+        if host.endswith("."):
+            extensions["sni_hostname"] = host.rstrip(".")
+        request = httpcore2.Request(
+            message.method,
+            httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path),
+            headers=[(name.encode("ascii"), value.encode("utf-8")) for name, value in message.headers.items()],
+            content=_content(message.payload),
+            extensions=extensions,
+        )
+        proxy = self._proxy_for(target.scheme, host)
+        if proxy:
+            await self._check_target(host, target.origin[2])
+        pool = self._pool(target.scheme == "https", verify, proxy)
+        limit = asyncio.timeout(None)
+
+        async def trace(event: str, _: object) -> None:
+            # Connecting has a limit of its own, and nobody knows how long a body takes to send.
+            if event.endswith("receive_response_headers.started"):
+                limit.reschedule(asyncio.get_running_loop().time() + timeouts.read)
+
+        extensions["trace"] = trace
+        try:
+            async with limit:
+                return await pool.handle_async_request(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise httpcore2.ReadTimeout from None
+
+    async def _check_target(self, host: str, port: int) -> None:
+        """What a proxy is asked for is checked as far as we can see; a name that only the proxy knows is its business."""
+        try:
+            await self._guard.addresses(host, port)
+        except Failure as failure:
+            if failure.problem.code != "DNS":
+                raise
+
+    def _proxy_for(self, scheme: str, host: str) -> str:
+        if not self._proxies:
+            return ""
+        from urllib.request import proxy_bypass
+
+        if proxy_bypass(host, self._proxies):
+            return ""
+        return self._proxies.get(scheme) or self._proxies.get("all") or ""
+
+    def _pool(self, secure: bool, verify: bool, proxy: str) -> httpcore2.AsyncConnectionPool:
+        key = secure, verify, proxy
+        pool = self._pools.get(key)
+        if pool is None:
+            if not verify and not self._insecure:
+                raise refused("verify: false is allowed only where the setting http.allow_insecure is on")
+            context = self._tls(verify) if secure else None
+            if proxy:
+                made = Pool(ssl_context=context, proxy=_proxy(proxy), http2=True, **self._limits)
+            else:
+                made = Pool(ssl_context=context, network_backend=_Guarded(self._guard), http2=True, **self._limits)
+            pool = self._pools[key] = made
+        return pool
+
+    def _tls(self, verify: bool) -> ssl.SSLContext:
+        if not verify:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            return context
+        context = httpcore2.default_ssl_context()
+        file = self._settings.text("http.ca_file")
+        if file:
+            try:
+                context.load_verify_locations(cafile=file)
+            except (OSError, ssl.SSLError) as problem:
+                raise refused(f"http.ca_file: {file} cannot be used: {problem}") from None
+        return context
+
+    async def close(self) -> None:
+        pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            await pool.aclose()
+
+
+def _proxies_of_environment() -> dict[str, str]:
+    from urllib.request import getproxies  # brings much along; few need it
+
+    return getproxies()
+
+
+async def pieces(response: httpcore2.Response, limit_s: float) -> AsyncGenerator[bytes, None]:
+    """The bytes of an answer's body, each piece within its time."""
+    stream = aiter(cast("AsyncIterable[bytes]", response.stream))
+    while True:
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                piece = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise httpcore2.ReadTimeout from None
+        yield piece
+
+
+def _content(payload: Payload | None) -> bytes | AsyncIterable[bytes]:
+    if payload is None:
+        return b""
+    return payload.content if isinstance(payload.content, bytes) else payload.content()
+
+
+def _proxy(url: str) -> httpcore2.Proxy:
+    """A proxy as the environment names it, with its credentials."""
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
+        raise refused(
+            "the environment names a proxy that is no http or https address; change it, or unset http.trust_env"
+        )
+    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    port = f":{parts.port}" if parts.port else ""
+    return httpcore2.Proxy(url=f"{parts.scheme}://{parts.hostname}{port}", auth=auth)

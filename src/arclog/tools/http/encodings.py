@@ -1,0 +1,150 @@
+"""Content encodings undone piece by piece.
+
+Law: no call gives more than about a megabyte at a time, so whoever counts can stop a bomb long before it fills memory;
+and a body whose encoding does not end is told from one that does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from arclog.model.outcome import error
+from arclog.tools.http.failure import Failure, bad_body
+
+#: What is asked for; whoever sends something else was not listening.
+ACCEPTED = "gzip, deflate, zstd"
+#: More on top of each other are no use to anybody but attackers.
+MOST_ENCODINGS = 2
+_PIECE_BYTES = 1024 * 1024
+#: zstd gives all that its input holds at once: at most 128 KiB for every 4 bytes.
+_ZSTD_SLICE_BYTES = 256
+#: As RFC 9659 asks for.
+_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+
+
+class Decoder(Protocol):
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What these bytes add to the content."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the encoded content is whole."""
+
+
+class _Zlib:
+    """gzip (also of several members) and deflate (also without its header, as some servers send it)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._head = b""
+        self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16) if name == "gzip" else None
+        self._begun = False
+
+    @property
+    def ended(self) -> bool:
+        return self._inner is not None and self._inner.eof if self._begun else True
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        if not data:
+            return
+        self._begun = True
+        if self._inner is None:
+            self._head += data
+            if len(self._head) < 2:
+                return
+            data, self._head = self._head, b""
+            wrapped = data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+            self._inner = zlib.decompressobj(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
+        try:
+            yield from self._inflate(data)
+        except zlib.error as problem:
+            raise bad_body(f"the body says that it is {self._name} and is not: {problem}") from None
+
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._inner is None or self._inner.eof:
+                if self._name != "gzip" or not data.startswith(b"\x1f"):
+                    return  # padding behind the end
+                self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            piece = self._inner.decompress(data, _PIECE_BYTES)
+            if piece:
+                yield piece
+            data = self._inner.unused_data if self._inner.eof else self._inner.unconsumed_tail
+
+
+class _Zstd:
+    """One or more zstd frames."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._zstd = zstandard
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        self._inner = self._decompressor.decompressobj()
+        self._begun = False
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.eof if self._begun else True
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        try:
+            for at in range(0, len(data), _ZSTD_SLICE_BYTES):
+                rest = data[at : at + _ZSTD_SLICE_BYTES]
+                while rest:
+                    if self._inner.eof:
+                        self._inner = self._decompressor.decompressobj()
+                    self._begun = True
+                    piece = self._inner.decompress(rest)
+                    rest = self._inner.unused_data if self._inner.eof else b""
+                    if piece:
+                        yield piece
+        except self._zstd.ZstdError as problem:
+            raise bad_body(f"the body says that it is zstd and is not: {problem}") from None
+
+
+class _Chain:
+    """Encodings on top of each other, the outermost first."""
+
+    def __init__(self, layers: list[Decoder]) -> None:
+        self._layers = layers
+
+    @property
+    def ended(self) -> bool:
+        return all(layer.ended for layer in self._layers)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        return self._through(data, 0)
+
+    def _through(self, data: bytes, level: int) -> Iterator[bytes]:
+        if level == len(self._layers):
+            yield data
+            return
+        for piece in self._layers[level].feed(data):
+            yield from self._through(piece, level + 1)
+
+
+def decoder_of(header: str) -> Decoder | None:
+    """What undoes a Content-Encoding; None when there is nothing to undo."""
+    names = [name for part in header.split(",") if (name := part.strip().lower()) not in ("", "identity")]
+    if not names:
+        return None
+    if len(names) > MOST_ENCODINGS:
+        raise bad_body(f"the body is encoded {len(names)} times ({header[:100]}); at most {MOST_ENCODINGS} are undone")
+    return _Chain([_layer(name) for name in reversed(names)])
+
+
+def _layer(name: str) -> Decoder:
+    if name in ("gzip", "x-gzip"):
+        return _Zlib("gzip")
+    if name == "deflate":
+        return _Zlib("deflate")
+    if name == "zstd":
+        return _Zstd()
+    raise bad_body(f"the body is encoded as {name[:40]!r}, which was not asked for (Accept-Encoding: {ACCEPTED})")
+
+
+def cut_short(encoding: str) -> Failure:
+    return Failure(error("connection", f"the body was cut: its {encoding} encoding does not end", code="CUT_BODY"))

@@ -1,0 +1,116 @@
+"""What goes wrong on the way to an answer, as the task's error. The only place that knows the client's exceptions."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from arclog.model.outcome import TaskError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from arclog.tools.http.client import Timeouts
+
+_SHOWN_CHARS = 200
+
+
+class Failure(Exception):
+    """Ends an attempt with this error."""
+
+    def __init__(self, problem: TaskError) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def refused(message: str, code: str | None = None) -> Failure:
+    """The task asks for something that cannot or must not be done."""
+    return Failure(error("config", message, code=code))
+
+
+def bad_body(message: str) -> Failure:
+    """The server sent something that is not what it says it is; asking again gives the same."""
+    return Failure(error("server_error", message, code="BAD_BODY", retryable=False))
+
+
+def of_status(status: int, what: str, said: str) -> TaskError | None:
+    """The error that a status is, None below 400."""
+    if status < 400:
+        return None
+    if status == 429:
+        kind = "rate_limit"
+    elif status in (401, 403):
+        kind = "auth"
+    elif status in (404, 410):
+        kind = "not_found"
+    else:
+        kind = "client_error" if status < 500 else "server_error"
+    try:
+        phrase = f" {HTTPStatus(status).phrase}"
+    except ValueError:
+        phrase = ""
+    shown = " ".join(shortened(said).split())
+    return error(kind, f"{what} answered {status}{phrase}{f': {shown}' if shown else ''}", code=str(status))
+
+
+def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError:
+    """The error that an exception of the client is."""
+    import httpcore2 as core
+
+    text = str(problem) or type(problem).__name__
+    if isinstance(problem, core.ConnectTimeout):
+        return error("timeout", f"{what}: no connection within {timeouts.connect:g} s (spec.timeout.connect)")
+    if isinstance(problem, core.TimeoutException):
+        return error("timeout", f"{what}: nothing was received for {timeouts.read:g} s (spec.timeout.read)")
+    cause: BaseException | None = problem
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        why = cause.verify_message or text
+        message = (
+            f"{what}: the server's certificate is not trusted: {why} (to trust its authority, name it in http.ca_file)"
+        )
+        return error("connection", message, code="CERTIFICATE", retryable=False)
+    if isinstance(cause, ssl.SSLError):
+        return error("connection", f"{what}: no TLS connection: {cause.reason or text}", code="TLS")
+    return error("connection", f"{what}: {_reason(problem) or text}")
+
+
+def _reason(problem: BaseException) -> str:
+    """What the system said at the bottom of it, e.g. 'Connection refused'."""
+    found = ""
+    below: BaseException | None = problem
+    while below is not None:
+        if isinstance(below, OSError) and below.strerror:
+            found = below.strerror if below.errno is None else os.strerror(below.errno)
+        below = below.__cause__ or below.__context__
+    return found
+
+
+def retry_after(status: int, headers: Mapping[str, str], now: float, longest_s: float) -> float | None:
+    """Seconds that a 429 or 503 asks to wait, at most `longest_s`; None when it asks for nothing sensible."""
+    asked = headers.get("retry-after", "").strip()
+    if status not in (429, 503) or not asked:
+        return None
+    if asked.isascii() and asked.isdigit():
+        return min(float(asked[:12]), longest_s)
+    due = _moment(asked)
+    if due is None:
+        return None
+    # By the server's own clock, when it shows it: ours may be another.
+    seen = _moment(headers.get("date", ""))
+    return min(max(0.0, due - (now if seen is None else seen)), longest_s)
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,177 @@
+"""Which addresses http tasks may reach: the public internet, and what the setting `http.allow_networks` adds.
+
+Law: what is checked is the address that is then connected to, never a name or its spelling. A name is resolved once for
+each connection, and the connection is made to one of the addresses that passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from arclog.model.errors import SettingsError
+from arclog.model.outcome import error
+from arclog.tools.http.failure import Failure, refused
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+#: (host, port) → addresses as text
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+
+SETTING = "http.allow_networks"
+
+# fmt: off
+#: Why an IPv4 address is not reached; the first network that holds it.
+_CLOSED_V4: tuple[tuple[str, str], ...] = (
+    ("0.0.0.0/8", "this host"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "shared by a carrier"),
+    ("127.0.0.0/8", "loopback"),
+    ("168.63.129.16/32", "a cloud platform's own"),
+    ("169.254.0.0/16", "link-local"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),
+    ("192.0.2.0/24", "for documentation"),
+    ("192.88.99.0/24", "reserved"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "for benchmarks"),
+    ("198.51.100.0/24", "for documentation"),
+    ("203.0.113.0/24", "for documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+)
+_CLOSED_V6: tuple[tuple[str, str], ...] = (
+    ("::/128", "this host"),
+    ("::1/128", "loopback"),
+    ("2001::/23", "reserved"),
+    ("2001:db8::/32", "for documentation"),
+    ("3fff::/20", "for documentation"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "private"),
+    ("ff00::/8", "multicast"),
+)
+#: IPv6 networks whose addresses hold an IPv4 address, and how far it stands from the right.
+_CARRIERS: tuple[tuple[str, int], ...] = (
+    ("::ffff:0:0/96", 0),
+    ("::ffff:0:0:0/96", 0),
+    ("64:ff9b::/96", 0),
+    ("2002::/16", 80),
+)
+#: Words for networks in the setting.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+}
+# fmt: on
+_V4 = [(IPv4Network(text), why) for text, why in _CLOSED_V4]
+_V6 = [(IPv6Network(text), why) for text, why in _CLOSED_V6]
+_CARRYING = [(IPv6Network(text), shift) for text, shift in _CARRIERS]
+_GLOBAL_V6 = IPv6Network("2000::/3")
+
+
+def why_closed(address: Address) -> str:
+    """Why an address is not on the public internet; '' when it is."""
+    if isinstance(address, IPv6Address):
+        inner = carried(address)
+        if inner is not None:
+            return why_closed(inner)
+        if address not in _GLOBAL_V6:
+            return next((why for network, why in _V6 if address in network), "reserved")
+        return next((why for network, why in _V6 if address in network), "")
+    return next((why for network, why in _V4 if address in network), "")
+
+
+def carried(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that traffic to this IPv6 address ends at, if it is one of those."""
+    for network, shift in _CARRYING:
+        if address in network:
+            return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
+    return None
+
+
+class Guard:
+    """Turns host names into addresses that may be connected to."""
+
+    def __init__(self, allowed: str, resolver: Resolver | None = None) -> None:
+        self._networks: list[Network] = []
+        self._names: set[str] = set()
+        self._resolver = resolver or _resolved
+        for word in (part.strip().lower() for part in allowed.split(",")):
+            if word:
+                self._allow(word)
+
+    def _allow(self, word: str) -> None:
+        if word in _WORDS:
+            self._networks += map(ip_network, _WORDS[word])
+            return
+        try:
+            self._networks.append(ip_network(word))
+        except ValueError as problem:
+            # What has only digits, dots, colons or a slash was meant as a network.
+            if "/" in word or ":" in word or not any(letter.isalpha() for letter in word):
+                raise SettingsError(f"{SETTING}: {word!r} is no network ({problem})") from None
+            self._names.add(word.rstrip("."))
+
+    def permits(self, address: Address, host: str) -> bool:
+        """Whether a connection to this address may be made."""
+        if not why_closed(address) or self._named(host):
+            return True
+        inner = carried(address) if isinstance(address, IPv6Address) else None
+        return any(
+            one in network
+            for one in (address, inner)
+            if one is not None
+            for network in self._networks
+            if network.version == one.version
+        )
+
+    def _named(self, host: str) -> bool:
+        name = host.rstrip(".").lower()
+        if name in self._names:
+            return True
+        return any(name.endswith(suffix[1:]) for suffix in self._names if suffix.startswith("*."))
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """The addresses of a host that may be connected to, at least one; Failure when there is none."""
+        literal = _literal(host)
+        found = [literal] if literal is not None else await self._ask(host, port)
+        permitted = [one for one in found if self.permits(one, host)]
+        if permitted:
+            return [str(one) for one in permitted]
+        address = found[0]
+        where = host if literal is not None else f"{host} ({address})"
+        message = (
+            f"{where} is {why_closed(address)}: http tasks reach only public addresses and those that the setting "
+            f"{SETTING} names"
+        )
+        raise refused(message, code="ADDRESS_REFUSED")
+
+    async def _ask(self, host: str, port: int) -> list[Address]:
+        try:
+            texts = await self._resolver(host, port)
+        except (OSError, UnicodeError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            message = f"the name {host} cannot be resolved: {why}"
+            raise Failure(error("connection", message, code="DNS")) from None
+        found = [ip_address(text) for text in dict.fromkeys(texts)]
+        if not found:
+            raise Failure(error("connection", f"the name {host} has no address", code="DNS"))
+        return found
+
+
+def _literal(host: str) -> Address | None:
+    """The address that a host is in its usual spelling; others (`127.1`, `0x7f000001`) are left to the resolver."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+async def _resolved(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]

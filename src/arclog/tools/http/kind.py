@@ -1,0 +1,103 @@
+"""The kind `http` as data. The client is imported when the first tool is opened."""
+
+from __future__ import annotations
+
+from arclog.model.kinds import KindSpec
+from arclog.model.shapes import LONGEST_S, Field
+from arclog.ports.tool import Tool, ToolKind, ToolServices
+
+#: SPEC's built-in time limit of an attempt.
+_TIMEOUT_S = 60
+
+
+def _open(services: ToolServices) -> Tool:
+    from arclog.tools.http.tool import HttpTool  # the client takes a tenth of a second to import
+
+    return HttpTool(services.settings)
+
+
+def _seconds(name: str, doc: str) -> Field:
+    return Field(name, "number", doc, exclusive_min=0, maximum=LONGEST_S)
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="http",
+        summary="Makes a request; its result is {status_code, headers, url, data}, and a status from 400 on is an error.",
+        fields=(
+            Field("url", "string", "http:// or https:// address.", required=True, template=True),
+            Field("method", "string", "Any method.", default="GET", template=True),
+            Field(
+                "params",
+                "object",
+                "Added to the url's query; a list repeats its name, null is left out.",
+                template=True,
+            ),
+            Field("headers", "object", "Headers by name; null is left out.", template=True),
+            Field("json", "any", "Body: this value as JSON.", template=True),
+            Field("form", "object", "Body: these values as a form (application/x-www-form-urlencoded).", template=True),
+            Field(
+                "body",
+                "any",
+                "Body: text as it stands, stored bytes as they are (streamed), a map or a list as JSON.",
+                template=True,
+            ),
+            Field(
+                "multipart",
+                "list",
+                "Body: these parts (multipart/form-data).",
+                items=Field(
+                    "multipart[]",
+                    "object",
+                    "A part; with `filename` it is a file.",
+                    fields=(
+                        Field("name", "string", "The field's name.", required=True, template=True),
+                        Field("content", "any", "Its text.", template=True),
+                        Field("filename", "string", "Name of the file.", template=True),
+                        Field("content_type", "string", "Type of the file.", template=True),
+                    ),
+                    template=True,
+                ),
+                template=True,
+            ),
+            Field(
+                "follow_redirects", "boolean", "Go where 301, 302, 303, 307 and 308 point.", default=True, template=True
+            ),
+            Field(
+                "decode",
+                "string",
+                "What the body becomes: `auto` (by its content type), `json`, `text`, `bytes` (stored), `none` (not read).",
+                default="auto",
+                choices=("auto", "json", "text", "bytes", "none"),
+            ),
+            Field(
+                "download",
+                "boolean",
+                "Store the body as it is, whatever its type and size.",
+                default=False,
+                template=True,
+            ),
+            Field("verify", "boolean", "Check the server's certificate.", default=True, template=True),
+        ),
+        spec_fields=(
+            Field(
+                "timeout",
+                "number|object",
+                "Seconds one attempt may take, or {connect, read, total}.",
+                exclusive_min=0,
+                maximum=LONGEST_S,
+                fields=(
+                    _seconds("connect", "Until there is a connection; by default the setting http.connect_timeout_s."),
+                    _seconds("read", "Between two pieces of the answer; by default as long as the whole."),
+                    _seconds("total", f"The whole attempt; by default {_TIMEOUT_S}."),
+                ),
+            ),
+        ),
+        defaults={"timeout": _TIMEOUT_S},
+        data_at="data",
+        helper="http",
+        helper_fields=("status", "headers", "url"),
+        by_ref=("body",),
+    ),
+    _open,
+)

@@ -1,0 +1,156 @@
+"""From a task's config to a request, and from a redirect to the next one.
+
+Law: what a task says goes out exactly once encoded, or is refused with the key that is wrong; nothing of it can become a
+second header or request. On a redirect to another origin only harmless headers go along.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import httpx2
+
+from arclog import __version__
+from arclog.model.outcome import error
+from arclog.ports.secrets import Credential
+from arclog.ports.tool import TaskContext
+from arclog.tools.http.client import Message, Target
+from arclog.tools.http.config import HttpConfig
+from arclog.tools.http.encodings import ACCEPTED
+from arclog.tools.http.failure import Failure, refused, shortened
+from arclog.tools.http.payload import as_text, encoded, pairs, payload_of, urlencoded
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+#: Headers that frame the message: ours alone.
+_FRAMING = frozenset(
+    {"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+#: Headers that may go along to another origin: any other may be a credential.
+_HARMLESS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-language", "content-length", "content-type",
+     "if-modified-since", "if-none-match", "range", "user-agent"}
+)  # fmt: skip
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+#: The field that is the token, by kind of credential.
+_TOKENS = {"bearer": "token", "oauth2": "access_token", "secret": "value", "env": "value", "file": "value",
+           "secret_manager": "value"}  # fmt: skip
+
+
+def first_message(config: HttpConfig, context: TaskContext) -> Message:
+    """The request that a task describes."""
+    method = config.method.upper()
+    if not _TOKEN.fullmatch(method) or method == "CONNECT":
+        raise refused(f"method: {shortened(config.method)!r} is no request method")
+    target = target_of(config.url)
+    added = urlencoded(pairs(config.params, "params"), "params") if config.params else b""
+    if added:
+        sign = "&" if b"?" in target.path else "?"
+        query = sign + added.decode("ascii")
+        target = target._replace(path=target.path + query.encode("ascii"), text=target.text + query)
+    headers = {"accept": "*/*", "accept-encoding": ACCEPTED, "user-agent": f"arclog/{__version__}"}
+    payload = payload_of(config, context)
+    if payload is not None:
+        headers["content-type"] = payload.content_type
+    given = _headers(config.headers)
+    if context.auth is not None:
+        if "authorization" in given:
+            raise refused("headers: Authorization stands there, and auth gives one too; leave one of them out")
+        headers["authorization"] = _authorization(context.auth)
+    headers.update(given)
+    if payload is not None or method in _WITH_A_BODY:
+        headers["content-length"] = str(payload.length if payload else 0)
+    return Message(method, target, _addressed(target, headers), payload)
+
+
+def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Message | None:
+    """The request that an answer redirects to; None when it does not."""
+    location = headers.get("location", "")
+    if status not in _REDIRECTS or not location:
+        return None
+    try:
+        url = httpx2.URL(sent.target.text).join(location).copy_with(username=None, password=None)
+        target = target_of(str(url))
+    except (httpx2.InvalidURL, UnicodeError, Failure) as problem:
+        message = f"{described(sent)} redirects to {shortened(location)!r}, which is not followed: {problem}"
+        raise Failure(error("server_error", message, code="BAD_REDIRECT", retryable=False)) from None
+    kept = {name: value for name, value in sent.headers.items() if name != "host"}
+    if target.origin != sent.target.origin:
+        kept = {name: value for name, value in kept.items() if name in _HARMLESS}
+    method, payload = sent.method, sent.payload
+    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
+        method, payload = "GET", None
+        kept = {name: value for name, value in kept.items() if not name.startswith("content-")}
+    return Message(method, target, _addressed(target, kept), payload)
+
+
+def described(message: Message) -> str:
+    """A request as error messages name it."""
+    return f"{message.method} {shortened(message.target.text)}"
+
+
+@lru_cache(maxsize=256)
+def target_of(text: str) -> Target:
+    """A web address, as the client reads it."""
+    try:
+        url = httpx2.URL(text)
+    except (httpx2.InvalidURL, UnicodeError) as problem:
+        raise refused(f"url: {shortened(text)!r} is no web address: {problem}") from None
+    if url.scheme not in ("http", "https"):
+        raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
+    if url.userinfo:
+        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
+    if not url.host or "%" in url.host:
+        raise refused(f"url: {shortened(text)!r} names no host")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise refused(f"url: {shortened(text)!r} names a port that does not exist")
+    whole = str(url).partition("#")[0]
+    host, authority = url.raw_host.decode("ascii"), url.netloc.decode("ascii")
+    return Target(url.scheme, host, url.port, url.raw_path, authority, whole)
+
+
+def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:
+    """With the host first, as servers like it."""
+    return headers if "host" in headers else {"host": target.authority, **headers}
+
+
+def _headers(given: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if not _TOKEN.fullmatch(name):
+            raise refused(f"headers: {shortened(name)!r} cannot be the name of a header")
+        if lower in _FRAMING:
+            raise refused(f"headers: {name} is set by the client itself; leave it out")
+        if lower in found:
+            raise refused(f"headers: {name} stands there twice")
+        if value is None:
+            continue
+        text = as_text(value, f"headers.{name}").strip(" \t")
+        if _UNPRINTABLE.search(text):
+            raise refused(f"headers.{name}: it holds a line break, NUL or another control character")
+        encoded(text, f"headers.{name}")
+        found[lower] = text
+    return found
+
+
+def _authorization(credential: Credential) -> str:
+    """The Authorization header of a credential. No message ever holds a part of it."""
+    fields = credential.fields
+    if credential.kind == "basic":
+        pair = f"{fields.get('username', '')}:{fields.get('password', '')}"
+        return "Basic " + base64.b64encode(encoded(pair, f"auth {credential.name}")).decode("ascii")
+    field = _TOKENS.get(credential.kind)
+    if field is None:
+        raise refused(f"auth: {credential.name} is a {credential.kind}, which cannot authorise a request")
+    token = str(fields.get(field) or "")
+    if not token:
+        raise refused(f"auth: {credential.name} has no {field}")
+    if _UNPRINTABLE.search(token) or not token.isascii():
+        raise refused(f"auth: {credential.name} holds characters that no header may carry (a line break at its end?)")
+    return f"Bearer {token}"

@@ -1,0 +1,290 @@
+"""From an answer's body to the task's data, or to stored content.
+
+Law: bytes are counted after their encoding is undone, and no more is read than the limit allows. Memory holds a body only
+when it has to be parsed; everything else is streamed. What is not what it says it is, is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import msgspec
+
+from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.outcome import TaskError, error
+from arclog.ports.results import Content, ResultWriter
+from arclog.ports.tool import TaskContext
+from arclog.tools.http.config import HttpConfig
+from arclog.tools.http.encodings import cut_short, decoder_of
+from arclog.tools.http.failure import Failure, bad_body, shortened
+
+#: A body above this is parsed in a thread, so that other tasks go on meanwhile.
+_PARSE_HERE_BYTES = 256 * 1024
+_ITEMS_AT_A_TIME = 1000
+_WRITE_BYTES = 256 * 1024
+_PROGRESS_BYTES = 1024 * 1024
+_JSON = re.compile(r"(application|text)/json|[^/]+/[^/]+\+json")
+_TEXT = re.compile(
+    r"text/.*|[^/]+/[^/]+\+(xml|yaml)|application/(xml|yaml|x-yaml|javascript|x-javascript|ecmascript|graphql|sql|toml"
+    r"|x-ndjson|ndjson|jsonl|json-seq|x-www-form-urlencoded)"
+)
+#: Character sets of the web; others (there are codecs that unpack archives) are not used for data from outside.
+_CHARSETS = re.compile(
+    r"utf-(8|16|32)(-[bl]e|-sig)?|ascii|iso8859-\d+|cp\d+|koi8-\w|mac-\w+|gb\w+|big5\w*|euc_\w+|iso2022_\w+|shift_jis\w*|hz"
+    r"|johab|tis-620|ptcp154|kz1048|hp-roman8"
+)
+
+
+class Body(NamedTuple):
+    """What became of a body."""
+
+    data: Any = None
+    stored: Content | None = None
+    problem: TaskError | None = None
+
+
+class Limits(NamedTuple):
+    """Most bytes of a body, and of one that is downloaded."""
+
+    body: int
+    download: int
+
+
+class ContentType(NamedTuple):
+    """A Content-Type header taken apart."""
+
+    name: str
+    charset: str
+
+    @classmethod
+    def of(cls, header: str) -> ContentType:
+        name, _, parameters = header.partition(";")
+        found = re.search(r"charset\s*=\s*\"?([\w.:-]{1,40})", parameters, re.IGNORECASE)
+        return cls(name.strip().lower(), found[1] if found else "")
+
+    @property
+    def codec(self) -> str:
+        """The charset's codec; UTF-8 when it is unknown or not named."""
+        try:
+            name = codecs.lookup(self.charset).name
+        except LookupError:
+            return "utf-8"
+        return name if _CHARSETS.fullmatch(name) else "utf-8"
+
+
+def form_of(config: HttpConfig, kind: ContentType) -> str:
+    """How a body is taken: none, bytes, json, text, or unknown when the server does not say what it is."""
+    if config.download:
+        return "bytes"
+    if config.decode != "auto":
+        return config.decode
+    if not kind.name:
+        return "unknown"
+    if _JSON.fullmatch(kind.name):
+        return "json"
+    return "text" if _TEXT.fullmatch(kind.name) else "bytes"
+
+
+class Reader:
+    """Reads one body."""
+
+    def __init__(self, raw: AsyncIterator[bytes], headers: dict[str, str], context: TaskContext) -> None:
+        self._raw = raw
+        self._headers = headers
+        self._context = context
+        self._kind = ContentType.of(headers.get("content-type", ""))
+        self._inline = context.results.inline_max_bytes
+
+    async def read(self, config: HttpConfig, limits: Limits, *, lenient: bool) -> Body:
+        """The body as the task wants it. `lenient`: the answer is an error anyway, and its body may be anything."""
+        form = form_of(config, self._kind)
+        if form == "none":
+            return Body()
+        limit, setting = limits.body, "http.max_body_bytes"
+        if config.download:
+            limit, setting = limits.download, "results.max_bytes"
+        async with aclosing(self._chunks(limit, setting)) as chunks:
+            if form == "json":
+                return await self._json(chunks, lenient=lenient)
+            if form == "text":
+                return await self._text(chunks)
+            if form == "unknown":
+                return await self._unknown(chunks)
+            return await self._bytes(chunks, self._kind.name or "application/octet-stream", keep_empty=config.download)
+
+    async def _chunks(self, limit: int, setting: str) -> AsyncGenerator[bytes, None]:
+        """The body's bytes, decoded and counted."""
+        encoding = self._headers.get("content-encoding", "")
+        decoder = decoder_of(encoding)
+        total = None if decoder else _length(self._headers)
+        if total is not None and total > limit:
+            raise _too_large(limit, setting, f"the body says that it has {total:,} bytes")
+        seen = told = 0
+        async for raw in self._raw:
+            for chunk in decoder.feed(raw) if decoder else (raw,):
+                seen += len(chunk)
+                if seen > limit:
+                    raise _too_large(limit, setting, "the body is larger")
+                yield chunk
+            if seen - told >= _PROGRESS_BYTES:
+                told = seen
+                self._context.progress(seen, total, "bytes")
+        if decoder and not decoder.ended:
+            raise cut_short(encoding)
+
+    async def _json(self, chunks: AsyncIterator[bytes], *, lenient: bool) -> Body:
+        body = bytearray()
+        async for chunk in chunks:
+            body += chunk
+        if not body.strip():
+            return Body()
+        if len(body) > _PARSE_HERE_BYTES:
+            text, value, problem = await asyncio.to_thread(_parsed, bytes(body), self._kind)
+        else:
+            text, value, problem = _parsed(bytes(body), self._kind)
+        if problem:
+            shown = text.decode("utf-8", "replace")
+            failure = bad_body(
+                f"the body is no JSON that can be used: {problem}; it begins {shortened(shown)!r}"
+            ).problem
+            kept = await self._kept_text(text)
+            return kept if lenient else kept._replace(problem=failure)
+        if len(text) <= self._inline:
+            return Body(value)
+        if isinstance(value, list):
+            return Body(stored=await self._stored_list(value))
+        return Body(stored=await self._stored_bytes(text, "application/json"))
+
+    async def _kept_text(self, text: bytes) -> Body:
+        if len(text) <= self._inline:
+            return Body(text.decode("utf-8", "replace"))
+        return Body(stored=await self._stored_bytes(text, "text/plain; charset=utf-8"))
+
+    async def _text(self, chunks: AsyncIterator[bytes]) -> Body:
+        """Text as UTF-8, whatever it came in; bytes that are none are replaced, and the log says so."""
+        decode = codecs.getincrementaldecoder(self._kind.codec)("replace").decode
+        mend = _Mended(decode)
+        async with aclosing(self._as_utf8(chunks, mend)) as texts:
+            body = await self._inline_or_stored(texts, "text/plain; charset=utf-8")
+        if mend.replaced:
+            self._context.log("log", f"the body is not all {self._kind.codec}: what is not was replaced by U+FFFD")
+        return body._replace(data=body.data.decode("utf-8") if body.data is not None else None)
+
+    @staticmethod
+    async def _as_utf8(chunks: AsyncIterator[bytes], mend: _Mended) -> AsyncGenerator[bytes, None]:
+        async for chunk in chunks:
+            yield mend.piece(chunk)
+        yield mend.piece(b"", final=True)
+
+    async def _unknown(self, chunks: AsyncIterator[bytes]) -> Body:
+        """A small body that is UTF-8 is text, any other is stored as bytes."""
+        body = await self._inline_or_stored(chunks, "application/octet-stream")
+        if body.data is None:
+            return body
+        try:
+            return Body(body.data.decode("utf-8"))
+        except UnicodeDecodeError:
+            return Body(stored=await self._stored_bytes(body.data, "application/octet-stream"))
+
+    async def _inline_or_stored(self, chunks: AsyncIterator[bytes], content_type: str) -> Body:
+        """Bytes up to the inline limit, else all of them in the store; None when there are none."""
+        begun = bytearray()
+        async for chunk in chunks:
+            begun += chunk
+            if len(begun) > self._inline:
+                return Body(stored=await self._stored(chunks, content_type, bytes(begun)))
+        return Body(bytes(begun) if begun else None)
+
+    async def _bytes(self, chunks: AsyncIterator[bytes], content_type: str, *, keep_empty: bool) -> Body:
+        begun = b""
+        async for chunk in chunks:
+            begun = chunk
+            if begun:
+                break
+        if not begun and not keep_empty:
+            return Body()
+        return Body(stored=await self._stored(chunks, content_type, begun))
+
+    async def _stored(self, chunks: AsyncIterator[bytes], content_type: str, begun: bytes = b"") -> Content:
+        writer = self._context.results.writer(content_type=content_type)
+        gathered = bytearray(begun)
+
+        async def fill() -> None:
+            nonlocal gathered
+            async for chunk in chunks:
+                gathered += chunk
+                if len(gathered) >= _WRITE_BYTES:
+                    await writer.write(bytes(gathered))
+                    gathered = bytearray()
+            if gathered:
+                await writer.write(bytes(gathered))
+
+        return await _committed(writer, fill)
+
+    async def _stored_bytes(self, content: bytes, content_type: str) -> Content:
+        writer = self._context.results.writer(content_type=content_type)
+        return await _committed(writer, lambda: writer.write(content))
+
+    async def _stored_list(self, items: list[Any]) -> Content:
+        writer = self._context.results.writer(listed=True)
+
+        async def fill() -> None:
+            for at in range(0, len(items), _ITEMS_AT_A_TIME):
+                await writer.add(items[at : at + _ITEMS_AT_A_TIME])
+
+        return await _committed(writer, fill)
+
+
+class _Mended:
+    """Text of some charset as UTF-8, piece by piece."""
+
+    def __init__(self, decode: Callable[[bytes, bool], str]) -> None:
+        self._decode = decode
+        self.replaced = False
+
+    def piece(self, chunk: bytes, *, final: bool = False) -> bytes:
+        text = self._decode(chunk, final)
+        self.replaced = self.replaced or "\ufffd" in text
+        return text.encode("utf-8", "replace")
+
+
+async def _committed(writer: ResultWriter, fill: Callable[[], Any]) -> Content:
+    """What was written, whole; or nothing."""
+    try:
+        await fill()
+        return await writer.commit()
+    except BaseException:
+        await writer.abandon()
+        raise
+
+
+def _parsed(body: bytes, kind: ContentType) -> tuple[bytes, Any, str]:
+    """The body as UTF-8, its value, and what is wrong with it."""
+    try:
+        codec = kind.codec
+        if codec not in ("utf-8", "ascii"):
+            body = body.decode(codec).encode("utf-8")
+        body = body.removeprefix(codecs.BOM_UTF8)
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError) as problem:
+        return body, None, str(problem)
+    except RecursionError:
+        return body, None, f"more than {DEEPEST_INPUT} levels"
+    if nested_deeper(value, DEEPEST_INPUT):
+        return body, None, f"more than {DEEPEST_INPUT} levels"
+    return body, value, ""
+
+
+def _length(headers: dict[str, str]) -> int | None:
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _too_large(limit: int, setting: str, how: str) -> Failure:
+    more = "; `download: true` takes larger ones" if setting == "http.max_body_bytes" else ""
+    return Failure(error("limit", f"{how}, and {limit:,} are taken (setting {setting}){more}", code=setting))

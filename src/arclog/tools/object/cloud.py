@@ -1,0 +1,318 @@
+"""Objects in S3, Google Cloud Storage and Azure, through obstore.
+
+Large content goes up in parts, and an upload that does not end well is aborted: its source raises, which makes obstore
+take back the parts that it sent (a future that is merely cancelled would leave them in the bucket for ever).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.tools.object.faults import translated
+from arclog.tools.object.location import Location, refuse
+from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+
+#: Parts of an upload; S3 takes 10,000 of them, and none (but the last) below 5 MiB.
+_PART_BYTES = 8 * 1024 * 1024
+_PARTS_AT_A_TIME = 4
+_LISTED_AT_A_TIME = 1000
+#: The task's own time limit rules; obstore has none that says "no limit".
+_NEVER = timedelta(days=365)
+
+
+class Access(Struct, frozen=True):
+    """How a bucket is reached: everything that makes one connection pool differ from another."""
+
+    scheme: str
+    bucket: str
+    endpoint: str
+    region: str
+    allow_http: bool
+    #: sorted credential fields; () means unsigned requests
+    credential: tuple[tuple[str, str], ...]
+    #: without `credential`: use what the worker itself has
+    ambient: bool
+    connect_timeout_s: float
+    read_timeout_s: float
+    retries: int
+
+
+class _Stopped(Exception):
+    """The upload is no longer wanted."""
+
+
+def open_store(access: Access) -> Any:
+    """A store of obstore. Nothing is sent yet."""
+    import obstore.store as stores
+
+    shared: dict[str, Any] = {
+        "client_options": {
+            "allow_http": access.allow_http,
+            "timeout": _NEVER,
+            "connect_timeout": timedelta(seconds=access.connect_timeout_s),
+            "read_timeout": timedelta(seconds=access.read_timeout_s),
+            "user_agent": "arclog",
+        },
+        "retry_config": {
+            "max_retries": access.retries,
+            "retry_timeout": timedelta(seconds=30),
+            "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+        },
+    }
+    given = dict(access.credential)
+    try:
+        if access.scheme == "s3":
+            return stores.S3Store(access.bucket, **_s3(access, given), **shared)
+        if access.scheme == "gs":
+            return stores.GCSStore(access.bucket, **_gs(access, given), **shared)
+        return stores.AzureStore(access.bucket, **_az(access, given), **shared)
+    except Exception as problem:  # noqa: BLE001 - see below
+        # obstore raises many types here, and their texts may repeat what they were given.
+        raise refuse(
+            "config",
+            f"{access.scheme}://{access.bucket}: the store cannot be set up ({type(problem).__name__}); "
+            "look at endpoint, region and the fields of the credential",
+        ) from None
+
+
+def _s3(access: Access, given: dict[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"region": access.region or given.get("region") or "us-east-1"}
+    if access.endpoint:
+        options["endpoint"] = access.endpoint
+    if "access_key_id" in given:
+        credential = {
+            "access_key_id": given["access_key_id"],
+            "secret_access_key": given["secret_access_key"],
+            "token": given.get("session_token"),
+            "expires_at": None,
+        }
+        # A provider rather than options: options are mixed with AWS_… variables of the worker.
+        options["credential_provider"] = lambda: credential
+    elif not access.ambient:
+        options["skip_signature"] = True
+    return options
+
+
+def _gs(access: Access, given: dict[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"base_url": access.endpoint} if access.endpoint else {}
+    if "token" in given:
+        options["bearer_token"] = given["token"]
+    elif "service_account" in given:
+        options["service_account_key"] = given["service_account"]
+    elif not access.ambient:
+        options["skip_signature"] = True
+    return options
+
+
+def _az(access: Access, given: dict[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"account_name": given.get("account_name", "")}
+    if access.endpoint:
+        options["endpoint"] = access.endpoint
+    names = ("account_key", "sas_key", "token", "client_id", "client_secret", "tenant_id")
+    signed = {name: given[name] for name in names if name in given}
+    if signed:
+        options |= signed
+    elif not access.ambient:
+        options["skip_signature"] = True
+    return options
+
+
+class Cloud:
+    """A bucket as a place."""
+
+    def __init__(self, store: Any, at: Location, create_max_bytes: int, *, signed: bool) -> None:
+        self._store = store
+        self._at = at
+        self._create_max_bytes = create_max_bytes
+        self._signed = signed
+
+    async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:
+        import obstore
+
+        attributes: Any = {"Content-Type": content_type}
+        try:
+            head, rest = await _beginning(pieces, self._create_max_bytes if if_absent else _PART_BYTES)
+            if rest is None:
+                body = b"".join(head)
+                done = await obstore.put_async(
+                    self._store,
+                    key,
+                    body,
+                    attributes=attributes,
+                    mode="create" if if_absent else "overwrite",
+                    use_multipart=False,
+                )
+                return ObjectMeta(key, len(body), done["e_tag"], None, content_type, done["version"])
+            if if_absent:
+                raise refuse(
+                    "limit",
+                    f"{self._url(key)}: if_absent takes at most {self._create_max_bytes} bytes, since only an upload in "
+                    "one piece can be refused when the object is there (setting object.if_absent_max_bytes)",
+                    "object.if_absent_max_bytes",
+                )
+            source = _Source(head, rest)
+            done = await self._upload(key, source, attributes)
+            return ObjectMeta(key, source.sent, done["e_tag"], None, content_type, done["version"])
+        except Exception as problem:
+            raise translated(problem, self._url(key), signed=self._signed) from problem
+
+    async def _upload(self, key: str, source: _Source, attributes: Any) -> Any:
+        import obstore
+
+        sending = asyncio.ensure_future(
+            obstore.put_async(
+                self._store,
+                key,
+                source,
+                attributes=attributes,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARTS_AT_A_TIME,
+            )
+        )
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            source.stop()
+            await asyncio.wait({sending})
+            if not sending.cancelled():
+                sending.exception()  # seen: it is what stopping it gives
+            raise
+
+    async def get(self, key: str, part: Range | None) -> Found:
+        import obstore
+
+        try:
+            if part is None:
+                found = await obstore.get_async(self._store, key)
+                meta = _meta(found.meta, found.attributes)
+                return Found(meta, 0, meta.size, self._pieces(key, found, meta.size))
+            # A range behind the end is refused by some servers and cut by others; so the size is asked first.
+            known = await self.head(key)
+            start, end = resolved(part, known.size)
+            if start == end:
+                return Found(known, start, end, _nothing())
+            options: Any = {"range": (start, end)}
+            if known.etag:
+                options["if_match"] = known.etag
+            found = await obstore.get_async(self._store, key, options=options)
+            return Found(known, start, end, self._pieces(key, found, end - start))
+        except Exception as problem:
+            raise translated(problem, self._url(key), signed=self._signed) from problem
+
+    async def _pieces(self, key: str, found: Any, length: int) -> AsyncIterator[bytes]:
+        got = 0
+        try:
+            async for piece in found.stream(min_chunk_size=PIECE):
+                got += len(piece)
+                yield bytes(piece)
+        except Exception as problem:
+            raise translated(problem, self._url(key), signed=self._signed) from problem
+        if got != length:
+            raise refuse("connection", f"{self._url(key)}: {got} of {length} bytes came", "CUT")
+
+    async def head(self, key: str) -> ObjectMeta:
+        import obstore
+
+        options: Any = {"head": True}
+        try:
+            found = await obstore.get_async(self._store, key, options=options)
+            return _meta(found.meta, found.attributes)
+        except Exception as problem:
+            raise translated(problem, self._url(key), signed=self._signed) from problem
+
+    async def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
+        import obstore
+
+        under = prefix.rstrip("/") or None
+        try:
+            if not recursive:
+                found = await obstore.list_with_delimiter_async(self._store, under)
+                yield [_meta(meta) for meta in found["objects"]], list(found["common_prefixes"])
+                return
+            async for chunk in obstore.list(self._store, under, chunk_size=_LISTED_AT_A_TIME):
+                yield [_meta(meta) for meta in chunk], []
+        except Exception as problem:
+            raise translated(problem, self._url(prefix), signed=self._signed) from problem
+
+    async def delete(self, keys: list[str]) -> None:
+        import obstore
+
+        for at in range(0, len(keys), _LISTED_AT_A_TIME):
+            some = keys[at : at + _LISTED_AT_A_TIME]
+            try:
+                await obstore.delete_async(self._store, some if len(some) > 1 else some[0])
+            except FileNotFoundError as problem:
+                gone = translated(problem, self._url(some[0]), signed=self._signed)
+                if "Bucket" in (gone.problem.code or "") or "Container" in (gone.problem.code or ""):
+                    raise gone from problem
+            except Exception as problem:
+                shown = self._url(some[0]) if len(some) == 1 else f"{len(some)} keys of {self._url('')}"
+                raise translated(problem, shown, signed=self._signed) from problem
+
+    def _url(self, key: str) -> str:
+        return Location(self._at.scheme, self._at.bucket, key).url
+
+
+class _Source:
+    """Gives an upload its pieces, or makes it fail once it is stopped."""
+
+    def __init__(self, head: list[bytes], rest: Pieces) -> None:
+        self._head = head
+        self._rest = rest
+        self._stopped = asyncio.Event()
+        self.sent = 0
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def __aiter__(self) -> _Source:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._stopped.is_set():
+            raise _Stopped
+        if self._head:
+            piece = self._head.pop(0)
+        else:
+            piece = await self._next()
+        self.sent += len(piece)
+        return piece
+
+    async def _next(self) -> bytes:
+        coming = asyncio.ensure_future(anext(self._rest))
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                raise _Stopped
+            return await coming
+        finally:
+            coming.cancel()
+            stopping.cancel()
+
+
+async def _beginning(pieces: Pieces, limit: int) -> tuple[list[bytes], Pieces | None]:
+    """The first pieces; None beside them when they are all there is, within the limit."""
+    head: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        head.append(piece)
+        size += len(piece)
+        if size > limit:
+            return head, pieces
+    return head, None
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+def _meta(meta: Mapping[str, Any], attributes: Mapping[str, str] | None = None) -> ObjectMeta:
+    at = meta["last_modified"].astimezone(UTC).isoformat().replace("+00:00", "Z")
+    kind = attributes.get("Content-Type") if attributes else None
+    return ObjectMeta(meta["path"], meta["size"], meta["e_tag"], at, kind, meta["version"])

@@ -1,0 +1,72 @@
+"""What obstore's errors mean to a task. Their texts hold times and addresses that differ on every try: we write our own."""
+
+from __future__ import annotations
+
+import re
+
+from arclog.model.outcome import ERROR_KINDS, error
+from arclog.tools.object.location import Refused, refuse
+
+_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
+_SAID = re.compile(r"<Message>([^<]{1,200})</Message>")
+_TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
+_TIMEOUT = re.compile(r"TimedOut|timed out")
+
+
+def translated(problem: Exception, url: str, *, signed: bool) -> Refused:
+    """The task's error for a failure of obstore; one that is ours passes as it is."""
+    if isinstance(problem, Refused):
+        return problem
+    from obstore import exceptions
+
+    text = str(problem)
+    status = _status(text)
+    code = _first(_CODE, text)
+    said = _first(_SAID, text)
+    detail = f" ({said})" if said else ""
+    if isinstance(problem, FileNotFoundError) or status == 404:
+        what = "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object"
+        return refuse("not_found", f"{url}: {what}", code or "NOT_FOUND")
+    if isinstance(problem, exceptions.AlreadyExistsError):
+        return refuse("conflict", f"{url}: is there already (if_absent)", "EXISTS")
+    if isinstance(problem, exceptions.PreconditionError):
+        return refuse("conflict", f"{url}: was changed while it was read{detail}", code or "CHANGED")
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(problem, denied) or status in (401, 403):
+        hint = "" if signed else "; the request was not signed: give the task an `auth`"
+        return refuse("auth", f"{url}: access denied{detail}{hint}", code or (f"HTTP_{status}" if status else "DENIED"))
+    if isinstance(problem, (ValueError, exceptions.InvalidPathError)):
+        return refuse("config", f"{url}: the key cannot be used: {text.splitlines()[0][:200]}")
+    if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
+        return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
+    if status is not None:
+        kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
+        return Refused(
+            error(
+                kind,
+                f"{url}: the server answered {status}{detail}",
+                code=code or f"HTTP_{status}",
+                retryable=ERROR_KINDS[kind],
+            )
+        )
+    if _TIMEOUT.search(text):
+        return refuse(
+            "timeout",
+            f"{url}: the server did not answer in time (settings object.connect_timeout_s, object.read_timeout_s)",
+        )
+    if isinstance(problem, exceptions.BaseError) and not _TRANSPORT.search(text):
+        return refuse("server_error", f"{url}: the server's answer is none that this store gives", "BAD_ANSWER")
+    if isinstance(problem, exceptions.BaseError | OSError):
+        return refuse("connection", f"{url}: the server cannot be reached, or the connection broke", "CONNECTION")
+    raise problem
+
+
+def _status(text: str) -> int | None:
+    found = _STATUS.search(text)
+    return None if found is None else int(found[1] or found[2])
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return None if found is None else found[1]

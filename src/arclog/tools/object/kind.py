@@ -1,0 +1,347 @@
+"""Kind `object`: put, get, list, head and delete by URL.
+
+Result: `{url, …, data}`, where `data` is what the action is about: the content (get), the rows (list), else what is
+known of the object. A put is whole or not at all; delete and put may be repeated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
+from msgspec.structs import asdict
+
+from arclog.model.errors import ResultUnavailable
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome, error, failed
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
+from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
+
+_KEPT_STORES = 64
+#: Keys that only some actions have.
+_ONLY = {
+    "content": ("put",),
+    "content_type": ("put", "get"),
+    "encoding": ("put",),
+    "if_absent": ("put",),
+    "decode": ("get",),
+    "range": ("get",),
+    "recursive": ("list",),
+    "max_keys": ("list",),
+    "keys": ("delete",),
+}
+
+
+class ObjectConfig(Struct, frozen=True):
+    """An object task."""
+
+    action: Literal["put", "get", "list", "head", "delete"]
+    url: str
+    content: Any = UNSET
+    content_type: str | UnsetType = UNSET
+    encoding: Literal["text", "base64"] | UnsetType = UNSET
+    if_absent: bool | UnsetType = UNSET
+    decode: Literal["auto", "json", "text", "bytes"] | UnsetType = UNSET
+    range: dict[str, int] | UnsetType = UNSET
+    recursive: bool | UnsetType = UNSET
+    max_keys: int | UnsetType = UNSET
+    keys: list[str] | UnsetType = UNSET
+    endpoint: str = ""
+    region: str = ""
+    allow_http: bool = False
+
+
+class ObjectTool:
+    """Runs object tasks."""
+
+    Config: type[Struct] = ObjectConfig
+
+    def __init__(self, settings: Settings) -> None:
+        self._root = Path(settings.text("object.file_root"))
+        self._home = Path(settings.text("home"))
+        self._max_keys = settings.integer("object.max_keys")
+        self._create_max_bytes = settings.integer("object.if_absent_max_bytes")
+        self._ambient = settings["object.ambient_credentials"]
+        self._connect_timeout_s = settings.number("object.connect_timeout_s")
+        self._read_timeout_s = settings.number("object.read_timeout_s")
+        self._retries = settings.integer("object.request_retries")
+        #: stores keep their connections; oldest first
+        self._stores: dict[Any, Any] = {}
+
+    async def run(self, config: ObjectConfig, context: TaskContext) -> Outcome:
+        try:
+            _check(config)
+            at = locate(config.url, prefix=config.action == "list" or config.keys is not UNSET)
+            place = await self._place(at, config, context)
+            if config.action == "put":
+                return await self._put(place, at, config, context)
+            if config.action == "get":
+                return await self._get(place, at, config, context)
+            if config.action == "list":
+                return await self._list(place, at, config, context)
+            if config.action == "head":
+                return _ok(at, {"data": _known(await place.head(at.key))})
+            return await _delete(place, at, config)
+        except Refused as refused:
+            return failed(refused.problem)
+        except ResultUnavailable as problem:
+            return failed(error("result", str(problem)))
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Nothing is kept for an execution."""
+
+    async def close(self) -> None:
+        self._stores.clear()
+
+    async def _place(self, at: Location, config: ObjectConfig, context: TaskContext) -> Place:
+        if at.scheme == FILE:
+            from arclog.tools.object.folder import Folder
+
+            return Folder(self._root, self._home)
+        try:
+            import obstore  # noqa: F401 - asks whether the extra is there
+        except ImportError:
+            message = f"{at.scheme}:// needs a library that is not installed: pip install 'arclog[object]'"
+            raise refuse("config", message, "MISSING_EXTRA") from None
+        from arclog.tools.object.cloud import Access, Cloud, open_store
+        from arclog.tools.object.credentials import fields_for
+        from arclog.tools.object.endpoint import check_endpoint
+
+        given = fields_for(at.scheme, context.auth)
+        endpoint = config.endpoint or given.get("endpoint", "")
+        if endpoint:
+            await check_endpoint(endpoint, allow_http=config.allow_http)
+        if at.scheme == "gs" and not given and not self._ambient and config.action in ("put", "delete"):
+            # The library would ask the machine's metadata service for a token.
+            raise refuse("auth", f"{at.url}: nobody may change it without an `auth`", "UNSIGNED")
+        access = Access(
+            scheme=at.scheme,
+            bucket=at.bucket,
+            endpoint=endpoint,
+            region=config.region,
+            allow_http=config.allow_http,
+            credential=tuple(sorted(given.items())),
+            ambient=self._ambient,
+            connect_timeout_s=self._connect_timeout_s,
+            read_timeout_s=self._read_timeout_s,
+            # An answer that was lost would make a second try meet the object that the first one created.
+            retries=0 if config.if_absent is True else self._retries,
+        )
+        store = self._stores.pop(access, None) or open_store(access)
+        self._stores[access] = store
+        if len(self._stores) > _KEPT_STORES:
+            self._stores.pop(next(iter(self._stores)))
+        return Cloud(store, at, self._create_max_bytes, signed=bool(given) or self._ambient)
+
+    async def _put(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
+        from arclog.tools.object.content import Outgoing
+
+        encoding = "text" if config.encoding is UNSET else config.encoding
+        outgoing = Outgoing(config.content, encoding, context.results)
+        kind = outgoing.content_type if config.content_type is UNSET else config.content_type
+        pieces = _watched(outgoing.pieces(), context, outgoing.size)
+        meta = await place.put(at.key, pieces, kind, if_absent=config.if_absent is True)
+        return _ok(at, {"data": {**_known(meta), "content_type": kind, "sha256": outgoing.sha256}})
+
+    async def _get(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
+        from arclog.tools.object.content import read
+
+        part = None if config.range is UNSET else _range(config.range)
+        found: Found = await place.get(at.key, part)
+        kind = found.meta.content_type if config.content_type is UNSET else config.content_type
+        decode = "auto" if config.decode is UNSET else config.decode
+        length = found.end - found.start
+        pieces = _watched(found.pieces, context, length)
+        made = await read(pieces, length, kind, decode, context.results, at.url)
+        result = _known(found.meta)
+        if part is not None:
+            result["range"] = {"start": found.start, "end": found.end}
+        if made.stored is not None:
+            return Outcome(result={"url": at.url, **result}, data_at="data", stored=made.stored)
+        return _ok(at, {**result, "data": made.data})
+
+    async def _list(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
+        limit = self._max_keys if config.max_keys is UNSET else min(config.max_keys, self._max_keys)
+        rows = _Rows(context)
+        folders: list[str] = []
+        try:
+            async for chunk, some in place.listing(at.key, recursive=config.recursive is not False):
+                folders += some
+                if rows.count + len(chunk) + len(folders) > limit:
+                    name = "object.max_keys" if limit == self._max_keys else "max_keys"
+                    raise refuse(
+                        "limit", f"{at.url}: holds more than {limit} objects ({name}); list a longer prefix", name
+                    )
+                await rows.add([_row(at, meta) for meta in chunk])
+            return await rows.outcome({"url": at.url, "folders": folders} if folders else {"url": at.url})
+        finally:
+            await rows.close()
+
+
+class _Rows:
+    """Rows of a list: kept while they are few, then in the result store."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self._kept: list[dict[str, Any]] = []
+        self._bytes = 0
+        self._writer: Any = None
+        self.count = 0
+
+    async def add(self, rows: list[dict[str, Any]]) -> None:
+        self.count += len(rows)
+        self._context.progress(self.count, None, "objects")
+        self._kept += rows
+        self._bytes += len(encode(rows))
+        if self._bytes > self._context.results.inline_max_bytes:
+            if self._writer is None:
+                self._writer = self._context.results.writer(listed=True)
+            await self._writer.add(self._kept)
+            self._kept = []
+
+    async def outcome(self, result: dict[str, Any]) -> Outcome:
+        result["count"] = self.count
+        if self._writer is None:
+            return Outcome(result={**result, "data": self._kept}, data_at="data")
+        await self._writer.add(self._kept)
+        return Outcome(result=result, data_at="data", stored=await self._writer.commit())
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await self._writer.abandon()
+
+
+async def _delete(place: Place, at: Location, config: ObjectConfig) -> Outcome:
+    if config.keys is UNSET:
+        keys = [at.key]
+    else:
+        for key in config.keys:
+            check_key(key, key)
+        keys = [at.below(key.lstrip("/")).key for key in config.keys]
+    if keys:
+        await place.delete(keys)
+    return _ok(at, {"data": {"deleted": len(keys)}})
+
+
+def _check(config: ObjectConfig) -> None:
+    """Keys that do not belong to the action, or lack."""
+    for name, actions in _ONLY.items():
+        if getattr(config, name) is not UNSET and config.action not in actions:
+            raise refuse("config", f"{name} belongs to action {' or '.join(actions)}, not to {config.action}")
+    if config.action == "put" and config.content is UNSET:
+        raise refuse("config", "action put needs `content`: a text, a JSON value or a stored result")
+    if isinstance(config.max_keys, int) and config.max_keys < 1:
+        raise refuse("config", f"max_keys: {config.max_keys} is below 1")
+
+
+def _range(given: dict[str, int]) -> Range:
+    names = set(given)
+    if not names or not (names <= {"start", "end"} or names == {"last"}):
+        raise refuse(
+            "config", f"range takes start and end (not included), or last; not {', '.join(sorted(names)) or 'nothing'}"
+        )
+    part = Range(**given)
+    if part.start < 0 or (part.last or 0) < 0 or (part.end is not None and part.end < part.start):
+        raise refuse("config", f"range: {given} is no range of bytes")
+    return part
+
+
+def _known(meta: ObjectMeta) -> dict[str, Any]:
+    return {name: value for name, value in asdict(meta).items() if name != "key" and value is not None}
+
+
+def _row(at: Location, meta: ObjectMeta) -> dict[str, Any]:
+    return {
+        "url": Location(at.scheme, at.bucket, meta.key).url,
+        "path": meta.key,
+        "size": meta.size,
+        "etag": meta.etag,
+        "last_modified": meta.last_modified,
+    }
+
+
+def _ok(at: Location, rest: dict[str, Any]) -> Outcome:
+    return Outcome(result={"url": at.url, **rest}, data_at="data")
+
+
+async def _watched(pieces: Pieces, context: TaskContext, total: int | None) -> Pieces:
+    done = 0
+    async for piece in pieces:
+        done += len(piece)
+        context.progress(done, total, "bytes")
+        yield piece
+
+
+def _open(services: ToolServices) -> ObjectTool:
+    return ObjectTool(services.settings)
+
+
+def _field(name: str, kind: str, doc: str, **more: Any) -> Field:
+    return Field(name, kind, doc, template=True, **more)
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="object",
+        summary="Puts, gets, lists and deletes objects: files, S3, Google Cloud Storage, Azure.",
+        fields=(
+            _field(
+                "action",
+                "string",
+                "put, get, list, head or delete.",
+                required=True,
+                choices=("put", "get", "list", "head", "delete"),
+            ),
+            _field(
+                "url",
+                "string",
+                "s3://bucket/key, gs://…, az://container/key, file:///path or a path in `object.file_root`.",
+                required=True,
+            ),
+            _field("content", "any", "put: a text, a value (becomes JSON), or a stored result, which is streamed."),
+            _field("content_type", "string", "put: what the object says it is. get: what to take it for."),
+            _field(
+                "encoding",
+                "string",
+                "put: `base64` when content is binary written as base64.",
+                choices=("text", "base64"),
+            ),
+            _field("if_absent", "boolean", "put: only where there is none yet; else an error of kind `conflict`."),
+            _field(
+                "decode",
+                "string",
+                "get: auto (by content type), json, text, or bytes (always a stored result).",
+                choices=("auto", "json", "text", "bytes"),
+            ),
+            _field(
+                "range",
+                "object",
+                "get: bytes from `start` to `end` (not included), or the `last` so many.",
+                fields=(
+                    _field("start", "integer", "First byte.", minimum=0),
+                    _field("end", "integer", "First byte that is not wanted.", minimum=0),
+                    _field("last", "integer", "So many bytes from the end.", minimum=0),
+                ),
+            ),
+            _field("recursive", "boolean", "list: also what lies in folders below.", default=True),
+            _field(
+                "max_keys",
+                "integer",
+                "list: more objects than this are an error; at most `object.max_keys`.",
+                minimum=1,
+            ),
+            _field("keys", "list", "delete: several keys below `url`.", items=_field("key", "string", "A key.")),
+            _field("endpoint", "string", "Address of a server that speaks S3 (or the cloud's own language)."),
+            _field("region", "string", "S3: the bucket's region; us-east-1 when nothing says otherwise."),
+            _field("allow_http", "boolean", "The endpoint may be http://.", default=False),
+        ),
+        data_at="data",
+        by_ref=("content",),
+    ),
+    _open,
+)

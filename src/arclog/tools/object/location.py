@@ -1,0 +1,81 @@
+"""Where an object lies: a URL taken apart, and everything refused that could name another place than it seems to."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from arclog.model.outcome import TaskError, error
+
+FILE = "file"
+#: scheme as authors write it → scheme as we call it
+SCHEMES = {"file": FILE, "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az"}
+
+
+class Refused(Exception):
+    """An object cannot be reached as asked; carries the task's error."""
+
+    def __init__(self, problem: TaskError) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class Location(Struct, frozen=True):
+    """One object, or what lies under one prefix."""
+
+    scheme: str
+    #: '' for files
+    bucket: str
+    #: path of a file as written, else the key, without a leading slash
+    key: str
+
+    @property
+    def url(self) -> str:
+        return self.key if self.scheme == FILE else f"{self.scheme}://{self.bucket}/{self.key}"
+
+    def below(self, key: str) -> Location:
+        """What a key relative to this place names."""
+        base = self.key.rstrip("/")
+        return Location(self.scheme, self.bucket, f"{base}/{key}" if base else key)
+
+
+def refuse(kind: str, message: str, code: str | None = None) -> Refused:
+    return Refused(error(kind, message, code=code))
+
+
+def locate(url: str, *, prefix: bool = False) -> Location:
+    """The place that a URL names; `prefix`: it may be a folder or a whole bucket."""
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        found = Location(FILE, "", url)
+    elif scheme.lower() not in SCHEMES:
+        raise refuse(
+            "config", f"{url!r}: {scheme}:// is no place for objects; s3://, gs://, az://, file:// or a path is"
+        )
+    elif SCHEMES[scheme.lower()] == FILE:
+        host, slash, path = rest.partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise refuse(
+                "config", f"{url!r}: a file URL has three slashes (file:///folder/name); a plain path works too"
+            )
+        found = Location(FILE, "", "/" + unquote(path))
+    else:
+        bucket, _, key = rest.partition("/")
+        if not bucket:
+            raise refuse("config", f"{url!r} names no bucket; write {scheme}://bucket/key")
+        if any(mark in bucket for mark in "@:?#%\\ "):
+            raise refuse("config", f"{url!r}: {bucket!r} is no name of a bucket; credentials belong into `auth`")
+        found = Location(SCHEMES[scheme.lower()], bucket, key)
+    check_key(found.key, url, prefix=prefix)
+    return found
+
+
+def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
+    """A key that every store takes and that cannot climb out of where it stands."""
+    if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
+        raise refuse("config", f"{shown!r} holds a NUL, a control character or half a character, which no name may")
+    if ".." in key.split("/"):
+        raise refuse("config", f"{shown!r}: '..' may not be a part of a name")
+    if not prefix and (not key or key.endswith("/")):
+        raise refuse("config", f"{shown!r} names a folder, not an object; only `list` takes one")

@@ -1,0 +1,135 @@
+"""Kind `postgres`: SQL on PostgreSQL, over connections that are kept for the next task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.ports.secrets import Credential
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import cancellable
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, SqlConfig, failed_with, run_statements
+
+if TYPE_CHECKING:
+    from arclog.tools.sql.pg_pool import Pools
+
+HELPER = "pg"
+_MISSING = "kind postgres needs its driver: pip install 'arclog[postgres]'"
+#: What a credential may say of a connection, by libpq's names; and other names for the same.
+_KEYS = frozenset(
+    {"dsn", "host", "hostaddr", "port", "user", "password", "dbname", "options", "sslmode", "sslrootcert", "sslcert"}
+    | {"sslkey", "sslpassword", "channel_binding", "target_session_attrs", "connect_timeout", "application_name"}
+)
+_OTHER_NAMES = {"database": "dbname", "username": "user", "hostname": "host", "url": "dsn", "value": "dsn"}
+
+
+class PostgresConfig(SqlConfig, frozen=True, kw_only=True):
+    """A postgres task."""
+
+    dsn: str | None = None
+    host: str | None = None
+    port: int | str | None = None
+    user: str | None = None
+    password: str | None = None
+    dbname: str | None = None
+    sslmode: str | None = None
+
+
+class PostgresTool:
+    """Runs SQL on PostgreSQL servers."""
+
+    Config: type[Struct] = PostgresConfig
+
+    def __init__(self, settings: Settings) -> None:
+        self._grace_s = settings.number("tasks.kill_grace_s")
+        self._pools: Pools | None = None
+        try:
+            from arclog.tools.sql import pg_pool, pg_session
+        except ImportError:
+            return
+        self._session = pg_session.PgSession
+        self._pools = pg_pool.Pools(
+            settings.integer("sql.pool_max"),
+            settings.number("sql.pool_idle_s"),
+            settings.number("sql.connect_timeout_s"),
+        )
+
+    async def run(self, config: PostgresConfig, context: TaskContext) -> Outcome:
+        if self._pools is None:
+            return failed_with(SqlFailure("config", _MISSING), HELPER)
+        return await cancellable(self._run(self._pools, config, context), self._grace_s)
+
+    async def _run(self, pools: Pools, config: PostgresConfig, context: TaskContext) -> Outcome:
+        try:
+            pool = pools.to(server_of(config, context.auth), context.scope)
+            connection = await pool.take()
+        except SqlFailure as problem:
+            return failed_with(problem, HELPER)
+        session = self._session(connection)
+        try:
+            return await run_statements(session, config, context, HELPER)
+        finally:
+            await pool.give(connection, keep=session.clean)
+            await session.end()
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Connections serve every execution."""
+
+    async def close(self) -> None:
+        if self._pools is not None:
+            await self._pools.close()
+
+
+def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
+    """The connection's description: what the task says goes before what its credential says."""
+    where: dict[str, Any] = {}
+    if auth is not None:
+        for name, value in auth.fields.items():
+            key = _OTHER_NAMES.get(name, name)
+            if key in _KEYS and value not in (None, ""):
+                where[key] = value
+    for key in ("dsn", "host", "port", "user", "password", "dbname", "sslmode"):
+        value = getattr(config, key)
+        if value is not None:
+            where[key] = value
+    if not where.keys() & {"dsn", "host", "hostaddr"}:
+        raise SqlFailure("config", "a postgres task needs to know its server: give auth, dsn or host")
+    return where
+
+
+def _open(services: ToolServices) -> PostgresTool:
+    return PostgresTool(services.settings)
+
+
+def _text(name: str, doc: str) -> Field:
+    return Field(name, "string", doc, template=True)
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="postgres",
+        summary="Runs SQL on a PostgreSQL server; its data are the rows.",
+        fields=(
+            _text("dsn", "postgresql://user@host:port/dbname, or libpq's key=value …; better an `auth`."),
+            _text("host", "Server, or the folder of its socket."),
+            Field("port", "integer|string", "Default 5432.", template=True),
+            _text("user", "Who to be there."),
+            _text("password", "Better by `auth`: what a playbook says is recorded."),
+            _text("dbname", "Database; default: as the user."),
+            _text("sslmode", "disable, prefer (default), require, verify-ca, verify-full."),
+            *FIELDS,
+        ),
+        data_at="rows",
+        helper=HELPER,
+        helper_fields=HELPER_FIELDS,
+        sql=("command",),
+        dialect="postgres",
+    ),
+    _open,
+)

@@ -1,0 +1,283 @@
+"""Kind `sqlite`: SQL on a SQLite file, through the same library as the store.
+
+Law: an attempt has a connection of its own, in WAL or any other mode that the file has; a lock is waited for within
+`sql.busy_timeout_s`, and a cancelled attempt is interrupted and rolled back.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.sql.calls import Threads
+from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.rows import BATCH
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.values import checked, json_text
+
+if TYPE_CHECKING:
+    import apsw
+
+HELPER = "sqlite"
+_I64 = 1 << 63
+#: Longest pause between two looks at a locked file.
+_PAUSE_S = 0.05
+_READS = re.compile(r"\s*(select|values|explain)\b", re.IGNORECASE)
+_WITH = re.compile(r"\s*with\b", re.IGNORECASE)
+_WRITES = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
+
+#: Error kinds by primary result code, and whether a retry may help when the kind alone does not tell.
+_KINDS: dict[str, tuple[str, bool | None]] = {
+    "SQLITE_BUSY": ("serialization", True),
+    "SQLITE_LOCKED": ("serialization", True),
+    "SQLITE_CONSTRAINT": ("constraint", None),
+    "SQLITE_CANTOPEN": ("connection", False),
+    "SQLITE_NOTADB": ("connection", False),
+    "SQLITE_CORRUPT": ("connection", False),
+    "SQLITE_IOERR": ("connection", True),
+    "SQLITE_PERM": ("auth", False),
+    "SQLITE_AUTH": ("auth", False),
+    "SQLITE_READONLY": ("auth", False),
+    "SQLITE_FULL": ("limit", None),
+    "SQLITE_TOOBIG": ("limit", None),
+    "SQLITE_NOMEM": ("limit", None),
+}
+
+
+class SqliteConfig(SqlConfig, frozen=True, kw_only=True):
+    """A sqlite task."""
+
+    database: str
+
+
+class SqliteTool:
+    """Runs SQL on SQLite files."""
+
+    Config: type[Struct] = SqliteConfig
+
+    def __init__(self, settings: Settings) -> None:
+        self._busy_s = settings.number("sql.busy_timeout_s")
+        self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
+
+    async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
+        if context.auth is not None:
+            return failed_with(SqlFailure("config", "a sqlite task takes no auth: a file has no password"), HELPER)
+        session = _Session(config.database, self._busy_s, self._threads)
+        try:
+            await session.open()
+            return await run_statements(session, config, context, HELPER)
+        except SqlFailure as problem:
+            return failed_with(problem, HELPER)
+        finally:
+            await session.close()
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Nothing is kept warm."""
+
+    async def close(self) -> None:
+        self._threads.close()
+
+
+class _Session:
+    """One connection. Its calls run on a thread, one after the other."""
+
+    def __init__(self, database: str, busy_s: float, threads: Threads) -> None:
+        self._database = database
+        self._busy_s = busy_s
+        self._threads = threads
+        self._connection: apsw.Connection | None = None
+        self._cursor: apsw.Cursor | None = None
+        self._columns: list[str] = []
+        self._stopped = threading.Event()
+
+    async def open(self) -> None:
+        await self._call(self._open)
+
+    async def begin(self, statements: Sequence[Bound]) -> None:
+        reads = all(_only_reads(statement.sql) for statement in statements)
+        await self._call(self._plainly, "BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    async def execute(self, statement: Bound) -> Answer:
+        params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
+        answer: Answer = await self._call(self._execute, statement.sql, params)
+        return answer
+
+    async def fetch(self) -> Sequence[Sequence[Any]]:
+        rows: list[Any] = await self._call(self._fetch)
+        return rows
+
+    async def commit(self) -> None:
+        await self._call(self._plainly, "COMMIT")
+
+    async def rollback(self) -> None:
+        """`close` does it: what is not committed is undone with the connection."""
+
+    async def close(self) -> None:
+        try:
+            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
+        finally:
+            self._close()
+
+    def _interrupt(self) -> None:
+        self._stopped.set()
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    async def _call(self, function: Any, *args: Any) -> Any:
+        return await self._threads.call(self._interrupt, _translated, self._database, function, *args)
+
+    # --- on the thread --------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close(force=True)
+            self._connection = None
+
+    def _open(self) -> None:
+        import apsw
+
+        connection = self._connection = apsw.Connection(self._database)
+        connection.set_busy_handler(self._busy())
+        # "x" is a name, never a text; and declared references hold.
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+
+    def _busy(self) -> Any:
+        """Decides whether to go on waiting for a lock: not when the attempt is cancelled or out of patience."""
+        since = 0.0
+
+        def waits(prior: int) -> bool:
+            nonlocal since
+            now = time.monotonic()
+            since = since if prior else now
+            left = self._busy_s - (now - since)
+            return left > 0 and not self._stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
+
+        return waits
+
+    def _plainly(self, sql: str) -> None:
+        self._drop()
+        self._open_connection.execute(sql)
+
+    def _execute(self, sql: str, params: list[Any]) -> Answer:
+        self._drop()
+        connection = self._open_connection
+        cursor = self._cursor = connection.cursor()
+        cursor.exec_trace = self._describe
+        before = connection.total_changes()
+        cursor.execute(sql, params)
+        if self._columns:
+            return Answer(self._columns, 0)
+        return Answer(None, connection.changes() if connection.total_changes() != before else 0)
+
+    def _describe(self, cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
+        """Called before the first row: a statement without rows has columns too."""
+        self._columns = [column[0] for column in cursor.get_description()]
+        return True
+
+    def _fetch(self) -> list[Any]:
+        rows: list[Any] = []
+        if self._cursor is not None:
+            for row in self._cursor:
+                rows.append(row)
+                if len(rows) == BATCH:
+                    break
+        return rows
+
+    def _drop(self) -> None:
+        self._columns = []
+        if self._cursor is not None:
+            self._cursor.close(force=True)
+            self._cursor = None
+
+    @property
+    def _open_connection(self) -> apsw.Connection:
+        if self._connection is None:
+            raise SqlFailure("connection", "the database is not open")
+        return self._connection
+
+
+def _only_reads(sql: str) -> bool:
+    return bool(_READS.match(sql) or (_WITH.match(sql) and not _WRITES.search(sql)))
+
+
+def _nothing() -> None:
+    """There is nothing to interrupt."""
+
+
+def _bound(value: Any, number: int) -> Any:
+    checked(value, f"value {number}", nul=True)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int) and not -_I64 <= value < _I64:
+        raise SqlFailure("sql", f"value {number} is an integer of more than 64 bits; bind it as text", "22003")
+    return json_text(value) if isinstance(value, (list, dict)) else value
+
+
+def _translated(database: str, function: Any, *args: Any) -> Any:
+    import apsw
+
+    try:
+        return function(*args)
+    except apsw.Error as problem:
+        raise failure_of(problem, database, args) from None
+
+
+def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> SqlFailure:
+    import apsw
+
+    primary = str(apsw.mapping_result_codes.get(getattr(problem, "result", 1), "SQLITE_ERROR"))
+    extended = apsw.mapping_extended_result_codes.get(getattr(problem, "extendedresult", 0), primary)
+    kind, retryable = _KINDS.get(primary, ("sql", None))
+    message = str(problem)
+    if primary == "SQLITE_CANTOPEN":
+        folder = Path(database).parent
+        why = "" if folder.is_dir() else f": there is no folder {folder}"
+        message = f"cannot open the database {database}{why}"
+    elif primary == "SQLITE_BUSY":
+        message += "; another connection held its lock longer than sql.busy_timeout_s"
+    params = len(args[1]) if len(args) > 1 else 0
+    outside = "within a transaction" in message or "inside a transaction" in message
+    message = told(message, syntax="syntax error" in message, outside=outside, params=params)
+    return SqlFailure(kind, message, str(extended), retryable=retryable)
+
+
+def _open(services: ToolServices) -> SqliteTool:
+    return SqliteTool(services.settings)
+
+
+KIND = ToolKind(
+    KindSpec(
+        name="sqlite",
+        summary="Runs SQL on a SQLite file; its data are the rows.",
+        fields=(
+            Field(
+                "database",
+                "string",
+                "The file, made when it is not there; a relative path is relative to the working directory of the "
+                "worker. `:memory:` lasts for one attempt.",
+                required=True,
+                template=True,
+            ),
+            *FIELDS,
+        ),
+        data_at="rows",
+        helper=HELPER,
+        helper_fields=HELPER_FIELDS,
+        sql=("command",),
+        dialect="sqlite",
+    ),
+    _open,
+)

@@ -1,0 +1,1 @@
+"""Kind `transfer`: rows from a database, a file or a stored result into a database or a file."""

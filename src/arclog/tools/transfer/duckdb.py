@@ -1,0 +1,371 @@
+"""Rows from and to DuckDB, and through it Parquet files.
+
+DuckDB's Python client takes rows one by one only; so a chunk goes in as a small CSV file, in the types of the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from datetime import time as clock_time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from arclog.tools.duckdb import failure_of
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.values import to_json
+from arclog.tools.transfer import statements
+from arclog.tools.transfer.files import PathTarget
+from arclog.tools.transfer.rows import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    INTEGER,
+    JSON,
+    REAL,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID_TYPE,
+    Column,
+    Row,
+    bad_cell,
+    json_cell,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+DIALECT = "duckdb"
+T = TypeVar("T")
+
+#: Decimals are text: DuckDB's have a fixed scale, which nothing here could know.
+DECLARED = {
+    INTEGER: "BIGINT",
+    REAL: "DOUBLE",
+    DECIMAL: "VARCHAR",
+    TEXT: "VARCHAR",
+    BOOLEAN: "BOOLEAN",
+    BYTES: "BLOB",
+    DATE: "DATE",
+    TIME: "TIME",
+    TIMESTAMP: "TIMESTAMP",
+    TIMESTAMPTZ: "TIMESTAMPTZ",
+    JSON: "JSON",
+    UUID_TYPE: "UUID",
+}
+_MEANT = {
+    "BIGINT": INTEGER,
+    "INTEGER": INTEGER,
+    "SMALLINT": INTEGER,
+    "TINYINT": INTEGER,
+    "UBIGINT": DECIMAL,
+    "HUGEINT": DECIMAL,
+    "UHUGEINT": DECIMAL,
+    "UINTEGER": INTEGER,
+    "USMALLINT": INTEGER,
+    "UTINYINT": INTEGER,
+    "DOUBLE": REAL,
+    "FLOAT": REAL,
+    "VARCHAR": TEXT,
+    "BOOLEAN": BOOLEAN,
+    "BLOB": BYTES,
+    "DATE": DATE,
+    "TIME": TIME,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": TIMESTAMPTZ,
+    "JSON": JSON,
+    "UUID": UUID_TYPE,
+}
+#: What DuckDB says of a chunk's CSV file; its lines are our rows unless a text holds line breaks.
+_LINE = re.compile(r"CSV Error on Line: (\d+)")
+_COLUMN = re.compile(r'converting column "([^"]+)"\. (.*)')
+_LINE_BYTES = 2 * 1024 * 1024
+
+
+class _Database:
+    """A connection, made on the thread that uses it."""
+
+    def __init__(self, database: str, options: Mapping[str, str]) -> None:
+        self._database = database
+        self._options = options
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def interrupt(self) -> None:
+        import duckdb
+
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.interrupt()
+            except duckdb.Error:
+                pass  # it came to its end meanwhile
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        connection = self._do(lambda: duckdb.connect(self._database, config=dict(self._options)))
+        self._connection = connection
+        return connection
+
+    def _do(self, work: Callable[[], T]) -> T:
+        import duckdb
+
+        try:
+            return work()
+        except duckdb.Error as problem:
+            raise failure_of(problem, ()) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class DuckdbSource(_Database):
+    """A table or a query of a database, or (`path`) a Parquet file."""
+
+    def __init__(
+        self,
+        database: str,
+        options: Mapping[str, str],
+        *,
+        table: str = "",
+        schema: str = "",
+        query: str = "",
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        path: Path | None = None,
+    ) -> None:
+        super().__init__(database, options)
+        self.total: int | None = None
+        self._path = path
+        self._from = ""
+        self._params: list[Any] = []
+        if query:
+            self._sql, self._params = statements.query_of(DIALECT, query, params)
+        else:
+            self._from = (
+                statements.name_of(DIALECT, table, schema) if path is None else f"read_parquet({_literal(path)})"
+            )
+            self._sql = f"SELECT * FROM {self._from}"  # noqa: S608 - quoted
+        self._at_a_time = 1
+
+    def open(self, at_a_time: int) -> list[Column]:
+        self._at_a_time = at_a_time
+        for path in (self._path, None if self._path else Path(self._database)):
+            if path is not None and not path.is_file():
+                raise SqlFailure(
+                    "not_found" if self._path else "connection", f"there is no file {path}", "IO", retryable=False
+                )
+        connection = self._connect()
+        self._do(connection.begin)
+        if self._from:
+            self.total = self._do(lambda: connection.execute(f"SELECT count(*) FROM {self._from}").fetchone()[0])  # type: ignore[index]  # noqa: S608 - an aggregate has a row; quoted
+        self._do(lambda: connection.execute(self._sql, [json_cell(value) for value in self._params]))
+        return [Column(name, _type_of(str(kind))) for name, kind, *_ in connection.description or ()]
+
+    def chunks(self) -> Iterator[list[Row]]:
+        connection = self._connection
+        while connection is not None:
+            chunk = self._do(lambda: connection.fetchmany(self._at_a_time))
+            if not chunk:
+                return
+            yield [row if _SIMPLE.issuperset(map(type, row)) else tuple(map(_taken, row)) for row in chunk]
+
+
+class DuckdbTarget(_Database):
+    """A table; everything is written in one transaction."""
+
+    def __init__(
+        self,
+        database: str,
+        options: Mapping[str, str],
+        scratch: Path,
+        table: str,
+        schema: str,
+        mode: str,
+        key: Sequence[str],
+        *,
+        create: bool,
+    ) -> None:
+        super().__init__(database, options)
+        self._scratch = scratch
+        self._table = statements.name_of(DIALECT, table, schema)
+        self._mode = mode
+        self._key = key
+        self._create = create
+        self._columns: Sequence[Column] = ()
+        self._types: list[str] = []
+        self._done = 0
+        #: the file is ours until the commit: it was not there before
+        self._made = False
+
+    def open(self, columns: Sequence[Column]) -> None:
+        statements.check_key(columns, self._key)
+        self._columns = columns
+        self._made = not Path(self._database).exists()
+        if not self._create and self._made:
+            message = f"there is no database {self._database}; `create: true` makes it"
+            raise SqlFailure("connection", message, "IO", retryable=False)
+        connection = self._connect()
+        self._do(connection.begin)
+        if self._create and columns:
+            made = statements.create_table(DIALECT, self._table, columns, self._key, DECLARED)
+            self._do(lambda: connection.execute(made))
+        if self._mode == "replace":
+            self._do(lambda: connection.execute(f"DELETE FROM {self._table}"))  # noqa: S608 - quoted
+        if not columns:
+            return
+        names = statements.names_of(DIALECT, columns)
+        look = f"SELECT {names} FROM {self._table} LIMIT 0"  # noqa: S608 - quoted
+        self._types = [str(column[1]) for column in self._do(lambda: connection.execute(look)).description or ()]
+
+    def write(self, rows: list[Row]) -> None:
+        import duckdb
+
+        connection = self._connection
+        if connection is None or not rows:
+            return
+        if found := bad_cell(rows, self._columns, self._done, nul=False):
+            raise found
+        lines = [",".join(map(_csv_cell, row)) for row in rows]
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        path = self._scratch / f"chunk-{id(self)}.csv"
+        longest = 4 * max(map(len, lines)) + 16
+        try:
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+            connection.execute(self._insert(path, max(longest, _LINE_BYTES)))
+        except duckdb.Error as problem:
+            raise self._placed(problem) from None
+        finally:
+            path.unlink(missing_ok=True)
+        self._done += len(rows)
+
+    def _insert(self, path: Path, line_bytes: int) -> str:
+        kinds = ", ".join(f"{_text(f'c{n}')}: {_text(kind)}" for n, kind in enumerate(self._types))
+        read = (
+            f"read_csv({_literal(path)}, header=false, auto_detect=false, delim=',', quote='\"', escape='\"', "
+            f"new_line='\\n', nullstr='', allow_quoted_nulls=false, strict_mode=true, parallel=false, "
+            f"max_line_size={line_bytes}, buffer_size={max(line_bytes, 16 * _LINE_BYTES)}, columns={{{kinds}}})"
+        )
+        names = statements.names_of(DIALECT, self._columns)
+        insert = f"INSERT INTO {self._table} ({names}) SELECT * FROM {read}"  # noqa: S608 - quoted
+        if self._mode == "upsert":
+            insert = self._last_of_each(names, read) + " " + statements.on_conflict(DIALECT, self._columns, self._key)
+        return insert
+
+    def _last_of_each(self, names: str, read: str) -> str:
+        """Of rows with the same key, the last one counts."""
+        at = {column.name: f"c{n}" for n, column in enumerate(self._columns)}
+        keys = ", ".join(at[name] for name in self._key)
+        cells = ", ".join(at.values())
+        numbered = f"SELECT {cells}, row_number() OVER () AS n FROM {read}"  # noqa: S608 - our own names
+        latest = f"SELECT {cells} FROM ({numbered}) QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY n DESC) = 1"  # noqa: S608 - our own names
+        return f"INSERT INTO {self._table} ({names}) {latest}"
+
+    def commit(self) -> dict[str, Any]:
+        connection = self._connection
+        if connection is not None:
+            self._do(connection.commit)
+            self._made = False
+        return {}
+
+    def close(self) -> None:
+        super().close()
+        if self._made and self._connection is not None:
+            Path(self._database).unlink(missing_ok=True)
+
+    def export(self, path: Path) -> None:
+        """Write the table as a Parquet file."""
+        connection = self._connection
+        if connection is not None:
+            self._do(lambda: connection.execute(f"COPY {self._table} TO {_literal(path)} (FORMAT parquet)"))
+
+    def _placed(self, problem: Exception) -> SqlFailure:
+        found = failure_of(problem, ()).problem
+        line, column = _LINE.search(found.message), _COLUMN.search(found.message)
+        if line is None or column is None:
+            kept = found.message.split("\n\n", 1)[0]
+            return SqlFailure(found.kind, f"rows from {self._done + 1}: {kept}", found.code, retryable=found.retryable)
+        name = self._columns[int(column[1][1:])].name
+        return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", found.code)
+
+
+class ParquetTarget(PathTarget):
+    """A Parquet file, gathered in a DuckDB database of its own and written at the end."""
+
+    def __init__(self, shown: str, path: Path, options: Mapping[str, str], scratch: Path) -> None:
+        super().__init__(shown, path)
+        self._folder = scratch / f"parquet-{id(self)}"
+        self._table = DuckdbTarget(
+            str(self._folder / "rows.db"), options, self._folder, "rows", "", "append", (), create=True
+        )
+
+    def open(self, columns: Sequence[Column]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._table.open(columns)
+
+    def write(self, rows: list[Row]) -> None:
+        self._table.write(rows)
+
+    def commit(self) -> dict[str, Any]:
+        self._table.commit()
+        with self._replacing() as temporary:
+            self._table.export(temporary)
+        return {"bytes": self._path.stat().st_size}
+
+    def interrupt(self) -> None:
+        self._table.interrupt()
+
+    def close(self) -> None:
+        import shutil
+
+        self._table.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+#: What comes out of DuckDB as every target takes it.
+_SIMPLE = frozenset({int, float, str, bytes, bool, type(None)})
+
+
+def _taken(value: Any) -> Any:
+    return json_cell(to_json(value)) if isinstance(value, (list, dict, tuple, set)) else value
+
+
+def _csv_cell(value: Any) -> str:
+    """A cell as DuckDB reads it back: nothing at all is NULL, everything else stands in quotes."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        text = "".join(f"\\x{byte:02X}" for byte in bytes(value))
+    elif isinstance(value, datetime):
+        text = value.isoformat(sep=" ")
+    elif isinstance(value, timedelta):
+        text = f"{value.total_seconds()} seconds"
+    elif isinstance(value, (date, clock_time)):
+        text = value.isoformat()
+    elif isinstance(value, (list, tuple)):
+        text = str(json_cell(to_json(value)))
+    else:
+        text = str(value)
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _literal(path: Path) -> str:
+    return _text(str(path))
+
+
+def _type_of(kind: str) -> str:
+    if kind.startswith("DECIMAL"):
+        return DECIMAL
+    return _MEANT.get(kind, JSON if kind.endswith("]") or kind.startswith(("STRUCT", "MAP")) else TEXT)

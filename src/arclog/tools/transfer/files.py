@@ -1,0 +1,365 @@
+"""Rows from and to text files: CSV, and JSON values a line (NDJSON).
+
+A file is written under another name, made durable, and then takes its place: it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from arclog.tools.object.folder import TEMPORARY
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.values import to_json
+from arclog.tools.transfer.rows import JSON, TEXT, Column, Row, bad_cell, json_cell, misfit
+
+_BAD_ROW = "BadRow"
+#: Longest line of an NDJSON file, and longest cell of a CSV file.
+_LINE_BYTES = 64 * 1024 * 1024
+
+
+def _failure(shown: str, problem: OSError) -> SqlFailure:
+    code = errno.errorcode.get(problem.errno or 0)
+    reason = problem.strerror or type(problem).__name__
+    if isinstance(problem, FileNotFoundError):
+        return SqlFailure("not_found", f"{shown}: there is no such file", code)
+    if isinstance(problem, PermissionError):
+        return SqlFailure("auth", f"{shown}: {reason}; the worker's user may not do this", code)
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return SqlFailure("limit", f"{shown}: {reason}; nothing was kept. Make room and try again", code)
+    return SqlFailure("exception", f"{shown}: {reason}", code)
+
+
+class CsvForm(msgspec.Struct, frozen=True):
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    #: what stands for NULL
+    null: str = ""
+    #: the first row names the columns
+    header: bool = True
+
+
+class _TextSource:
+    """A file that is read line by line."""
+
+    total: int | None = None
+
+    def __init__(self, shown: str, path: Path) -> None:
+        self._shown = shown
+        self._path = path
+        self._at_a_time = 1
+        self._file: IO[Any] | None = None
+
+    def _open(self, mode: str, **how: Any) -> IO[Any]:
+        try:
+            if self._path.exists() and not self._path.is_file():
+                raise SqlFailure("config", f"{self._shown}: is no file")
+            self._file = self._path.open(mode, **how)
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+        return self._file
+
+    def interrupt(self) -> None:
+        """Reading a chunk is short."""
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class CsvSource(_TextSource):
+    """A CSV file whose first row names the columns (or `columns` does). All values are text, or NULL."""
+
+    def __init__(self, shown: str, path: Path, form: CsvForm) -> None:
+        super().__init__(shown, path)
+        self._form = form
+        self._columns: list[Column] = []
+        self._first: list[list[str]] = []
+        self._rows: Iterator[list[str]] = iter(())
+
+    def open(self, at_a_time: int) -> list[Column]:
+        self._at_a_time = at_a_time
+        csv.field_size_limit(_LINE_BYTES)
+        file = self._open("r", encoding="utf-8-sig", newline="")
+        self._rows = csv.reader(file, delimiter=self._form.delimiter, strict=True)
+        first = self._read(1, 0)
+        if not first:
+            raise SqlFailure("exception", f"{self._shown}: is empty; the first row names the columns", _BAD_ROW)
+        if self._form.header:
+            names = first[0]
+        else:
+            names, self._first = [f"c{n}" for n in range(1, len(first[0]) + 1)], first
+        self._columns = [Column(name, TEXT) for name in names]
+        return self._columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        done, width, null = 0, len(self._columns), self._form.null
+        while found := self._first or self._read(self._at_a_time, done):
+            self._first = []
+            chunk = []
+            for row in found:
+                done += 1
+                if not row and width > 1:
+                    continue  # an empty line
+                if len(row) != width:
+                    message = f"{self._shown}: row {done} has {len(row)} values, the columns are {width}"
+                    raise SqlFailure("exception", message, _BAD_ROW)
+                chunk.append(tuple([None if value == null else value for value in row]))
+            yield chunk
+
+    def _read(self, count: int, done: int) -> list[list[str]]:
+        found: list[list[str]] = []
+        try:
+            found.extend(islice(self._rows, count))
+        except csv.Error as problem:
+            raise SqlFailure("exception", f"{self._shown}: row {done + len(found) + 1}: {problem}", _BAD_ROW) from None
+        except UnicodeDecodeError as problem:
+            message = f"{self._shown}: is no UTF-8 text near row {done + len(found) + 1}: {problem.reason}"
+            raise SqlFailure("exception", message, "NotText") from None
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+        return found
+
+
+class NdjsonSource(_TextSource):
+    """A file of JSON objects, one a line. The columns are the keys of the first chunk; a key that lacks is NULL."""
+
+    def __init__(self, shown: str, path: Path) -> None:
+        super().__init__(shown, path)
+        self._first: list[dict[str, Any]] = []
+        self._columns: list[Column] = []
+
+    def open(self, at_a_time: int) -> list[Column]:
+        self._at_a_time = at_a_time
+        self._open("rb")
+        self._first = self._read(0)
+        self._columns = columns_of(self._first)
+        return self._columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        done = 0
+        while found := self._first or self._read(done):
+            self._first = []
+            yield as_rows(found, self._columns, done, self._shown)
+            done += len(found)
+
+    def _read(self, done: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        file = self._file
+        while file is not None and len(found) < self._at_a_time:
+            try:
+                line = file.readline(_LINE_BYTES)
+            except OSError as problem:
+                raise _failure(self._shown, problem) from None
+            if not line:
+                break
+            if len(line) == _LINE_BYTES:
+                raise SqlFailure(
+                    "limit", f"{self._shown}: row {done + len(found) + 1} is longer than {_LINE_BYTES} bytes"
+                )
+            if line.isspace():
+                continue
+            try:
+                row = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+                message = f"{self._shown}: row {done + len(found) + 1} is no JSON: {problem}"
+                raise SqlFailure("exception", message, _BAD_ROW) from None
+            if not isinstance(row, dict):
+                message = f"{self._shown}: row {done + len(found) + 1} is no JSON object"
+                raise SqlFailure("exception", message, _BAD_ROW)
+            found.append(row)
+        return found
+
+
+def columns_of(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    """The columns of rows that are maps: their keys, in the order in which they come."""
+    nested: dict[str, bool] = {}
+    for row in rows:
+        for name, value in row.items():
+            nested[name] = nested.get(name, False) or isinstance(value, (list, dict))
+    return [Column(name, JSON if deep else "") for name, deep in nested.items()]
+
+
+def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int, shown: str) -> list[Row]:
+    """Maps as tuples; a key that no column has is refused, since its values would be lost."""
+    names = [column.name for column in columns]
+    known = set(names)
+    found = []
+    for number, row in enumerate(rows, start=done + 1):
+        if not row.keys() <= known:
+            lost = next(name for name in row if name not in known)
+            message = f"{shown}: row {number} has the key {lost!r}, which the rows before did not have; give a larger chunk_rows"
+            raise SqlFailure("exception", message, _BAD_ROW)
+        found.append(tuple([json_cell(row.get(name)) for name in names]))
+    return found
+
+
+class PathTarget:
+    """A file that takes its place when it is whole."""
+
+    def __init__(self, shown: str, path: Path) -> None:
+        self._shown = shown
+        self._path = path
+
+    @contextmanager
+    def _replacing(self) -> Iterator[Path]:
+        """Give a name for the new file, and put it into its place."""
+        temporary = ""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=self._path.parent)
+            os.close(descriptor)
+            yield Path(temporary)
+            take_place(Path(temporary), self._path)
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+        finally:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+
+
+def take_place(temporary: Path, path: Path) -> None:
+    """Make a finished file durable under its own name."""
+    mask = os.umask(0)
+    os.umask(mask)
+    temporary.chmod(0o666 & ~mask)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class _TextTarget(PathTarget):
+    """A file that is written chunk by chunk."""
+
+    def __init__(self, shown: str, path: Path) -> None:
+        super().__init__(shown, path)
+        self._columns: Sequence[Column] = ()
+        self._file: IO[bytes] | None = None
+        self._temporary: Path | None = None
+        self._done = 0
+        self._stopped = threading.Event()
+
+    def open(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        try:
+            if self._path.is_dir():
+                raise SqlFailure("config", f"{self._shown}: is a folder")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=self._path.parent)
+            self._temporary = Path(temporary)
+            self._file = os.fdopen(descriptor, "wb", buffering=1024 * 1024)
+            self._file.write(self._heading())
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+
+    def write(self, rows: list[Row]) -> None:
+        try:
+            body = self._encoded(rows)
+        except UnicodeEncodeError as problem:
+            raise bad_cell(rows, self._columns, self._done, nul=True) or misfit(
+                self._done + 1, self._columns[0].name, str(problem)
+            ) from None
+        try:
+            if self._file is not None:
+                self._file.write(body)
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+        self._done += len(rows)
+
+    def commit(self) -> dict[str, Any]:
+        if self._file is None or self._temporary is None:
+            return {}
+        try:
+            self._file.close()
+            size = self._temporary.stat().st_size
+            take_place(self._temporary, self._path)
+        except OSError as problem:
+            raise _failure(self._shown, problem) from None
+        return {"bytes": size}
+
+    def interrupt(self) -> None:
+        """Writing a chunk is short."""
+
+    def close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                pass  # what could not be written is removed anyway
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+
+    def _heading(self) -> bytes:
+        return b""
+
+    def _encoded(self, rows: list[Row]) -> bytes:
+        raise NotImplementedError
+
+
+class NdjsonTarget(_TextTarget):
+    """JSON objects, one a line."""
+
+    def _encoded(self, rows: list[Row]) -> bytes:
+        names = [column.name for column in self._columns]
+        nested = [column.type == JSON for column in self._columns]
+        parts = []
+        for row in rows:
+            cells = [_native(value) if deep else to_json(value) for value, deep in zip(row, nested, strict=True)]
+            parts.append(msgspec.json.encode(dict(zip(names, cells, strict=True))))
+        return b"\n".join(parts) + b"\n" if parts else b""
+
+
+class CsvTarget(_TextTarget):
+    """Comma-separated text with a heading."""
+
+    def __init__(self, shown: str, path: Path, form: CsvForm) -> None:
+        super().__init__(shown, path)
+        self._form = form
+
+    def _heading(self) -> bytes:
+        return self._lines([tuple(column.name for column in self._columns)]) if self._form.header else b""
+
+    def _encoded(self, rows: list[Row]) -> bytes:
+        return self._lines(rows)
+
+    def _lines(self, rows: list[Row]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n").writerows(map(self._cells, rows))
+        return text.getvalue().encode()
+
+    def _cells(self, row: Row) -> list[Any]:
+        return [self._cell(value) for value in row]
+
+    def _cell(self, value: Any) -> Any:
+        if value is None:
+            return self._form.null
+        if value is True or value is False:
+            return "true" if value else "false"
+        return value if isinstance(value, (str, int)) else json_cell(to_json(value))
+
+
+def _native(value: Any) -> Any:
+    """A cell of a JSON column: its text is the value itself, where it is one."""
+    if not isinstance(value, str):
+        return to_json(value)
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return value

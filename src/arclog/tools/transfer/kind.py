@@ -1,0 +1,274 @@
+"""Kind `transfer`: rows from a source to a target, in chunks, all or nothing.
+
+Result and data: `{rows, columns, bytes?}`. A target that is a database is changed in one transaction, a file takes its
+place when it is whole; so `replace` and `upsert` may be repeated, and what fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from arclog.model.errors import ResultUnavailable
+from arclog.model.kinds import KindSpec
+from arclog.model.outcome import Outcome, error, failed
+from arclog.model.settings import Settings
+from arclog.model.shapes import Field
+from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.object.location import Refused
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, TransferConfig, check
+from arclog.tools.transfer.rows import TYPES, Source, Target
+
+if TYPE_CHECKING:
+    from arclog.tools.transfer.files import CsvForm
+    from arclog.tools.transfer.postgres import Connecting
+
+
+class TransferTool:
+    """Runs transfers, each on a thread."""
+
+    Config: type[Struct] = TransferConfig
+
+    def __init__(self, settings: Settings, scratch: Path) -> None:
+        from arclog.tools.sql.calls import Threads
+
+        self._settings = settings
+        self._scratch = scratch
+        self._chunk_rows = settings.integer("transfer.chunk_rows")
+        self._threads = Threads(settings.integer("sql.threads"), "arclog-transfer")
+
+    async def run(self, config: TransferConfig, context: TaskContext) -> Outcome:
+        from arclog.tools.transfer.move import Move
+
+        loop = asyncio.get_running_loop()
+        try:
+            check(config)
+            target = self._target(config.target, context)
+            source = self._source(config, context, loop)
+            move = Move(
+                source,
+                target,
+                chunk_rows=config.chunk_rows or self._chunk_rows,
+                columns=config.columns,
+                types=config.target.types or {},
+                progress=lambda done, total: _tell(loop, context, done, total),
+            )
+            moved = await self._threads.call(move.interrupt, move.run)
+        except SqlFailure as failure:
+            return failed(failure.problem)
+        except Refused as refused:
+            return failed(refused.problem)
+        except ResultUnavailable as problem:
+            return failed(error("result", str(problem)))
+        return Outcome(result={"rows": moved.rows, "columns": moved.columns, **moved.more})
+
+    async def execution_ended(self, execution_id: str) -> None:
+        """Nothing is kept warm."""
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    def _source(self, config: TransferConfig, context: TaskContext, loop: asyncio.AbstractEventLoop) -> Source:
+        from arclog.tools.transfer import files, stored
+
+        end = config.source
+        if end is None:
+            return stored.ResultSource(config.rows, context.results, loop)
+        if end.kind == "csv":
+            return files.CsvSource(*self._file(end), _csv(end))
+        if end.kind == "ndjson":
+            return files.NdjsonSource(*self._file(end))
+        asked: dict[str, Any] = {"table": end.table or "", "query": end.query or "", "params": end.params}
+        if end.kind == "sqlite":
+            from arclog.tools.transfer.sqlite import SqliteSource
+
+            return SqliteSource(_database(end), self._settings.number("sql.busy_timeout_s"), **asked)
+        if end.kind == "postgres":
+            from arclog.tools.transfer.postgres import PostgresSource
+
+            return PostgresSource(self._connecting(end, context), schema=end.schema or "", **asked)
+        _need_duckdb(end.kind)
+        from arclog.tools.transfer.duckdb import DuckdbSource
+
+        options = self._duckdb_options()
+        if end.kind == "parquet":
+            return DuckdbSource(":memory:", options, path=self._file(end)[1])
+        return DuckdbSource(_database(end), options, schema=end.schema or "", **asked)
+
+    def _target(self, end: TargetConfig, context: TaskContext) -> Target:
+        from arclog.tools.transfer import files
+
+        if end.kind == "csv":
+            return files.CsvTarget(*self._file(end), _csv(end))
+        if end.kind == "ndjson":
+            return files.NdjsonTarget(*self._file(end))
+        if end.kind == "parquet":
+            _need_duckdb(end.kind)
+            from arclog.tools.transfer.duckdb import ParquetTarget
+
+            return ParquetTarget(*self._file(end), self._duckdb_options(), self._scratch)
+        key = [end.key] if isinstance(end.key, str) else end.key or []
+        mode, create, table = end.mode or "append", end.create is True, end.table or ""
+        if end.kind == "sqlite":
+            from arclog.tools.transfer.sqlite import SqliteTarget
+
+            busy_s = self._settings.number("sql.busy_timeout_s")
+            return SqliteTarget(_database(end), busy_s, table, mode, key, create=create)
+        if end.kind == "postgres":
+            from arclog.tools.transfer.postgres import PostgresTarget
+
+            return PostgresTarget(self._connecting(end, context), table, end.schema or "", mode, key, create=create)
+        _need_duckdb(end.kind)
+        from arclog.tools.transfer.duckdb import DuckdbTarget
+
+        return DuckdbTarget(
+            _database(end), self._duckdb_options(), self._scratch, table, end.schema or "", mode, key, create=create
+        )
+
+    def _connecting(self, end: End, context: TaskContext) -> Connecting:
+        from arclog.tools.postgres import server_of
+
+        try:
+            import psycopg  # noqa: F401 - asks whether the extra is there
+        except ImportError:
+            raise SqlFailure(
+                "config", "postgres needs its driver: pip install 'arclog[postgres]'", "MISSING_EXTRA"
+            ) from None
+        from arclog.tools.transfer.postgres import Connecting
+
+        # There is one `auth` for two ends: it belongs to the one that names no server of its own.
+        auth = None if end.dsn or end.host else context.auth
+        settings = self._settings
+        return Connecting(
+            server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
+        )
+
+    def _file(self, end: End) -> tuple[str, Path]:
+        """The name of a file as it is shown, and its real path."""
+        from arclog.tools.object.folder import Folder
+        from arclog.tools.object.location import FILE, locate
+
+        at = locate(end.path or "")
+        if at.scheme != FILE:
+            raise SqlFailure("config", f"path: {end.path} is no file; move it with `kind: object` before or after")
+        folder = Folder(Path(self._settings.text("object.file_root")), Path(self._settings.text("home")))
+        return at.key, folder.path_of(at.key)
+
+    def _duckdb_options(self) -> dict[str, str]:
+        from arclog.tools.duckdb import options_of
+
+        return options_of(self._settings, self._scratch)
+
+
+def _need_duckdb(kind: str) -> None:
+    try:
+        import duckdb  # noqa: F401 - asks whether the extra is there
+    except ImportError:
+        raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA") from None
+
+
+def _database(end: End) -> str:
+    if not end.database:
+        raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
+    return end.database
+
+
+def _csv(end: End) -> CsvForm:
+    from arclog.tools.transfer.files import CsvForm
+
+    delimiter = "," if end.delimiter is None else end.delimiter
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise SqlFailure("config", f"delimiter: {delimiter!r} is not one character")
+    return CsvForm(delimiter, end.null or "", end.header is not False)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None) -> None:
+    loop.call_soon_threadsafe(context.progress, done, total, "rows")
+
+
+def _open(services: ToolServices) -> TransferTool:
+    return TransferTool(services.settings, services.scratch)
+
+
+def _field(name: str, kind: str, doc: str, **more: Any) -> Field:
+    return Field(name, kind, doc, template=True, **more)
+
+
+_SHARED = (
+    _field("database", "string", "sqlite, duckdb: path of the file."),
+    _field("table", "string", "Databases: one table."),
+    _field("schema", "string", "postgres, duckdb: schema of the table."),
+    _field("path", "string", "csv, ndjson, parquet: the file, within `object.file_root`."),
+    _field("dsn", "string", "postgres: postgresql://…; without dsn and host the task's `auth` says where."),
+    _field("host", "string", "postgres: server."),
+    _field("port", "integer|string", "postgres: port."),
+    _field("user", "string", "postgres: who to be there."),
+    _field("password", "string", "postgres: better by `auth`, or `{{ keychain.name.password }}`."),
+    _field("dbname", "string", "postgres: database."),
+    _field("sslmode", "string", "postgres: as in a postgres task."),
+    _field("delimiter", "string", "csv: one character; `,` by default."),
+    _field("null", "string", "csv: the text that stands for NULL; empty by default."),
+    _field("header", "boolean", "csv: the first row names the columns (default); else they are c1, c2 …"),
+)
+_KINDS = Field("kind", "string", "What it is.", required=True, choices=(*DATABASES, *FILES))
+
+KIND = ToolKind(
+    KindSpec(
+        name="transfer",
+        summary="Moves rows between databases and files in chunks, all or nothing.",
+        fields=(
+            Field(
+                "source",
+                "object",
+                "Where the rows come from; or give `rows`.",
+                fields=(
+                    _KINDS,
+                    *_SHARED,
+                    Field(
+                        "query",
+                        "string",
+                        "Databases: one SELECT instead of `table`. Takes no template: bind values by `params`.",
+                        plain=True,
+                    ),
+                    _field("params", "list|object", "Values of the query: a map for `:name`, a list by position."),
+                ),
+            ),
+            _field("rows", "any", "Instead of `source`: a list of maps, or a stored result that is one."),
+            Field(
+                "target",
+                "object",
+                "Where they go to.",
+                required=True,
+                fields=(
+                    _KINDS,
+                    *_SHARED,
+                    _field(
+                        "mode",
+                        "string",
+                        "append (default of databases), replace (always, for files) or upsert.",
+                        choices=("append", "replace", "upsert"),
+                    ),
+                    _field(
+                        "key",
+                        "string|list",
+                        "upsert: the columns that tell rows apart; of rows with the same key the last counts.",
+                        items=_field("column", "string", "A column."),
+                    ),
+                    _field("create", "boolean", "Make the database file and the table when they are not there."),
+                    _field("types", "object", "Types of columns of a table that is made: " + ", ".join(TYPES) + "."),
+                ),
+            ),
+            _field("columns", "list|object", "Columns to take, in this order; or a map of new names to the source's."),
+            _field(
+                "chunk_rows", "integer", "Rows that are moved at a time; `transfer.chunk_rows` by default.", minimum=1
+            ),
+        ),
+        by_ref=("rows",),
+        one_of=(("source", "rows"),),
+    ),
+    _open,
+)

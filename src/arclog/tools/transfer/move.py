@@ -1,0 +1,123 @@
+"""Moves all rows from a source to a target, on a thread.
+
+Law: the target is committed once, after the last row of the source was read and written; whatever fails or is
+cancelled before leaves it as it was.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.transfer.rows import Column, Row, Source, Target, typed
+
+Mapping = dict[str, str]
+
+
+class Moved(Struct, frozen=True):
+    """What was moved."""
+
+    rows: int
+    columns: list[str]
+    #: what only the target knows
+    more: dict[str, Any]
+
+
+class Move:
+    """One transfer."""
+
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        *,
+        chunk_rows: int,
+        columns: list[str] | Mapping | None,
+        types: dict[str, str],
+        progress: Callable[[int, int | None], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._chunk_rows = chunk_rows
+        self._wanted = {name: name for name in columns} if isinstance(columns, list) else columns
+        self._types = types
+        self._progress = progress
+        self._stopped = threading.Event()
+
+    def interrupt(self) -> None:
+        """Stop soon; from another thread."""
+        self._stopped.set()
+        self._source.interrupt()
+        self._target.interrupt()
+
+    def run(self) -> Moved:
+        try:
+            return self._run()
+        finally:
+            # The target first: it may read from the source's database.
+            try:
+                self._target.close()
+            finally:
+                self._source.close()
+
+    def _run(self) -> Moved:
+        found = self._source.open(self._chunk_rows)
+        _each_once([column.name for column in found], "the source")
+        pick, columns = self._picked(found)
+        chunks: Iterator[list[Row]] = self._source.chunks()
+        first = next(chunks, [])
+        if pick is not None:
+            first = list(map(pick, first))
+        columns = typed(columns, first, self._types)
+        self._target.open(columns)
+        done = 0
+        self._progress(0, self._source.total)
+        for number, chunk in enumerate(chain([first], chunks)):
+            if self._stopped.is_set():
+                raise SqlFailure("cancelled", "the transfer was stopped")
+            self._target.write(chunk if pick is None or number == 0 else list(map(pick, chunk)))
+            done += len(chunk)
+            self._progress(done, self._source.total)
+        if self._stopped.is_set():
+            raise SqlFailure("cancelled", "the transfer was stopped")
+        more = self._target.commit()
+        return Moved(done, [column.name for column in columns], more)
+
+    def _picked(self, found: Sequence[Column]) -> tuple[Callable[[Row], Row] | None, list[Column]]:
+        """How a row of the source becomes one of the target."""
+        unknown = [name for name in self._types if name not in (self._wanted or [column.name for column in found])]
+        if unknown and found:
+            raise SqlFailure("config", f"types: there is no column {unknown[0]!r}; there are {_named(found)}")
+        if self._wanted is None:
+            return None, list(found)
+        if not found:  # rows that are no rows: nothing names their columns
+            return None, [Column(name) for name in self._wanted]
+        at = {column.name: index for index, column in enumerate(found)}
+        for name in self._wanted.values():
+            if name not in at:
+                raise SqlFailure("config", f"columns: the source has no column {name!r}; it has {_named(found)}")
+        indexes = [at[name] for name in self._wanted.values()]
+        columns = [Column(name, found[index].type) for name, index in zip(self._wanted, indexes, strict=True)]
+        if len(indexes) == 1:
+            index = indexes[0]
+            return (lambda row: (row[index],)), columns
+        return itemgetter(*indexes), columns
+
+
+def _named(columns: Sequence[Column]) -> str:
+    shown = ", ".join(column.name for column in columns[:20])
+    return shown + (f" and {len(columns) - 20} more" if len(columns) > 20 else "") if columns else "none"
+
+
+def _each_once(names: Sequence[str], whose: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SqlFailure("config", f"{whose} gives two columns called {name!r}; name one of them with AS")
+        seen.add(name)

@@ -1,0 +1,349 @@
+"""Rows from and to PostgreSQL: read by a server-side cursor in one snapshot, written by COPY in one transaction."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.transfer import statements
+from arclog.tools.transfer.rows import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    INTEGER,
+    JSON,
+    REAL,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID_TYPE,
+    Column,
+    Row,
+    bad_cell,
+    json_cell,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+DIALECT = "postgres"
+T = TypeVar("T")
+
+DECLARED = {
+    INTEGER: "BIGINT",
+    REAL: "DOUBLE PRECISION",
+    DECIMAL: "NUMERIC",
+    TEXT: "TEXT",
+    BOOLEAN: "BOOLEAN",
+    BYTES: "BYTEA",
+    DATE: "DATE",
+    TIME: "TIME",
+    TIMESTAMP: "TIMESTAMP",
+    TIMESTAMPTZ: "TIMESTAMPTZ",
+    JSON: "JSONB",
+    UUID_TYPE: "UUID",
+}
+#: Types by the server's type name.
+_MEANT = {
+    "int2": INTEGER,
+    "int4": INTEGER,
+    "int8": INTEGER,
+    "oid": INTEGER,
+    "float4": REAL,
+    "float8": REAL,
+    "numeric": DECIMAL,
+    "bool": BOOLEAN,
+    "bytea": BYTES,
+    "date": DATE,
+    "time": TIME,
+    "timestamp": TIMESTAMP,
+    "timestamptz": TIMESTAMPTZ,
+    "json": JSON,
+    "jsonb": JSON,
+    "uuid": UUID_TYPE,
+    "text": TEXT,
+    "varchar": TEXT,
+    "bpchar": TEXT,
+}
+#: The server counts the lines of a COPY: they are our rows.
+_WHERE = re.compile(r"COPY .*, line (\d+)(?:, column ([^:]+))?")
+_ORDER = "_arclog_row"
+_INCOMING = "_arclog_incoming"
+
+
+class Connecting:
+    """How to connect. A description that cannot be read is refused at once."""
+
+    def __init__(self, where: dict[str, Any], connect_s: float, grace_s: float) -> None:
+        from arclog.tools.sql.pg_pool import conninfo_of
+
+        self._conninfo = conninfo_of(where, connect_s)
+        #: a server that does not let go of a statement within this time is hung up on
+        self.grace_s = grace_s
+
+    def __call__(self) -> psycopg.Connection[Any]:
+        import psycopg
+
+        from arclog.tools.sql.pg_pool import Adapting, refusal_of
+
+        try:
+            return psycopg.connect(self._conninfo, prepare_threshold=None, context=Adapting())
+        except psycopg.Error as problem:
+            raise refusal_of(problem) from None
+
+
+class _GivenUp(Exception):
+    """The rows that were copied are not wanted."""
+
+
+class _Session:
+    """A connection, made on the thread that uses it."""
+
+    def __init__(self, connect: Connecting) -> None:
+        self._connecting = connect
+        self._connection: psycopg.Connection[Any] | None = None
+        self._cancelling: threading.Thread | None = None
+        self._asked = 0.0
+
+    def interrupt(self) -> None:
+        """May be called again and again: a statement that began after the last call needs one of its own."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
+        self._asked = self._asked or time.monotonic()
+        if time.monotonic() - self._asked > self._connecting.grace_s:
+            _hang_up(connection)
+        elif self._cancelling is None or not self._cancelling.is_alive():
+            # It takes a connection of its own, which must not hold up the event loop.
+            grace_s = max(self._connecting.grace_s, 0.1)
+            self._cancelling = threading.Thread(target=_cancel, args=(connection, grace_s), daemon=True)
+            self._cancelling.start()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = self._connection = self._connecting()
+        return connection
+
+    def _do(self, work: Callable[[], T]) -> T:
+        import psycopg
+
+        try:
+            return work()
+        except psycopg.Error as problem:
+            raise _placed(problem) from None
+
+    def close(self) -> None:
+        # What was not committed is undone with the connection.
+        if self._connection is not None:
+            self._connection.close()
+        if self._cancelling is not None:
+            self._cancelling.join()
+
+
+class PostgresSource(_Session):
+    """A table or a query, read in one snapshot."""
+
+    def __init__(
+        self,
+        connect: Connecting,
+        *,
+        table: str = "",
+        schema: str = "",
+        query: str = "",
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(connect)
+        self.total: int | None = None
+        self._sql, self._params = (
+            statements.query_of(DIALECT, query, params)
+            if query
+            else (f"SELECT * FROM {statements.name_of(DIALECT, table, schema)}", [])  # noqa: S608 - quoted
+        )
+        self._at_a_time = 1
+        self._cursor: Any = None
+
+    def open(self, at_a_time: int) -> list[Column]:
+        from psycopg import IsolationLevel, RawServerCursor
+        from psycopg.types.string import TextLoader
+
+        self._at_a_time = at_a_time
+        connection = self._connect()
+        connection.read_only = True
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        for name in ("json", "jsonb"):
+            connection.adapters.register_loader(name, TextLoader)
+        cursor = self._cursor = RawServerCursor(connection, "arclog_transfer")
+        self._do(lambda: cursor.execute(self._sql.encode(), [_bound(value) for value in self._params]))
+        names = connection.adapters.types
+        columns = []
+        for column in cursor.description or ():
+            found = names.get(column.type_code)
+            array = found is not None and column.type_code == found.array_oid
+            columns.append(Column(column.name, JSON if array else _MEANT.get(found.name, TEXT) if found else TEXT))
+        return columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        while chunk := self._do(lambda: self._cursor.fetchmany(self._at_a_time)):
+            yield chunk
+
+    def close(self) -> None:
+        import psycopg
+
+        if self._cursor is not None:
+            try:
+                self._cursor.close()
+            except psycopg.Error:
+                pass  # its connection is gone
+        super().close()
+
+
+class PostgresTarget(_Session):
+    """A table. `upsert` copies into a temporary one first; of rows with the same key the last one counts."""
+
+    def __init__(
+        self,
+        connect: Connecting,
+        table: str,
+        schema: str,
+        mode: str,
+        key: Sequence[str],
+        *,
+        create: bool,
+    ) -> None:
+        super().__init__(connect)
+        self._table = statements.name_of(DIALECT, table, schema)
+        self._mode = mode
+        self._key = key
+        self._create = create
+        self._columns: Sequence[Column] = ()
+        self._copying = ExitStack()
+        self._write: Any = None
+        self._done = 0
+
+    def open(self, columns: Sequence[Column]) -> None:
+        statements.check_key(columns, self._key)
+        self._columns = columns
+        names = statements.names_of(DIALECT, columns)
+        connection = self._connect()
+        cursor = connection.cursor()
+
+        def run(sql: str) -> None:
+            self._do(lambda: cursor.execute(sql.encode()))
+
+        if self._create and columns:
+            run(statements.create_table(DIALECT, self._table, columns, self._key, DECLARED))
+        into = self._table
+        if self._mode == "replace":
+            run(f"TRUNCATE {self._table}")
+        elif self._mode == "upsert" and columns:
+            into = statements.name_of(DIALECT, _INCOMING)
+            # Only columns and types: the checks are the table's own, when the rows get there.
+            run(f"CREATE TEMP TABLE {into} ON COMMIT DROP AS SELECT {names} FROM {self._table} WITH NO DATA")  # noqa: S608 - quoted
+            run(f"ALTER TABLE {into} ADD COLUMN {_ORDER} bigserial")
+        if not columns:
+            return
+        copy = cursor.copy(f"COPY {into} ({names}) FROM STDIN".encode())
+        self._write = self._do(lambda: self._copying.enter_context(copy)).write_row
+
+    def write(self, rows: list[Row]) -> None:
+        import psycopg
+
+        if not rows:
+            return
+        write = self._write
+        try:
+            for row in rows:
+                write(row)
+        except psycopg.OperationalError as problem:
+            raise self._broken(problem) from None
+        except (psycopg.Error, UnicodeEncodeError) as problem:
+            found = bad_cell(rows, self._columns, self._done, nul=False)
+            if found is not None:
+                raise found from None
+            raise (_placed(problem) if isinstance(problem, psycopg.Error) else problem) from None
+        self._done += len(rows)
+
+    def commit(self) -> dict[str, Any]:
+        self._do(self._copying.close)
+        connection = self._connection
+        if connection is None:
+            return {}
+        if self._mode == "upsert" and self._columns:
+            names = statements.names_of(DIALECT, self._columns)
+            keys = statements.names_of(DIALECT, list(self._key))
+            merge = (
+                f"INSERT INTO {self._table} ({names}) SELECT {names} FROM (SELECT DISTINCT ON ({keys}) * "  # noqa: S608 - quoted
+                f"FROM {_INCOMING} ORDER BY {keys}, {_ORDER} DESC) AS latest "
+                + statements.on_conflict(DIALECT, self._columns, self._key)
+            )
+            self._do(lambda: connection.execute(merge.encode()))
+        self._do(connection.commit)
+        return {}
+
+    def close(self) -> None:
+        import psycopg
+
+        # A COPY that is still open is one that failed: the server is told so.
+        given_up = _GivenUp()
+        try:
+            self._copying.__exit__(_GivenUp, given_up, None)
+        except (_GivenUp, psycopg.Error):
+            pass  # the failure itself is known already
+        super().close()
+
+    def _broken(self, problem: psycopg.Error) -> SqlFailure:
+        """What the server said before the connection broke, if it can be had."""
+        import psycopg
+
+        try:
+            self._copying.close()
+        except psycopg.Error as said:
+            return _placed(said)
+        return _placed(problem)
+
+
+def _cancel(connection: psycopg.Connection[Any], timeout_s: float) -> None:
+    import psycopg
+
+    try:
+        connection.cancel_safe(timeout=timeout_s)
+    except psycopg.Error:
+        pass  # the server is gone, or the statement is over: either way there is nothing to cancel
+
+
+def _hang_up(connection: psycopg.Connection[Any]) -> None:
+    """End a connection under the thread that waits for it; closing it from here would pull it from under libpq."""
+    try:
+        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is down already
+
+
+def _bound(value: Any) -> Any:
+    return json_cell(value) if isinstance(value, dict) else value
+
+
+def _placed(problem: psycopg.Error) -> SqlFailure:
+    """A failure with the row and column that the server names."""
+    from arclog.tools.sql.pg_session import failure_of
+
+    found = failure_of(problem, 0).problem
+    where = _WHERE.search(problem.diag.context or "")
+    place = ""
+    if where is not None:
+        place = f"row {where[1]}, column {where[2]}: " if where[2] else f"row {where[1]}: "
+    message = found.message
+    if found.code == "42P10":
+        message += "; an upsert needs a unique index (or primary key) on exactly the columns of `key`"
+    if found.code == "42P01":
+        message += "; `create: true` makes the table"
+    return SqlFailure(found.kind, place + message, found.code, retryable=found.retryable)

@@ -1,0 +1,146 @@
+"""Rows on their way: what a source gives, what a target takes, and the few types that every one of them knows.
+
+A row is a tuple of None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta, UUID, or (an array of
+PostgreSQL) a list of them. JSON is its text. Sources and targets are used on one thread each, but for `interrupt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Protocol
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.values import checked
+
+Row = tuple[Any, ...]
+
+INTEGER, REAL, DECIMAL, TEXT, BOOLEAN, BYTES = "integer", "real", "decimal", "text", "boolean", "bytes"
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE = "date", "time", "timestamp", "timestamptz", "json", "uuid"
+#: The types that `types` and a table that is made may name.
+TYPES = (INTEGER, REAL, DECIMAL, TEXT, BOOLEAN, BYTES, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE)
+
+_BY_VALUE: dict[type, str] = {
+    bool: BOOLEAN,
+    int: INTEGER,
+    float: REAL,
+    str: TEXT,
+    bytes: BYTES,
+    Decimal: DECIMAL,
+    date: DATE,
+    time: TIME,
+    UUID: UUID_TYPE,
+    list: JSON,
+}
+#: Types that text can be read as, so that text values do not contradict them.
+_FROM_TEXT = frozenset({DECIMAL, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, JSON, UUID_TYPE, TEXT})
+
+
+class Column(Struct, frozen=True):
+    """A column of a source."""
+
+    name: str
+    #: one of TYPES; '' when the source cannot tell
+    type: str = ""
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    #: how many rows there are; None: unknown
+    total: int | None
+
+    def open(self, at_a_time: int) -> list[Column]:
+        """Begin to read."""
+
+    def chunks(self) -> Iterator[list[Row]]:
+        """The rows, in order, some at a time."""
+
+    def interrupt(self) -> None:
+        """Make the call that is under way fail soon; from another thread."""
+
+    def close(self) -> None: ...
+
+
+class Target(Protocol):
+    """Where rows go to. Nothing is to be seen of them before `commit`."""
+
+    def open(self, columns: Sequence[Column]) -> None:
+        """Begin to write; every column has a type."""
+
+    def write(self, rows: list[Row]) -> None: ...
+
+    def commit(self) -> dict[str, Any]:
+        """Make everything visible at once; tells what only the target knows, e.g. the bytes of a file."""
+
+    def interrupt(self) -> None:
+        """Make the call that is under way fail soon; from another thread."""
+
+    def close(self) -> None:
+        """Undo what was not committed, and let go."""
+
+
+def typed(columns: Sequence[Column], rows: Sequence[Row], wanted: dict[str, str]) -> list[Column]:
+    """The columns with their types: as wanted, else as declared unless the values contradict it, else as the values are."""
+    found = []
+    for index, column in enumerate(columns):
+        kind = wanted.get(column.name, "")
+        if not kind:
+            values = {type(row[index]) for row in rows} - {type(None)}
+            kind = column.type if column.type and _fits(column.type, values) else _of_values(rows, index, values)
+        found.append(Column(column.name, kind))
+    return found
+
+
+def _fits(kind: str, values: Iterable[type]) -> bool:
+    for value in values:
+        own = TIMESTAMP if issubclass(value, datetime) else _BY_VALUE.get(value, TEXT)
+        if own == kind or (own == TEXT and kind in _FROM_TEXT):
+            continue
+        if own == INTEGER and kind in (REAL, DECIMAL, BOOLEAN):
+            continue
+        if (own, kind) in ((REAL, DECIMAL), (TIMESTAMP, TIMESTAMPTZ)):
+            continue
+        return False
+    return True
+
+
+def _of_values(rows: Sequence[Row], index: int, values: set[type]) -> str:
+    kinds = {_BY_VALUE.get(value, TEXT) for value in values if not issubclass(value, datetime)}
+    if any(issubclass(value, datetime) for value in values):
+        aware = any(isinstance(row[index], datetime) and row[index].tzinfo is not None for row in rows)
+        kinds.add(TIMESTAMPTZ if aware else TIMESTAMP)
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds and kinds <= {INTEGER, REAL}:
+        return REAL
+    if kinds and kinds <= {INTEGER, REAL, DECIMAL}:
+        return DECIMAL
+    return TEXT
+
+
+def json_cell(value: Any) -> Any:
+    """A value of JSON data as a cell: lists and maps are their JSON text."""
+    return encode(value).decode() if isinstance(value, (list, dict)) else value
+
+
+def misfit(number: int, column: str, message: str, code: str | None = None) -> SqlFailure:
+    return SqlFailure("sql", f"row {number}, column {column}: {message}", code)
+
+
+def bad_cell(rows: Sequence[Row], columns: Sequence[Column], done: int, *, nul: bool) -> SqlFailure | None:
+    """The first cell that no database (`nul`: but for NUL characters) can take; looked for when a chunk was refused."""
+    for number, row in enumerate(rows, start=done + 1):
+        for column, value in zip(columns, row, strict=False):
+            try:
+                checked(value, f"row {number}, column {column.name}", nul=nul)
+            except SqlFailure as problem:
+                return problem
+            if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+                return misfit(number, column.name, "an integer of more than 64 bits does not fit", "22003")
+    return None

@@ -1,0 +1,288 @@
+"""Rows from and to SQLite files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from datetime import time as clock_time
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.values import to_json
+from arclog.tools.sqlite import failure_of
+from arclog.tools.transfer import statements
+from arclog.tools.transfer.rows import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    INTEGER,
+    JSON,
+    REAL,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID_TYPE,
+    Column,
+    Row,
+    bad_cell,
+    json_cell,
+)
+
+if TYPE_CHECKING:
+    import apsw
+
+DIALECT = "sqlite"
+T = TypeVar("T")
+
+#: What a made table declares. Decimals, JSON and UUIDs are TEXT, since any other affinity would turn some into floats.
+DECLARED = {
+    INTEGER: "INTEGER",
+    REAL: "REAL",
+    DECIMAL: "TEXT",
+    TEXT: "TEXT",
+    BOOLEAN: "BOOLEAN",
+    BYTES: "BLOB",
+    DATE: "DATE",
+    TIME: "TIME",
+    TIMESTAMP: "TIMESTAMP",
+    TIMESTAMPTZ: "TIMESTAMP",
+    JSON: "TEXT",
+    UUID_TYPE: "TEXT",
+}
+#: Types by a word of the declaration, the first that is in it.
+_MEANT = (
+    ("INT", INTEGER),
+    ("BOOL", BOOLEAN),
+    ("CHAR", TEXT),
+    ("CLOB", TEXT),
+    ("TEXT", TEXT),
+    ("BLOB", BYTES),
+    ("REAL", REAL),
+    ("FLOA", REAL),
+    ("DOUB", REAL),
+    ("DEC", DECIMAL),
+    ("NUMERIC", DECIMAL),
+    ("TIMESTAMP", TIMESTAMP),
+    ("DATETIME", TIMESTAMP),
+    ("DATE", DATE),
+    ("TIME", TIME),
+    ("JSON", JSON),
+    ("UUID", UUID_TYPE),
+)
+#: Longest pause between two looks at a locked file.
+_PAUSE_S = 0.02
+
+
+class _File:
+    """A connection, made on the thread that uses it."""
+
+    def __init__(self, database: str, busy_s: float) -> None:
+        self._database = database
+        self._busy_s = busy_s
+        self._connection: apsw.Connection | None = None
+        self._stopped = threading.Event()
+
+    def interrupt(self) -> None:
+        self._stopped.set()
+        import apsw
+
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.interrupt()
+            except apsw.ConnectionClosedError:
+                pass  # it came to its end meanwhile
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        import apsw
+
+        connection = self._do(lambda: apsw.Connection(self._database, flags=flags))
+        self._connection = connection
+        connection.set_busy_handler(self._waits())
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        return connection
+
+    def _waits(self) -> Callable[[int], bool]:
+        since = 0.0
+
+        def waits(prior: int) -> bool:
+            nonlocal since
+            since = since if prior else time.monotonic()
+            left = self._busy_s - (time.monotonic() - since)
+            return left > 0 and not self._stopped.wait(min(left, _PAUSE_S))
+
+        return waits
+
+    def _do(self, work: Callable[[], T]) -> T:
+        import apsw
+
+        try:
+            return work()
+        except apsw.Error as problem:
+            raise failure_of(problem, self._database, ()) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close(force=True)
+
+
+class SqliteSource(_File):
+    """A table or a query of a file that must be there; it is opened to be read only."""
+
+    def __init__(
+        self,
+        database: str,
+        busy_s: float,
+        *,
+        table: str = "",
+        query: str = "",
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(database, busy_s)
+        self.total: int | None = None
+        self._table = table
+        self._sql, self._params = statements.query_of(DIALECT, query, params) if query else ("", [])
+        self._at_a_time = 1
+        self._cursor: Any = None
+
+    def open(self, at_a_time: int) -> list[Column]:
+        import apsw
+
+        self._at_a_time = at_a_time
+        if not Path(self._database).is_file():
+            raise SqlFailure("connection", f"there is no database {self._database}", "SQLITE_CANTOPEN", retryable=False)
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        if self._table:
+            quoted = statements.name_of(DIALECT, self._table)
+            # One snapshot for the count and the rows.
+            self._do(lambda: connection.execute("BEGIN"))
+            self.total = self._do(lambda: connection.execute(f"SELECT count(*) FROM {quoted}").get)  # noqa: S608 - quoted
+            self._sql = f"SELECT * FROM {quoted}"  # noqa: S608 - quoted
+        columns: list[Column] = []
+
+        def describe(cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
+            columns.extend(Column(name, _type_of(declared)) for name, declared in cursor.get_description())
+            return True
+
+        cursor = connection.cursor()
+        cursor.exec_trace = describe
+        self._cursor = self._do(lambda: cursor.execute(self._sql, [json_cell(value) for value in self._params]))
+        if not columns:
+            raise SqlFailure("config", "query: gives no rows; a SELECT is needed")
+        return columns
+
+    def chunks(self) -> Iterator[list[Row]]:
+        cursor, at_a_time = self._cursor, self._at_a_time
+        while chunk := self._do(lambda: list(islice(cursor, at_a_time))):
+            yield chunk
+
+
+class SqliteTarget(_File):
+    """A table; everything is written in one transaction."""
+
+    def __init__(
+        self, database: str, busy_s: float, table: str, mode: str, key: Sequence[str], *, create: bool
+    ) -> None:
+        super().__init__(database, busy_s)
+        self._table = statements.name_of(DIALECT, table)
+        self._mode = mode
+        self._key = key
+        self._create = create
+        self._columns: Sequence[Column] = ()
+        self._insert = ""
+        self._done = 0
+        #: the file is ours until the commit: it was not there before
+        self._made = False
+
+    def open(self, columns: Sequence[Column]) -> None:
+        import apsw
+
+        self._columns = columns
+        self._made = not Path(self._database).exists()
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
+        if not self._create and self._made:
+            message = f"there is no database {self._database}; `create: true` makes it"
+            raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
+        connection = self._connect(flags)
+        self._do(lambda: connection.execute("BEGIN IMMEDIATE"))
+        statements.check_key(columns, self._key)
+        if self._create and columns:
+            made = statements.create_table(DIALECT, self._table, columns, self._key, DECLARED)
+            self._do(lambda: connection.execute(made))
+        if self._mode == "replace":
+            self._do(lambda: connection.execute(f"DELETE FROM {self._table}"))  # noqa: S608 - quoted
+        names = statements.names_of(DIALECT, columns)
+        values = ", ".join("?" * len(columns))
+        self._insert = f"INSERT INTO {self._table} ({names}) VALUES ({values})"  # noqa: S608 - quoted
+        if self._mode == "upsert":
+            self._insert += " " + statements.on_conflict(DIALECT, columns, self._key)
+
+    def write(self, rows: list[Row]) -> None:
+        import apsw
+
+        connection = self._connection
+        if connection is None or not rows:
+            return
+        taken = 0
+
+        def counted() -> Iterator[Sequence[Any]]:
+            nonlocal taken
+            for row in rows:
+                taken += 1
+                yield row if _PLAIN.issuperset(map(type, row)) else [_cell(value) for value in row]
+
+        try:
+            connection.executemany(self._insert, counted())
+        except apsw.Error as problem:
+            found = failure_of(problem, self._database, ()).problem
+            where = f"row {self._done + taken}: " if found.kind in ("constraint", "sql") and taken else ""
+            raise SqlFailure(found.kind, where + found.message, found.code, retryable=found.retryable) from None
+        except (TypeError, OverflowError, UnicodeEncodeError) as problem:
+            raise bad_cell(rows, self._columns, self._done, nul=True) or problem from None
+        self._done += len(rows)
+
+    def commit(self) -> dict[str, Any]:
+        connection = self._connection
+        if connection is not None:
+            self._do(lambda: connection.execute("COMMIT"))
+            self._made = False
+        return {}
+
+    def close(self) -> None:
+        super().close()
+        if self._made and self._connection is not None:
+            Path(self._database).unlink(missing_ok=True)
+
+
+#: What SQLite takes as it is.
+_PLAIN = frozenset({int, float, str, bytes, type(None)})
+
+
+def _cell(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, (datetime, date, clock_time, timedelta)):
+        return to_json(value)
+    if isinstance(value, (memoryview, bytearray)):
+        return bytes(value)
+    if isinstance(value, (list, tuple)):
+        return json_cell(to_json(value))
+    return str(value)
+
+
+def _type_of(declared: str | None) -> str:
+    text = (declared or "").upper()
+    return next((kind for word, kind in _MEANT if word in text), "")

@@ -1,0 +1,109 @@
+"""SQL tasks as people run them: playbooks through the program, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+
+STORE = """\
+metadata: {name: store}
+workload: {dsn: "", customers: []}
+executor: {spec: {result: "{{ report.data }}"}}
+workflow:
+  - step: start
+    tool:
+      kind: postgres
+      dsn: "{{ workload.dsn }}"
+      command: CREATE TABLE seen (name text PRIMARY KEY, n int NOT NULL DEFAULT 1)
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ workload.customers }}", iterator: customer, spec: {mode: parallel, max_in_flight: 4}}
+    tool:
+      - name: insert
+        kind: postgres
+        dsn: "{{ workload.dsn }}"
+        command: INSERT INTO seen (name) VALUES ({{ iter.customer }})
+        spec:
+          policy:
+            rules:
+              - when: "{{ outcome.status == 'error' and outcome.pg.code == '23505' }}"
+                then: {do: jump, to: count}
+              - when: "{{ outcome.status == 'error' }}"
+                then: {do: fail}
+              - else: {then: {do: break}}
+      - name: count
+        kind: postgres
+        dsn: "{{ workload.dsn }}"
+        command: UPDATE seen SET n = n + 1 WHERE name = :name
+        params: {name: "{{ iter.customer }}"}
+    next: {arcs: [{step: report}]}
+  - step: report
+    tool:
+      kind: postgres
+      dsn: "{{ workload.dsn }}"
+      command: SELECT name, n FROM seen ORDER BY name COLLATE "C"
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *words: str, code: int = 0, **workload: Any) -> dict[str, Any]:
+        (tmp_path / "p.yaml").write_text(text)
+        (tmp_path / "w.json").write_text(json.dumps({"dsn": postgres.dsn, **workload}))
+        done = subprocess.run(
+            [*ARCLOG, "run", "p.yaml", "--workload", "w.json", "--json", *words],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env={**os.environ},
+        )
+        assert done.returncode == code, done.stderr
+        summary: dict[str, Any] = json.loads(done.stdout)
+        return summary
+
+    return run
+
+
+def inputs(task: str) -> list[Any]:
+    done = subprocess.run([*ARCLOG, "events", "last", "--json"], capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    started = [event for event in events if event["event_type"] == "task.started"]
+    return [event["payload"]["inputs"] for event in started if event["task_run_id"].startswith(f"task:{task}:")]
+
+
+def test_a_playbook_stores_hostile_data_and_routes_by_sqlstate(run, postgres):
+    customers = ["Ann", "x'); DROP TABLE seen; --", "Ann", "Bo", "Ann"]
+    summary = run(STORE, customers=customers)
+    assert summary["result"] == [
+        {"name": "Ann", "n": 3},
+        {"name": "Bo", "n": 1},
+        {"name": "x'); DROP TABLE seen; --", "n": 1},
+    ]
+    assert postgres.rows("SELECT count(*) FROM seen") == [(3,)]
+    commands = [given["command"] for given in inputs("insert")]
+    assert {command[0]["sql"] for command in commands} == {"INSERT INTO seen (name) VALUES ($1)"}
+    assert sorted(command[0]["params"][0] for command in commands) == sorted(customers)
+
+
+def test_a_database_that_refuses_fails_the_run_with_its_reason(run, postgres):
+    text = """\
+metadata: {name: bad}
+workload: {dsn: ""}
+workflow:
+  - step: start
+    tool: {kind: postgres, dsn: "{{ workload.dsn }}", command: "SELECT 1; SELECT * FROM {{ workload.t | identifier }}"}
+"""
+    summary = run(text, code=1, t="nowhere")
+    assert summary["error"]["kind"] == "sql"
+    assert summary["error"]["code"] == "42P01"
+    assert 'statement 2 of 2: relation "nowhere" does not exist' in summary["error"]["message"]

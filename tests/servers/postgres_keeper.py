@@ -1,0 +1,169 @@
+"""Holds one PostgreSQL server for a test process, and outlives it only long enough to clean up.
+
+Run as a program. It takes `start`, `kill`, `freeze`, `thaw` and `stop` on stdin, one a line, and answers each with one line. When stdin
+ends (the test process is done, was interrupted or was killed), the server is killed and its folder removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class Keeper:
+    def __init__(self, binaries: Path, folder: Path, port: int, uid: int, options: list[str]) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.port = port
+        #: None: we are no superuser, the server runs as ourselves
+        self.user = uid if os.geteuid() == 0 else None
+        self.options = options
+        self.server: subprocess.Popen[bytes] | None = None
+        if self.user is not None:
+            os.chown(folder, uid, uid)
+        self.binaries = self._reachable(binaries)
+        self._initdb()
+
+    def _reachable(self, binaries: Path) -> Path:
+        """The binaries, where the server's user can run them: a virtual environment may lie in a closed home."""
+        postgres = binaries / "postgres"
+        try:
+            subprocess.run([postgres, "--version"], check=True, capture_output=True, **self._as_user())
+        except (OSError, subprocess.CalledProcessError):
+            shutil.copytree(binaries.parent, self.folder / "install", symlinks=True)
+            return self.folder / "install" / "bin"
+        return binaries
+
+    def _as_user(self) -> dict[str, Any]:
+        own: dict[str, Any] = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
+        return {**own, "cwd": self.folder, "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}}
+
+    def _initdb(self) -> None:
+        words = self.folder / "password"
+        words.write_text("correct horse\n")
+        if self.user is not None:
+            os.chown(words, self.user, self.user)
+        done = subprocess.run(
+            [
+                self.binaries / "initdb",
+                f"--pgdata={self.data}",
+                "--username=postgres",
+                f"--pwfile={words}",
+                "--auth-local=trust",
+                "--auth-host=scram-sha-256",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+            ],
+            check=False,
+            capture_output=True,
+            **self._as_user(),
+        )
+        if done.returncode:
+            raise SystemExit(f"initdb failed: {done.stderr.decode()}")
+
+    def start(self) -> str:
+        with (self.folder / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(
+                [
+                    self.binaries / "postgres",
+                    *("-D", self.data, "-p", str(self.port), "-k", self.folder),
+                    *("-c", "listen_addresses=127.0.0.1"),
+                    *(part for option in self.options for part in ("-c", option)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_user(),
+            )
+        return "started"
+
+    def kill(self) -> str:
+        """End every process of the server at once, as a power cut would."""
+        if self.server is not None:
+            children = _children(self.server.pid)
+            self.server.kill()
+            for child in children:
+                _signal(child, signal.SIGKILL)
+            self.server.wait()
+            self.server = None
+            (self.data / "postmaster.pid").unlink(missing_ok=True)
+        return "killed"
+
+    def freeze(self) -> str:
+        """Every process stands still; the kernel goes on to take connections for them."""
+        self._all(signal.SIGSTOP)
+        return "frozen"
+
+    def thaw(self) -> str:
+        self._all(signal.SIGCONT)
+        return "thawed"
+
+    def _all(self, number: signal.Signals) -> None:
+        if self.server is not None:
+            for pid in (self.server.pid, *_children(self.server.pid)):
+                _signal(pid, number)
+
+    def stop(self) -> str:
+        """Shut down in order; connections are broken off."""
+        if self.server is not None:
+            self.server.send_signal(signal.SIGINT)
+            try:
+                self.server.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self.server = None
+        return "stopped"
+
+    def end(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it ended meanwhile
+            if parent == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def main() -> None:
+    binaries, folder, port, uid, *options = sys.argv[1:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # stdin says when it is over, whatever the terminal sends
+    try:
+        keeper = Keeper(Path(binaries), Path(folder), int(port), int(uid), options)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(getattr(keeper, line.strip())(), flush=True)
+    except BrokenPipeError:
+        pass
+    finally:
+        keeper.end()
+
+
+if __name__ == "__main__":
+    main()
