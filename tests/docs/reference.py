@@ -5,6 +5,7 @@ from __future__ import annotations
 from arclog.model.events import REGISTRY
 from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
+from tests.docs.dialects import dialects_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
 
@@ -62,4 +63,9 @@ def status_page() -> str:
     return "".join(lines)
 
 
-PAGES = {"settings.md": settings_page, "events.md": events_page, "status.md": status_page}
+PAGES = {
+    "settings.md": settings_page,
+    "events.md": events_page,
+    "status.md": status_page,
+    "dialects.md": dialects_page,
+}

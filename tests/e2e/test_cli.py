@@ -118,10 +118,7 @@ EXAMPLES: dict[str, Any] = {
         "cheapest": 180,
     },
     "pagination": {"rows": list("abcdefghij"), "pages": 3},
-    "paginated_api": {
-        "hotels": ["Aurora", "Bellevue", "Carlton", "Drei Mohren", "Excelsior", "Forum", "Grand", "Harbour"],
-        "pages": 3,
-    },
+    "paginated_api": {"hotels": 8, "first": "Aurora", "last": "Harbour"},
     "fork_join": {"stock": "in stock", "to_pay": 17.5},
     "saga": {"booked": ["flight F-17", "H-4"]},
     "shell": {"exit_code": 0, "stdout": "1\n", "stderr": ""},

@@ -267,3 +267,37 @@ def test_a_playbook_without_http_does_not_import_the_client(where: Path) -> None
     assert done.returncode == 0
     assert "arclog" in imported
     assert not imported & {"httpx2", "httpcore2", "anyio", "h2", "h11"}
+
+
+SECRET = """
+metadata: {name: secret}
+keychain: [{name: api, kind: env, var: SHOP_TOKEN}]
+workload: {base: ""}
+workflow:
+  - step: start
+    tool: {kind: http, url: "{{ workload.base }}/x", auth: api, params: {q: "{{ keychain.api.value }}"}}
+"""
+
+
+def test_a_credential_reaches_the_server_and_nobody_else(where: Path, web: Web) -> None:
+    """The server says everything back that it was told: in its body, its headers and its address."""
+    canary = "canary/7f3a=secret"
+
+    @web.route("/x")
+    async def echo(asked: Asked, wire: Wire) -> None:
+        told = asked.headers["authorization"]
+        body = json.dumps({"error": f"{told} is wrong", "target": asked.target}).encode()
+        await wire.answer(401, body, {"Content-Type": "application/json", "X-Echo": told})
+
+    Path("p.yaml").write_text(SECRET, encoding="utf-8")
+    done = arclog("run", "p.yaml", "--set", f"base={web.url('')}", SHOP_TOKEN=canary)
+
+    assert done.returncode == 1
+    assert web.asked[0].headers["authorization"] == f"Bearer {canary}"
+    assert dict(web.asked[0].query) == {"q": canary}
+    shown = done.stdout + done.stderr
+    for words in (("events", "last", "--json"), ("logs", "last"), ("show", "last", "--json"), ("why", "last")):
+        shown += arclog(*words).stdout
+    assert "answered 401" in shown
+    for form in (canary, "canary%2F7f3a%3Dsecret", "Y2FuYXJ5LzdmM2E9c2VjcmV0"):
+        assert form not in shown

@@ -107,3 +107,33 @@ workflow:
     assert summary["error"]["kind"] == "sql"
     assert summary["error"]["code"] == "42P01"
     assert 'statement 2 of 2: relation "nowhere" does not exist' in summary["error"]["message"]
+
+
+MANY = """\
+metadata: {name: many}
+executor: {spec: {result: "{{ tail.data }}"}}
+workflow:
+  - step: start
+    tool: {kind: postgres, dsn: "{{ workload.dsn }}", command: "SELECT i, 'row ' || i AS t FROM generate_series(1, 20000) i"}
+    next:
+      arcs:
+        - step: tail
+          when: "{{ outcome.result.row_count == 20000 and outcome.pg.rowcount == 20000 }}"
+          args: {first: "{{ start.data[0].t }}"}
+  - step: tail
+    tool:
+      - name: sums
+        kind: sqlite
+        database: ":memory:"
+        command: SELECT count(*) AS n, sum(value ->> 'i') AS s FROM json_each({{ start.data }})
+      - {name: all, kind: noop, data: ["{{ args.first }}", "{{ start.data[19999].t }}", "{{ sums.data[0] }}"]}
+"""
+
+
+def test_rows_above_the_inline_limit_are_stored_and_read_as_if_they_were_not(run):
+    assert run(MANY)["result"] == ["row 1", "row 20000", {"n": 20000, "s": 200010000}]
+    done = subprocess.run([*ARCLOG, "events", "last", "--json"], capture_output=True, text=True, check=True)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (stored,) = [event for event in events if event["event_type"] == "result.stored"]
+    assert stored["payload"]["result_ref"]["meta"]["rows"] == 20000
+    assert max(len(json.dumps(event)) for event in events) < 8192

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from arclog.core.signals import KNOWN
 from arclog.model.events import TERMINAL
 from arclog.ports.api import SignalAnswer, SignalRequest
+from arclog.testing.dialect_laws import check_dialects
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import by_seed
@@ -151,6 +152,8 @@ class Signals(RuleBasedStateMachine):
             await api.signal(execution_id, SignalRequest("RESUME", "last"))
             assert await api.ended(execution_id, timeout_s=7200), str(await api.why(execution_id))
             check_log(await self.here.stored(), "test")
+            log = await api.events(execution_id, limit=1_000_000)
+            check_dialects(log, len(log) // 2)
             if not self.killed and not self.retried:
                 assert all(times == 1 for times in self.here.ledger.times().values()), "a pause repeated a task"
             await self.here.__aexit__(None, None, None)

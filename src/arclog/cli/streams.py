@@ -11,9 +11,12 @@ from arclog.cli.exits import OK, Usage
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
+    from arclog.dialects.telling import Reader, Told
     from arclog.ports.api import Api
 
 PAGE = 1000
+#: as in `dialects.names`, which only a command that tells events needs
+_DIALECTS = ("canonical", "lifecycle", "run", "wire", "legacy")
 #: how often a followed run is looked at when nothing announces a change (another process runs it)
 _FOLLOW_S = 0.25
 
@@ -26,40 +29,99 @@ def events_arguments(parser: Parser) -> None:
         metavar="TYPE",
         action="append",
         default=[],
-        help="only events of this type, e.g. step.done (repeatable)",
+        help="only events of this type, e.g. step.done; a name of any dialect (repeatable)",
+    )
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        choices=_DIALECTS,
+        default=_DIALECTS[0],
+        help=f"in which spelling: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
     )
     parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events behind this seq")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.epilog = "With --json each line is one full event envelope, in seq order."
+    parser.epilog = (
+        "With --json each line is one full record, in seq order: an event envelope, or what the dialect has instead."
+    )
 
 
 def events_command(options: Namespace) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
-    from arclog.model.events import REGISTRY
+    from arclog.dialects.names import MEANINGS, asked_for, canonical_types
 
     for name in options.types:
-        if name not in REGISTRY:
+        if name not in MEANINGS:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, REGISTRY, n=1)
+            near = get_close_matches(name, MEANINGS, n=1)
             raise Usage(f"there is no event type {name!r}{f'; did you mean {near[0]}?' if near else ''}")
     out = out_of(options)
 
     async def work(api: Api, execution_id: str) -> int:
+        teller = await _teller(api, execution_id, options.dialect)
+        # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
+        stateless = teller.needs == frozenset()
+        types = canonical_types(options.types) if stateless else tuple(teller.needs or ())
+
         async def read(after: int) -> list[dict[str, Any]]:
-            return await api.events(execution_id, after=after, limit=PAGE, types=tuple(options.types))
+            return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
-        def show(page: list[dict[str, Any]]) -> None:
+        def show(told: list[Told]) -> None:
+            kept = [one for one in told if one.seq > options.after]
+            if options.types:
+                kept = [one for one in kept if asked_for(one, options.types)]
             if out.as_json:
-                out.lines(page)
-            else:
-                out.say("\n".join(event_line(event, out) for event in page))
+                out.lines([one.record for one in kept])
+            elif kept:
+                out.say("\n".join(event_line(_as_event(one), out) for one in kept))
 
-        await stream(api, execution_id, read, show, "seq", options.after, follow=options.follow)
+        def tell(page: list[dict[str, Any]]) -> None:
+            show([one for envelope in page for one in teller.tell(envelope)])
+
+        begin = options.after if stateless else 0
+        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow)
+        show(teller.rest())
         return OK
 
     return with_run(options, work)
+
+
+async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
+    from arclog.dialects.names import reader_of
+    from arclog.dialects.run_record import RunSubject
+
+    listed = await api.list(before=str(int(execution_id) + 1), limit=1) if dialect == "run" else []
+    if listed and listed[0].execution_id == execution_id:
+        return reader_of(dialect, RunSubject(listed[0].run_id, listed[0].path, listed[0].version))
+    return reader_of(dialect, RunSubject("", "", ""))
+
+
+#: how the Run Events Contract's names end → the status that is shown with them
+_RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
+
+
+def _as_event(told: Told) -> dict[str, Any]:
+    """What `event_line` shows of a record, whatever shape it has."""
+    shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
+    bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}
+    if told.derived:
+        return {**bare, "duration_ms": None, "payload": {}}
+    if "runSeq" not in told.record:
+        return shown
+    record, payload = told.record, told.record.get("payload", {})
+    again = f" @{record['logicalAttemptId']}" if record["logicalAttemptId"] > 1 else ""
+    detail: dict[str, Any] = {key: payload[key] for key in ("result", "reason") if key in payload}
+    if "errorMessage" in payload:
+        detail = {"error": {"kind": payload["errorCode"], "message": payload["errorMessage"]}}
+    status = next((word for end, word in _RUN_STATUSES.items() if told.name.endswith(end)), "in_progress")
+    return {
+        **bare,
+        "status": status,
+        "step": record.get("stepId", "") + again,
+        "payload": detail,
+        "duration_ms": payload.get("durationMs"),
+    }
 
 
 def _seq(text: str) -> int:
@@ -82,7 +144,16 @@ def event_line(event: dict[str, Any], out: Out) -> str:
     if event.get("attempt", 1) > 1:
         where += f"#{event['attempt']}"
     status = event["status"]
-    colours = {"success": "green", "error": "red", "skipped": "dim", "paused": "yellow"}
+    colours = {
+        "success": "green",
+        "error": "red",
+        "skipped": "dim",
+        "paused": "yellow",
+        "COMPLETED": "green",
+        "FAILED": "red",
+        "CANCELLED": "red",
+        "PAUSED": "yellow",
+    }
     took = duration(event["duration_ms"] / 1000) if event.get("duration_ms") is not None else ""
     columns = (
         out.paint(f"{event['seq']:>6}", "dim"),

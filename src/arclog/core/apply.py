@@ -68,6 +68,7 @@ def _playbook_started(_: Program, state: State, event: Event) -> None:
 
 
 def _workflow_started(program: Program, state: State, event: Event) -> None:
+    _move(state, "workflow", state.workflow, status.RUNNING)
     state.workflow = status.RUNNING
     arrival = {**boundary("playbook.started", event), "payload": {}}
     _put(program, state, Token(event.payload["token"], ENTRY, program.plan.entry, {}, arrival))
@@ -235,7 +236,9 @@ def _command_over(_: Program, state: State, event: Event) -> None:
 
 
 def _workflow_finished(_: Program, state: State, event: Event) -> None:
-    state.workflow = status.FAILED if status_of(event) == "error" else status.COMPLETED
+    after = status.FAILED if status_of(event) == "error" else status.COMPLETED
+    _move(state, "workflow", state.workflow, after)
+    state.workflow = after
     _clear(state)
 
 

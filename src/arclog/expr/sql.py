@@ -1,7 +1,8 @@
 """SQL of a playbook, compiled: every `{{ expr }}` becomes a bound parameter, never text.
 
 Law: the text that reaches a database is the author's own, with placeholders, and names that `identifier` quoted. A
-compiled command evaluates to `[{sql, params}, …]`, one for each statement, with values that are JSON.
+compiled command evaluates to `[{sql, params}, …]`, one for each statement, with values that are JSON; `json` lists the
+numbers of those values that the SQL itself makes JSON of.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Slot(Struct, frozen=True):
     #: value | member | text | name
     kind: str
     at: Position
+    json: bool = False
 
 
 class Command:
@@ -57,6 +59,7 @@ class Command:
     def _statement(self, pieces: list[str | _Slot], scope: Mapping[str, Any]) -> dict[str, Any]:
         text: list[str] = []
         params: list[Any] = []
+        json: list[int] = []
         for piece in pieces:
             if isinstance(piece, str):
                 text.append(piece)
@@ -72,7 +75,10 @@ class Command:
             else:
                 params.append(as_text(value) if piece.kind == "text" else value)
                 text.append(self._dialect.placeholder.format(len(params)))
-        return {"sql": "".join(text).strip(), "params": params}
+                if piece.json and piece.kind != "text":
+                    json.append(len(params))
+        found: dict[str, Any] = {"sql": "".join(text).strip(), "params": params}
+        return {**found, "json": json} if json else found
 
 
 def compile_sql(
@@ -102,13 +108,13 @@ def compile_sql(
             tree = compile_tree(value, lambda inner: locate((piece.key, *inner)), limits)
             used.add(piece.key)
             trees.append(tree)
-            return _Slot(tree.evaluate, "value", where)
+            return _Slot(tree.evaluate, "value", where, piece.json)
         template, named = compile_ending(piece.source, IDENTIFIER, where, limits)
         if named and piece.quoted:
             raise SqlRefused("identifier brings its own quotes; leave out those around it", where)
         holes.append(template)
         kind = "name" if named else "text" if piece.quoted else "member" if piece.member else "value"
-        return _Slot(template.evaluate, kind, where)
+        return _Slot(template.evaluate, kind, where, piece.json)
 
     compiled = [_pieces(statement, slot) for statement in found]
     _all_used(params, used, reading, at)

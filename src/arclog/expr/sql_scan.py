@@ -85,6 +85,8 @@ class Hole(Struct, frozen=True):
     quoted: bool = False
     #: it stands alone behind `IN (`, where a list would be compared as one value
     member: bool = False
+    #: JSON is wanted here: a cast or a function says so
+    json: bool = False
 
 
 class Mark(Struct, frozen=True):
@@ -93,6 +95,7 @@ class Mark(Struct, frozen=True):
     #: a key of the map, or the index in the list
     key: str | int
     offset: int
+    json: bool = False
 
 
 Piece = str | Hole | Mark
@@ -125,6 +128,11 @@ _BLOCK_EDGE = re.compile(r"/\*|\*/")
 _PART = re.compile(r"[\w$]")
 _MEMBER = re.compile(r"\bIN\s*\(\s*\Z", re.IGNORECASE)
 _LOOK_BACK = 40
+#: What makes JSON of the value before it; and functions that take JSON, so that an empty list is one there too.
+_TO_JSON = re.compile(r"\s*(?:::|\bAS\b)\s*jsonb?\b(?!\s*\[)", re.IGNORECASE)
+_TAKE_JSON = re.compile(
+    r"(FROM_JSON|JSONB?_(ARRAY_\w+|TO_RECORD(SET)?|POPULATE_RECORD(SET)?|EACH(_TEXT)?|OBJECT_KEYS|TYPEOF|TRANSFORM))"
+)
 #: Words after which a name stands, never a value.
 _BEFORE_NAMES = frozenset({"INTO", "JOIN", "TABLE", "UPDATE", "VIEW", "INDEX", "SCHEMA", "COLUMN"})
 #: Words that make a quoted text behind them a constant of that type.
@@ -150,6 +158,8 @@ class _Scan:
         #: how many END a body of statements (a trigger's, a function's) still needs
         self.depth = 0
         self.word = ""
+        #: for each open bracket the word before it
+        self.calls: list[str] = []
 
     def run(self) -> list[Statement]:
         while self.at < len(self.source):
@@ -242,8 +252,12 @@ class _Scan:
             raise Misplaced(f"{token} has no value: give params: {{{name}: …}} and write :{name}", at)
         return self._text(token)
 
-    def _other(self, token: str, at: int) -> None:
-        match token:
+    def _other(self, sign: str, at: int) -> None:
+        if sign == "(":
+            self.calls.append(self.word)
+        elif sign == ")" and self.calls:
+            self.calls.pop()
+        match sign:
             case "'":
                 return self._literal(at)
             case '"':
@@ -259,12 +273,12 @@ class _Scan:
                 self.marks += 1
                 if self.marks > self.count:
                     raise Misplaced(f"this ? has no value: params is a list of {self.count}", at)
-                return self._mark(Mark(self.marks - 1, at), token)
-        return self._text(token)
+                return self._mark(Mark(self.marks - 1, at), sign)
+        return self._text(sign)
 
     def _mark(self, mark: Mark, token: str) -> None:
-        self.statement.pieces.append(mark)
         self.at += len(token)
+        self.statement.pieces.append(Mark(mark.key, mark.offset, json=self._wants_json(self.at)))
 
     def _open(self, opener: str, at: int) -> None:
         if opener == "{#":
@@ -286,8 +300,11 @@ class _Scan:
         if self.word in _BEFORE_NAMES and not _is_name(self.source[at:end]):
             raise Misplaced(f"after {self.word} stands a name, not a value: {{{{ … | identifier }}}} quotes one", at)
         member = _MEMBER.search(self.source, max(0, at - _LOOK_BACK), at) is not None
-        self.statement.pieces.append(Hole(self.source[at:end], at, member=member))
+        self.statement.pieces.append(Hole(self.source[at:end], at, member=member, json=self._wants_json(end)))
         self.at = end
+
+    def _wants_json(self, end: int) -> bool:
+        return _TO_JSON.match(self.source, end) is not None or bool(self.calls and _TAKE_JSON.fullmatch(self.calls[-1]))
 
     def _glued(self, end: int) -> bool:
         return bool(_PART.match(self.source, end)) or self.source.startswith("{{", end)
@@ -396,7 +413,7 @@ class _Scan:
         )
 
     def _end(self) -> None:
-        statement, self.statement, self.word = self.statement, Statement(), ""
+        statement, self.statement, self.word, self.calls = self.statement, Statement(), "", []
         if not statement.words and not any(isinstance(piece, Hole) for piece in statement.pieces):
             return
         self._refuse(statement)

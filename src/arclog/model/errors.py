@@ -5,6 +5,7 @@
     ├── ExpressionError      a template; carries its place in the playbook
     ├── RequestRejected      a request that can never succeed as sent
     │   ├── NotFound
+    │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
@@ -81,6 +82,10 @@ class ExpressionError(ArclogError):
 
 class RequestRejected(ArclogError):
     """A request that can never succeed as it was sent."""
+
+
+class NotAllowed(RequestRejected):
+    """Somebody asks for what only others may do."""
 
 
 class NotFound(RequestRejected):

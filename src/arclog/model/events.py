@@ -90,6 +90,7 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
 _CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
+_ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)
@@ -119,7 +120,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("path", "string", "Catalog path."), Field("version", "string", "Catalog version, pinned."), Field("plan", "string", "sha256 of the plan."),
             Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
-            Field("original_run_id", "string", "The run that this one repeats."), marked=True),
+            Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR,
             Field("waits_for", "string", "approval: the start waits until somebody approves.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
@@ -134,9 +135,9 @@ def _rows() -> tuple[EventType, ...]:
         row(8, "step.scheduled", "step", _SERVER, (IN_PROGRESS,), "Tokens were taken and a step run was created.",
             Field("tokens", "list", "Ids of the tokens taken."),
             Field("absorbs", "list", "Places whose token of this wave a counted join absorbs when it comes."), Field("args", "object", "The step run's args."),
-            Field("items", "list", "The loop's items."), Field("total", "integer", "How many items the loop has.")),
+            _ITEMS, Field("total", "integer", "How many items the loop has.")),
         row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
-        row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded."),
+        row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", Field("reason", "string", "Why it was skipped.")),
         row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, marked=True),
         row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
             Field("inputs", "any", "Rendered config, redacted and size-capped."), _CONFIG),
@@ -146,13 +147,13 @@ def _rows() -> tuple[EventType, ...]:
         row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
         row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
-            Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel.")),
+            Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel."), _ITEMS),
         row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
         row(20, "loop.iteration.started", "loop", _EITHER, (IN_PROGRESS,), "An iteration began."),
         row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded."),
         row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR),
         row(23, "loop.done", "loop", _EITHER, (SUCCESS,), "All iterations ended.",
-            Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("errors", "list", "The first 100 errors, with their index.")),
+            Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("skipped", "integer", "Items left when the step was skipped."), Field("errors", "list", "The first 100 errors, with their index.")),
         row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
             Field("allow", "boolean"), Field("matched_rule_index", "integer|null"), Field("tokens", "list", "Tokens taken by a denial."),
             Field("absorbs", "list", "As in step.scheduled, when a counted join was denied.")),
@@ -170,7 +171,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("manifest", "object", "Of a loop whose results are read from the log: kind, step, run, total."),
             Field("items", "object", "Of a loop over stored data: its items."), Field("total", "integer", "How many items they are.")),
         row(29, "command.issued", "command", _SERVER, (IN_PROGRESS,), "Work was offered: a part of a loop, the rest of a pipeline after a wait, or work that its holder lost or gave back.",
-            Field("reason", "string", "loop, resumed, lease_lost, paused or retry."), Field("losses", "integer"), Field("wait", "string", "Key of the wait that ended."),
+            Field("reason", "string", "loop, resumed, lease_lost, paused or retry."), Field("losses", "integer"), Field("worker_id", "string", "Who had it before."),
+            Field("signal", "integer", "How many events before this one the signal stands that takes the work back."), Field("wait", "string", "Key of the wait that ended."),
             Field("items", "list", "Of a part of a loop: outer indexes, first item, item after the last.")),
         row(30, "command.claimed", "command", _SERVER, (IN_PROGRESS,), "Work was taken again after its lease was lost."),
         row(31, "command.started", "command", _WORKER, (IN_PROGRESS,), "A worker began a command; derived for readers on the happy path."),

@@ -10,12 +10,14 @@ from arclog.model.shapes import Field
 from arclog.playbook.keychain import TABLES as KEYCHAIN
 from arclog.playbook.schema import NAME_LENGTH, TASK, TASK_POLICY, root_field, task_spec_fields
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
 _JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
 
 
 def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a playbook with these kinds."""
-    schema = _schema_of(root_field(kinds))
+    schema = schema_of(root_field(kinds))
     step = schema["properties"]["workflow"]["items"]
     task = {"$ref": "#/$defs/task"}
     step["properties"]["tool"] = {
@@ -30,7 +32,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
         "allOf": [
             {
                 "if": {"properties": {"kind": {"const": kind}}},
-                "then": _schema_of(Field("entry", "object", fields=fields)),
+                "then": schema_of(Field("entry", "object", fields=fields)),
             }
             for kind, fields in KEYCHAIN.items()
         ],
@@ -45,7 +47,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
             "required": ["kind"],
             "properties": {"kind": {"enum": sorted(kinds)}},
             "allOf": [
-                {"if": {"properties": {"kind": {"const": name}}}, "then": _schema_of(_task_field(kind))}
+                {"if": {"properties": {"kind": {"const": name}}}, "then": schema_of(_task_field(kind))}
                 for name, kind in sorted(kinds.items())
             ],
         },
@@ -59,7 +61,7 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
             },
         },
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "arclog playbook", **schema}
+    return {"$schema": DRAFT, "title": "arclog playbook", **schema}
 
 
 def _task_field(kind: KindSpec) -> Field:
@@ -68,7 +70,8 @@ def _task_field(kind: KindSpec) -> Field:
     return Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields))
 
 
-def _schema_of(field: Field) -> dict[str, Any]:
+def schema_of(field: Field) -> dict[str, Any]:
+    """JSON Schema of one field."""
     schema: dict[str, Any] = {}
     if field.doc:
         schema["description"] = field.doc
@@ -98,12 +101,12 @@ def _schema_of(field: Field) -> dict[str, Any]:
     bounds = {"minimum": field.minimum, "exclusiveMinimum": field.exclusive_min, "maximum": field.maximum}
     schema.update({key: bound for key, bound in bounds.items() if bound is not None})
     if field.fields is not None:
-        schema["properties"] = {inner.name: _schema_of(inner) for inner in field.fields}
+        schema["properties"] = {inner.name: schema_of(inner) for inner in field.fields}
         schema["patternProperties"] = {"^x-": {}}
         schema["additionalProperties"] = False
         required = [inner.name for inner in field.fields if inner.required]
         if required:
             schema["required"] = required
     if field.items is not None:
-        schema["items" if "list" in field.types else "additionalProperties"] = _schema_of(field.items)
+        schema["items" if "list" in field.types else "additionalProperties"] = schema_of(field.items)
     return schema

@@ -106,7 +106,10 @@ class _Session:
         await self._call(self._open_connection.begin)
 
     async def execute(self, statement: Bound) -> Answer:
-        params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
+        params = [
+            _bound(value, number, json=number in statement.json)
+            for number, value in enumerate(statement.params, start=1)
+        ]
         answer: Answer = await self._call(self._execute, statement.sql, params)
         return answer
 
@@ -202,9 +205,11 @@ def _nothing() -> None:
     """There is nothing to interrupt."""
 
 
-def _bound(value: Any, number: int) -> Any:
+def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=True)
-    if isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
+    if json and isinstance(value, str):
+        return value  # it is JSON already, or the cast says what is wrong with it
+    if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return json_text(value)
     return value
 

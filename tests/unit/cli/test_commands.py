@@ -14,7 +14,7 @@ import pytest
 from arclog.cli import main as program
 from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
 from arclog.ports.store import LogFilter
-from tests.unit.cli.fake import ID, FakeRun, completed, failed, refused, steps
+from tests.unit.cli.fake import ID, RUN_ID, FakeRun, completed, failed, refused, steps
 
 SUMMARY_KEYS = [
     "execution_id",
@@ -285,6 +285,79 @@ def test_events(arclog, api):
     assert "start/boom#2" in text
     assert "exception: KeyError: 'x\\x1b[2J'" in text
     assert arclog("events", ID, "--after", "99").out == ""
+
+
+def names(done, key="event_type"):
+    return [json.loads(line)[key] for line in done.out.splitlines()]
+
+
+def test_events_in_a_dialect(arclog, api):
+    api.runs = {ID: failed()}
+    rows = [json.loads(line) for line in arclog("events", ID, "--json", "--dialect", "run").out.splitlines()]
+    assert [row["eventType"] for row in rows] == ["RunStarted", "StepFailed", "RunFailed"]
+    assert (rows[0]["runId"], rows[0]["planId"], rows[0]["planVersion"]) == (RUN_ID, "demo", "1")
+    assert names(arclog("events", ID, "--json", "--dialect", "lifecycle")) == [
+        "playbook.initialized", "step.scheduled", "call.error", "step.exit", "playbook.failed",
+    ]  # fmt: skip
+    assert names(arclog("events", ID, "--json", "--dialect", "wire"))[-1] == "playbook.failed"
+    assert names(arclog("events", ID, "--json", "--dialect", "legacy"))[2] == "tool.processed"
+    text = arclog("events", ID, "--dialect", "run").out
+    assert "StepFailed" in text
+    assert "KeyError: KeyError: 'x\\x1b[2J'" in text
+    assert "step.exit" in arclog("events", ID, "--dialect", "lifecycle").out
+
+
+def test_events_behind_a_cursor_are_told_as_from_the_beginning(arclog, api):
+    api.runs = {ID: failed()}
+    for dialect in ("canonical", "lifecycle", "run", "wire", "legacy"):
+        whole = arclog("events", ID, "--json", "--dialect", dialect).out.splitlines()
+        seqs = [json.loads(line) for line in whole]
+        behind = [
+            line
+            for line, row in zip(whole, seqs, strict=True)
+            if row.get("seq", row.get("runSeq", row.get("meta", {}).get("seq"))) > 3
+        ]
+        assert behind
+        assert arclog("events", ID, "--json", "--dialect", dialect, "--after", "3").out.splitlines() == behind
+
+
+def test_a_type_may_be_named_in_any_dialect(arclog, api):
+    api.runs = {ID: failed()}
+    assert names(arclog("events", ID, "--json", "--type", "call.error")) == ["task.failed"]
+    assert names(arclog("events", ID, "--json", "--type", "playbook.completed")) == []
+    assert names(arclog("events", ID, "--json", "--type", "RunFailed")) == ["playbook.finished"]
+    told = arclog("events", ID, "--json", "--dialect", "run", "--type", "step.failed")
+    assert names(told, "eventType") == ["StepFailed"]
+    wrong = arclog("events", ID, "--type", "StepFaild")
+    assert wrong.code == 2
+    assert "did you mean StepFailed?" in wrong.err
+    assert arclog("events", ID, "--dialect", "klingon").code == 2
+
+
+def test_the_dialects_that_can_be_asked_for_are_all_there_are() -> None:
+    from arclog.cli.streams import _DIALECTS
+    from arclog.dialects.names import DIALECTS
+
+    assert list(_DIALECTS) == list(DIALECTS)
+
+
+def test_following_a_dialect_tells_all_of_it_in_the_end(arclog, api):
+    api.runs = {ID: completed("start", "second")}
+    whole = arclog("events", ID, "--json", "--dialect", "lifecycle").out
+    api.runs[ID].shown = 1
+    assert arclog("events", ID, "--json", "--dialect", "lifecycle", "--follow").out == whole
+
+
+def test_schemas(arclog, home):
+    listed = arclog("schema")
+    assert listed.code == 0
+    for name in ("playbook", "events", "run", "wire", "status"):
+        assert name in listed.out
+        assert json.loads(arclog("schema", name).out)["$schema"].endswith("2020-12/schema")
+    wrong = arclog("schema", "evnts")
+    assert wrong.code == 2
+    assert "did you mean events?" in wrong.err
+    assert home.opened == []
 
 
 def test_all_pages_of_events_are_printed(arclog, api):

@@ -65,7 +65,10 @@ class PgSession:
 
     async def execute(self, statement: Bound) -> Answer:
         await self._drain()
-        params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
+        params = [
+            _bound(value, number, json=number in statement.json)
+            for number, value in enumerate(statement.params, start=1)
+        ]
         self.clean = False
         try:
             return await self._execute(statement.sql, params)
@@ -145,9 +148,11 @@ class PgSession:
             pass
 
 
-def _bound(value: Any, number: int) -> Any:
+def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=False)
-    if isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
+    if json and isinstance(value, str):
+        return value  # it is JSON already, or the cast says what is wrong with it
+    if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return Jsonb(value)
     if isinstance(value, list) and any(isinstance(item, float) for item in value):
         return [None if item is None else float(item) for item in value]  # an array has one type

@@ -25,6 +25,8 @@ class Bound(Struct, frozen=True):
 
     sql: str
     params: list[Any] = []
+    #: numbers (from 1) of the values that are wanted as JSON
+    json: list[int] = []
 
 
 class SqlConfig(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,9 @@ async def test_lists_are_lists_and_the_rest_is_json(sql):
     ]
     (row,) = await sql.rows("SELECT {{ map }}::JSON->'k' AS k, {{ mixed }} AS m, list_sum({{ numbers }}) AS s", scope)
     assert row == {"k": [1], "m": '[1,"a"]', "s": 3.5}
+    assert await sql.rows("SELECT json_array_length({{ v }}) AS n, {{ v }}::JSON AS v", {"v": []}) == [
+        {"n": 0, "v": []}
+    ]
     rows = [{"id": 1, "n": "a"}, {"id": 2, "n": "b'); --"}]
     found = await sql.rows(
         'SELECT unnest(from_json({{ rows }}, \'[{"id": "INTEGER", "n": "VARCHAR"}]\'), recursive := true)',

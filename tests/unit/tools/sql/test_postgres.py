@@ -141,6 +141,23 @@ async def test_lists_of_texts_and_empty_ones_take_the_type_they_meet(sql):
     assert await sql.rows("SELECT a FROM t WHERE a = ANY({{ v }})", {"v": []}) == []
 
 
+@pytest.mark.parametrize("value", [[], [1], ["a"], [{"a": 1}], [[]]])
+async def test_where_json_is_wanted_every_list_is_json(sql, value):
+    scope = {"v": value}
+    assert await sql.rows("SELECT {{ v }}::jsonb AS a, CAST({{ v }} AS jsonb) AS b", scope) == [
+        {"a": value, "b": value}
+    ]
+    assert await sql.rows("SELECT :v::jsonb AS a", params={"v": value}) == [{"a": value}]
+    assert await sql.rows("SELECT e FROM jsonb_array_elements({{ v }}) e", scope) == [{"e": item} for item in value]
+    assert await sql.rows("SELECT a FROM jsonb_to_recordset({{ v }}) AS r(a int)", {"v": []}) == []
+
+
+async def test_scalars_and_texts_where_json_is_wanted(sql):
+    (row,) = await sql.rows("SELECT {{ n }}::jsonb AS n, {{ t | tojson }}::jsonb AS t, {{ none }}::jsonb AS none",
+                            {"n": 5, "t": ["x"], "none": None})  # fmt: skip
+    assert row == {"n": 5, "t": ["x"], "none": None}
+
+
 async def test_operators_with_question_marks_and_percents_are_no_placeholders(sql):
     (row,) = await sql.rows(
         "SELECT '{\"a\": 1}'::jsonb ? {{ k }} AS has, 'a%s' LIKE '%\\%s' AS l, 7 % 4 AS m", {"k": "a"}

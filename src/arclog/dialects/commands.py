@@ -1,0 +1,194 @@
+"""The command.* facts that the log does not store on the happy path, found again from the events that carry them.
+
+A command is issued with `step.scheduled`; claimed and started where an event first shows its fence; completed with the last
+loop item that it covers, else with its step run. One that comes back without a word from its worker was claimed all the same.
+What is stored as an event of its own is never told twice.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from arclog.dialects.telling import Envelope, Told, camel, is_fact_only, iteration_of
+
+ISSUED = "command.issued"
+CLAIMED = "command.claimed"
+STARTED = "command.started"
+COMPLETED = "command.completed"
+
+#: name → (who says it, canonical status)
+_FACTS = {
+    ISSUED: ("server", "in_progress"),
+    CLAIMED: ("server", "in_progress"),
+    STARTED: ("worker", "in_progress"),
+    COMPLETED: ("worker", "success"),
+}
+_COMES_BACK = frozenset({ISSUED, "command.failed"})
+_STEP_ENDS = frozenset({"step.done", "step.failed"})
+_ITERATION_ENDS = frozenset({"loop.iteration.done", "loop.iteration.failed"})
+_RUN_ENDS = frozenset({"playbook.finished", "execution.cancelled"})
+#: keys of the source that a derived fact shares
+_SHARED = (
+    "timestamp", "persisted_at", "execution_id", "seq", "workflow_run_id", "step", "step_run_id",
+    "tenant_id", "project_id", "environment_id",
+)  # fmt: skip
+
+
+class Work(Struct, omit_defaults=True):
+    """A command that is open, or what is left of its items while a task of it waits."""
+
+    #: '' while no command is out for it
+    command_id: str
+    #: nobody is known to have claimed it since it was last offered
+    offered: bool = True
+    #: highest fence seen claimed, and seen at work
+    claimed: int = 0
+    started: int = 0
+    worker_id: str = ""
+    #: the loop items that it covers: those of `path`, [first, last); None outside loops
+    path: tuple[int, ...] | None = None
+    first: int = 0
+    last: int = 0
+    #: of those, not ended yet
+    left: int = 0
+
+    def covers(self, iteration: tuple[int, ...] | None) -> bool:
+        if self.path is None or iteration is None:
+            return self.path is None and iteration is None
+        return iteration[:-1] == self.path and self.first <= iteration[-1] < self.last
+
+
+#: step_run_id → its work
+OpenWork = dict[str, list[Work]]
+
+
+def before(work: OpenWork, envelope: Envelope) -> list[Told]:
+    """What is known to have happened before this event: a worker claimed the command, and started it."""
+    if is_fact_only(envelope):
+        return []
+    one = _by_command(work, envelope)
+    if one is None:
+        return []
+    names: list[str] = []
+    if envelope["event_type"] in _COMES_BACK and one.offered:
+        # Its holder lost it, or gave it back, before he had reported anything.
+        one.claimed, one.worker_id = one.claimed + 1, envelope["payload"].get("worker_id", "")
+        names = [CLAIMED]
+    elif not envelope["event_type"].startswith("command.") and envelope.get("fence", 0) > one.started:
+        names = [CLAIMED, STARTED] if one.offered else [STARTED]
+        one.claimed = one.started = envelope["fence"]
+        one.worker_id, one.offered = envelope.get("worker_id", ""), False
+    return [_fact(name, one, envelope, number) for number, name in enumerate(names, 1)]
+
+
+def after(work: OpenWork, envelope: Envelope) -> list[Told]:
+    """What happened with this event: a command was issued or completed."""
+    kind = envelope["event_type"]
+    if is_fact_only(envelope):
+        return []
+    if kind in _RUN_ENDS:
+        work.clear()
+        return []
+    if kind.startswith("command."):
+        _stored(work, envelope)
+        return []
+    key = envelope.get("step_run_id", "")
+    if kind == "step.scheduled" and "command_id" in envelope:
+        total = envelope["payload"].get("total")
+        one = Work(envelope["command_id"])
+        if total is not None:
+            one = Work(envelope["command_id"], path=(), last=total, left=total)
+        work.setdefault(key, []).append(one)
+        return [_fact(ISSUED, one, envelope, 1)]
+    if kind in _STEP_ENDS:
+        return _told_complete(work.pop(key, []), envelope)
+    if kind in _ITERATION_ENDS:
+        return _iteration_ended(work, key, envelope)
+    return []
+
+
+def _iteration_ended(work: OpenWork, key: str, envelope: Envelope) -> list[Told]:
+    path = iteration_of(envelope)
+    for one in work.get(key, ()):
+        if one.path is not None and one.covers(path):
+            one.left -= 1
+            if one.left:
+                return []
+            work[key].remove(one)
+            return _told_complete([one], envelope)
+    return []
+
+
+def _stored(work: OpenWork, envelope: Envelope) -> None:
+    """An event of a command itself: it is told as it stands; here it is only remembered."""
+    kind = envelope["event_type"]
+    one = _by_command(work, envelope)
+    if kind == ISSUED:
+        if one is None:
+            _issued(work, envelope)
+        else:
+            one.offered = True
+    elif one is None:
+        return
+    elif kind == CLAIMED:
+        one.claimed, one.worker_id, one.offered = envelope["fence"], envelope.get("worker_id", ""), False
+    elif kind == STARTED:
+        one.started = max(one.started, envelope.get("fence", 0))
+    elif kind == COMPLETED:
+        # Its task waits. What is left goes on under another command, unless the server ends it meanwhile.
+        one.command_id, one.claimed, one.started, one.offered = "", 0, 0, True
+    else:
+        work[envelope["step_run_id"]].remove(one)
+
+
+def _issued(work: OpenWork, envelope: Envelope) -> None:
+    own = work.setdefault(envelope.get("step_run_id", ""), [])
+    items = envelope["payload"].get("items")
+    if items is not None:
+        path, first, last = items
+        own.append(Work(envelope["command_id"], path=tuple(path), first=first, last=last, left=last - first))
+        return
+    path = iteration_of(envelope)
+    for one in own:
+        if not one.command_id and one.covers(path):
+            one.command_id = envelope["command_id"]
+            return
+    own.append(Work(envelope["command_id"]))
+
+
+def _by_command(work: OpenWork, envelope: Envelope) -> Work | None:
+    wanted = envelope.get("command_id")
+    if wanted is None:
+        return None
+    return next((one for one in work.get(envelope.get("step_run_id", ""), ()) if one.command_id == wanted), None)
+
+
+def _told_complete(ended: list[Work], envelope: Envelope) -> list[Told]:
+    out = [one for one in ended if one.command_id]
+    return [_fact(COMPLETED, one, envelope, number) for number, one in enumerate(out, 1)]
+
+
+def _fact(name: str, one: Work, source: Envelope, number: int) -> Told:
+    """An envelope of its own. Its id says whose fact it is; as nothing is stored, it can be posted nowhere."""
+    said_by, status = _FACTS[name]
+    stage = name.rpartition(".")[2]
+    record: Envelope = {
+        "event_id": f"{source['event_id']}:{stage}:{number}",
+        "event_type": name,
+        "event_alias": camel(name),
+        "source": said_by,
+        "entity_type": "command",
+        "entity_id": one.command_id,
+        "status": status,
+        "cause_id": source["event_id"],
+        "command_id": one.command_id,
+        "derived": True,
+    }
+    record |= {key: source[key] for key in _SHARED if key in source}
+    if "step_run_id" in source:
+        record["parent_id"] = source["step_run_id"]
+    if name != ISSUED:
+        record["fence"] = one.claimed
+    if name != ISSUED and one.worker_id:  # a worker that RETRY_STEP took it from before any report is not known
+        record["worker_id"] = one.worker_id
+    return Told(name, {**record, "payload": {}}, source, derived=True)

@@ -1,0 +1,156 @@
+"""The `legacy` dialect: names that older executors used, and what they mean today.
+
+Both ways as tables. Inwards (`normalised`) every old name that is known; outwards (`LegacyReader`) the one old name of a type
+that has one, the rest as it is. A name alone can leave open how something ended: then the status says it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.dialects.telling import Envelope, Told, camel
+from arclog.model.events import ERROR, REGISTRY, SUCCESS
+
+NAME = "legacy"
+
+
+class Row(Struct, frozen=True):
+    legacy: str
+    #: the canonical type by how it ended; one entry under '' when that makes no difference
+    canonical: dict[str, str]
+    #: the status that the name alone says; '' = success unless the event says otherwise
+    status: str = ""
+    #: this is how the dialect spells the type outwards
+    outwards: bool = False
+
+
+def _plain(legacy: str, canonical: str, status: str = "", *, outwards: bool = False) -> Row:
+    return Row(legacy, {"": canonical}, status or REGISTRY[canonical].statuses[0], outwards)
+
+
+def _ending(legacy: str, done: str, failed: str, *, outwards: bool = False) -> Row:
+    return Row(legacy, {SUCCESS: done, ERROR: failed}, "", outwards)
+
+
+def _storage() -> tuple[Row, ...]:
+    """sink.*: storing is a task like any other."""
+    return (
+        _plain("sink.started", "task.started"),
+        _ending("sink.processed", "task.done", "task.failed"),
+        _plain("sink.done", "task.done"),
+        _plain("sink.completed", "task.done"),
+        _plain("sink.failed", "task.failed"),
+        _plain("sink.error", "task.failed"),
+    )
+
+
+def _underscored() -> tuple[Row, ...]:
+    return (
+        _plain("playbook_started", "playbook.started", outwards=True),
+        _plain("playbook_initialized", "playbook.started"),
+        _plain("playbook_completed", "playbook.finished", SUCCESS, outwards=True),
+        _plain("playbook_failed", "playbook.finished", ERROR, outwards=True),
+        _plain("playbook_paused", "playbook.paused", outwards=True),
+        _plain("playbook_resumed", "playbook.resumed", outwards=True),
+        _plain("workflow_started", "workflow.started", outwards=True),
+        _plain("workflow_initialized", "workflow.started"),
+        _plain("workflow_completed", "workflow.finished", SUCCESS, outwards=True),
+        _plain("workflow_failed", "workflow.finished", ERROR, outwards=True),
+        _plain("step_scheduled", "step.scheduled", outwards=True),
+        _plain("step_started", "step.started", outwards=True),
+        _plain("step_completed", "step.done", outwards=True),
+        _plain("step_failed", "step.failed", outwards=True),
+        _plain("task_started", "task.started"),
+        _plain("task_completed", "task.done"),
+        _plain("task_failed", "task.failed"),
+        _plain("action_started", "task.started"),
+        _plain("action_completed", "task.done"),
+        _plain("action_failed", "task.failed"),
+        _plain("action_error", "task.failed"),
+        _plain("loop_started", "loop.started", outwards=True),
+        _plain("loop_completed", "loop.done", outwards=True),
+        _plain("iteration_started", "loop.iteration.started", outwards=True),
+        _plain("iteration_completed", "loop.iteration.done", outwards=True),
+        _plain("iteration_failed", "loop.iteration.failed", outwards=True),
+        _plain("execution_cancelled", "execution.cancelled", outwards=True),
+    )
+
+
+#: What a case.* event was for: it routed, or it decided on a task's outcome.
+ROUTED = "next.evaluated"
+DECIDED = "policy.task.evaluated"
+_CASE = tuple(
+    Row(f"case.{verb}", {"routed": ROUTED, "decided": DECIDED}, SUCCESS) for verb in ("started", "evaluated", "matched", "processed", "done", "completed")
+)  # fmt: skip
+
+TABLE: tuple[Row, ...] = (
+    _plain("tool.started", "task.started", outwards=True),
+    _ending("tool.processed", "task.done", "task.failed", outwards=True),
+    _plain("retry.started", "task.attempt.started", outwards=True),
+    _ending("retry.processed", "task.attempt.done", "task.attempt.failed", outwards=True),
+    *_storage(),
+    *_CASE,
+    *_underscored(),
+)
+BY_NAME: dict[str, Row] = {row.legacy: row for row in TABLE}
+_ROUTING_KEYS = frozenset({"next", "arcs", "matched", "selected", "routes"})
+
+
+def _outwards() -> dict[tuple[str, str], str]:
+    names: dict[tuple[str, str], str] = {}
+    for row in TABLE:
+        if row.outwards:
+            for ending, canonical in row.canonical.items():
+                sure = (ending,) if ending else (row.status,)
+                statuses = REGISTRY[canonical].statuses if len(REGISTRY[canonical].statuses) == 1 else sure
+                names |= {(canonical, status): row.legacy for status in statuses}
+    return names
+
+
+#: (canonical type, status) → the old name
+OUTWARDS = _outwards()
+
+
+def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str] | None:
+    """Canonical type and status of an old name; `status` is what the event itself says, '' when it says none."""
+    row = BY_NAME.get(name)
+    if row is None:
+        return None
+    if "routed" in row.canonical:
+        return (ROUTED if _ROUTING_KEYS & payload.keys() else DECIDED), (ERROR if status == ERROR else SUCCESS)
+    if "" in row.canonical:
+        return row.canonical[""], row.status
+    ending = ERROR if status == ERROR or (not status and payload.get("error")) else SUCCESS
+    return row.canonical[ending], ending
+
+
+class LegacyState(Struct):
+    """Nothing: each event is told by itself."""
+
+
+class LegacyReader:
+    """Implements `telling.Reader`."""
+
+    needs: frozenset[str] | None = frozenset()
+
+    def __init__(self, state: LegacyState | None = None) -> None:
+        self.state = state or LegacyState()
+
+    def tell(self, envelope: Envelope) -> list[Told]:
+        name = OUTWARDS.get((envelope["event_type"], envelope["status"]))
+        if name is None:
+            return [Told(envelope["event_type"], envelope, envelope)]
+        return [Told(name, {**envelope, "event_type": name, "event_alias": camel(name)}, envelope)]
+
+    def rest(self) -> list[Told]:
+        return []
+
+
+def canonical(record: Envelope) -> Envelope:
+    """The envelope that was told as this record."""
+    found = normalised(record["event_type"], record["status"], record["payload"])
+    if found is None:
+        return record
+    return {**record, "event_type": found[0], "event_alias": REGISTRY[found[0]].alias}

@@ -1,0 +1,180 @@
+"""The `lifecycle` dialect: the names of the status layers (playbook.initialized, step.enter, call.done …).
+
+`TABLE` is the whole of it, both ways. A told event's `status` is the state that its layer is in afterwards. Types that are not
+in the table pass through as they are. `canonical` undoes `tell`: derived command facts vanish, everything else comes back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.dialects import commands
+from arclog.dialects.telling import Envelope, Told, camel, is_fact_only, same_task_run
+from arclog.model import status as layers
+from arclog.model.events import ERROR, REGISTRY, SKIPPED, SUCCESS
+
+NAME = "lifecycle"
+
+
+class Row(Struct, frozen=True):
+    canonical: str
+    #: the statuses that it holds for; () = all that the type has
+    statuses: tuple[str, ...]
+    name: str
+    #: of its layer, afterwards
+    state: str
+    layer: str
+
+
+TABLE: tuple[Row, ...] = (
+    Row("playbook.started", (), "playbook.initialized", layers.RUNNING, "playbook"),
+    Row("workflow.started", (), "workflow.initialized", layers.RUNNING, "workflow"),
+    Row("workflow.finished", (SUCCESS,), "workflow.completed", layers.COMPLETED, "workflow"),
+    Row("workflow.finished", (ERROR,), "workflow.failed", layers.FAILED, "workflow"),
+    Row("step.started", (), "step.enter", layers.RUNNING, "step"),
+    Row("task.done", (), "call.done", layers.COMPLETED, "tool"),
+    Row("task.failed", (), "call.error", layers.FAILED, "tool"),
+    Row("step.done", (), "step.exit", layers.COMPLETED, "step"),
+    Row("step.failed", (), "step.exit", layers.FAILED, "step"),
+    Row("playbook.paused", (), "playbook.paused", "PAUSED", "playbook"),
+    Row("playbook.resumed", (), "playbook.resumed", layers.RUNNING, "playbook"),
+    Row("playbook.finished", (SUCCESS,), "playbook.completed", layers.COMPLETED, "playbook"),
+    Row("playbook.finished", (ERROR,), "playbook.failed", layers.FAILED, "playbook"),
+    Row("execution.cancelled", (), "execution.cancelled", layers.CANCELLED, "playbook"),
+    Row("command.issued", (), "command.issued", layers.ISSUED, "command"),
+    Row("command.claimed", (), "command.claimed", layers.CLAIMED, "command"),
+    Row("command.started", (), "command.started", layers.RUNNING, "command"),
+    Row("command.completed", (), "command.completed", layers.COMPLETED, "command"),
+    Row("command.failed", (), "command.failed", layers.FAILED, "command"),
+    Row("command.cancelled", (), "command.cancelled", layers.CANCELLED, "command"),
+)
+
+#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is no result
+TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
+
+_ROWS: dict[tuple[str, str], Row] = {
+    (row.canonical, status): row for row in TABLE for status in row.statuses or REGISTRY[row.canonical].statuses
+}
+#: (name, state) → the row; the same name can stand for two types, told apart by the state
+_BACK: dict[tuple[str, str], Row] = {(row.name, row.state): row for row in TABLE} | {
+    ("step.exit", layers.CASE_HANDLED): next(row for row in TABLE if row.canonical == "step.done")
+}
+
+
+class LifecycleState(Struct):
+    """What the dialect remembers."""
+
+    work: commands.OpenWork = {}
+    #: step_run_id → whether the last outcome of its pipeline was an error; without loops
+    last_was_error: dict[str, bool] = {}
+    #: a task's ok end, kept back: the next event may say that its policy broke off or jumped
+    held: Envelope | None = None
+
+
+class LifecycleReader:
+    """Implements `telling.Reader`."""
+
+    needs: frozenset[str] | None = None
+
+    def __init__(self, state: LifecycleState | None = None) -> None:
+        self.state = state or LifecycleState()
+
+    def tell(self, envelope: Envelope) -> list[Told]:
+        told = self._release(envelope)
+        state = self.state
+        told += [_with_state(one) for one in commands.before(state.work, envelope)]
+        _remember_outcome(state, envelope)
+        if envelope["event_type"] == "task.done":
+            state.held = envelope
+        else:
+            told.append(_spelled(envelope, _state_of(state, envelope)))
+        told += [_with_state(one) for one in commands.after(state.work, envelope)]
+        if envelope["event_type"] in ("step.done", "step.failed") and not is_fact_only(envelope):
+            state.last_was_error.pop(envelope.get("step_run_id", ""), None)
+        return told
+
+    def rest(self) -> list[Told]:
+        return self._release(None)
+
+    def _release(self, following: Envelope | None) -> list[Told]:
+        held, self.state.held = self.state.held, None
+        if held is None:
+            return []
+        word = layers.OK
+        decided = following is not None and following["event_type"] == "policy.task.evaluated"
+        if following is not None and decided and not is_fact_only(following) and same_task_run(held, following):
+            word = TOOL_STATES.get(following["payload"].get("action", {}).get("do", ""), layers.OK)
+        return [_spelled(held, word)]
+
+
+def row_of(event_type: str, status: str) -> Row | None:
+    """The table's row for a canonical type with this status; None: it passes through."""
+    return _ROWS.get((event_type, status))
+
+
+def meaning_of(name: str, state: str) -> Row | None:
+    """The row that a lifecycle name with this state comes from."""
+    return _BACK.get((name, state))
+
+
+def canonical(record: Envelope) -> Envelope | None:
+    """The envelope that was told as this record; None for a derived fact, which is no event of its own."""
+    if record.get("derived"):
+        return None
+    row = _BACK.get((record["event_type"], record["status"]))
+    if row is None:
+        return record
+    payload = dict(record["payload"])
+    payload.pop("state", None)
+    status = SKIPPED if payload.pop("skipped_step", False) else _canonical_status(row)
+    alias = REGISTRY[row.canonical].alias
+    return {**record, "event_type": row.canonical, "event_alias": alias, "status": status, "payload": payload}
+
+
+def terminal_name(event_type: str, state: str) -> str:
+    """What the status contract calls a terminal event that left the execution in this state."""
+    return next(row.name for row in TABLE if (row.canonical, row.state) == (event_type, state))
+
+
+def _canonical_status(row: Row) -> str:
+    return (row.statuses or REGISTRY[row.canonical].statuses)[0]
+
+
+def _remember_outcome(state: LifecycleState, envelope: Envelope) -> None:
+    kind = envelope["event_type"]
+    if kind in ("task.done", "task.failed") and "iteration_id" not in envelope and not is_fact_only(envelope):
+        state.last_was_error[envelope.get("step_run_id", "")] = kind == "task.failed"
+
+
+def _state_of(state: LifecycleState, envelope: Envelope) -> str:
+    """The state's word where the table alone cannot say it; '' otherwise."""
+    kind = envelope["event_type"]
+    if kind == "task.failed":
+        return layers.ERROR
+    handled = kind == "step.done" and state.last_was_error.get(envelope.get("step_run_id", ""))
+    return layers.CASE_HANDLED if handled and envelope["status"] != SKIPPED else ""
+
+
+def _spelled(envelope: Envelope, word: str) -> Told:
+    row = row_of(envelope["event_type"], envelope["status"])
+    if row is None:
+        return Told(envelope["event_type"], envelope, envelope)
+    payload: dict[str, Any] = envelope["payload"]
+    status = row.state
+    if row.layer == "tool":
+        payload = {**payload, "state": word}
+    elif word:
+        status = word
+    if envelope["status"] == SKIPPED:
+        payload = {**payload, "skipped_step": True}
+    record = {**envelope, "event_type": row.name, "event_alias": camel(row.name), "status": status, "payload": payload}
+    return Told(row.name, record, envelope)
+
+
+def _with_state(fact: Told) -> Told:
+    row = row_of(fact.name, fact.record["status"])
+    if row is None:
+        return fact
+    return Told(fact.name, {**fact.record, "status": row.state}, fact.source, derived=True)

@@ -1,0 +1,134 @@
+"""The dialects by name, and what an event's name means in any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.dialects import legacy, lifecycle, run, wire
+from arclog.dialects.run_record import RunSubject
+from arclog.dialects.telling import Envelope, Reader, Told
+from arclog.model.events import REGISTRY
+
+CANONICAL = "canonical"
+
+
+class Dialect(Struct, frozen=True):
+    name: str
+    doc: str
+    state: type[Struct]
+    #: makes a reader of a run; from the state of an earlier one, it goes on there
+    reader: Callable[[RunSubject, Any], Reader]
+    #: the record's key with the event's name
+    name_key: str = "event_type"
+
+
+class _Nothing(Struct):
+    pass
+
+
+class _CanonicalReader:
+    """The envelopes as they are. Implements `telling.Reader`."""
+
+    needs: frozenset[str] | None = frozenset()
+
+    def __init__(self, state: _Nothing | None = None) -> None:
+        self.state = state or _Nothing()
+
+    def tell(self, envelope: Envelope) -> list[Told]:
+        return [Told(envelope["event_type"], envelope, envelope)]
+
+    def rest(self) -> list[Told]:
+        return []
+
+
+DIALECTS: dict[str, Dialect] = {
+    one.name: one
+    for one in (
+        Dialect(CANONICAL, "as stored", _Nothing, lambda _, state: _CanonicalReader(state)),
+        Dialect(
+            lifecycle.NAME,
+            "the status layers' names, with every command.* fact",
+            lifecycle.LifecycleState,
+            lambda _, state: lifecycle.LifecycleReader(state),
+        ),
+        Dialect(run.NAME, "Run Events Contract: RunEventRecords", run.RunState, run.RunReader, "eventType"),
+        Dialect(
+            wire.NAME,
+            "the shape of POST /api/events, in lifecycle names",
+            lifecycle.LifecycleState,
+            lambda _, state: wire.WireReader(state),
+        ),
+        Dialect(
+            legacy.NAME,
+            "names of older executors",
+            legacy.LegacyState,
+            lambda _, state: legacy.LegacyReader(state),
+        ),
+    )
+}
+
+
+def reader_of(dialect: str, subject: RunSubject, state: bytes | None = None) -> Reader:
+    """A reader that begins at the beginning, or where another one of the same dialect was (`state_of`)."""
+    found = DIALECTS[dialect]
+    return found.reader(subject, None if state is None else msgspec.json.decode(state, type=found.state))
+
+
+def state_of(reader: Reader) -> bytes:
+    """What a reader remembers, to be kept beside its cursor."""
+    return msgspec.json.encode(reader.state)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+class Meaning(Struct, frozen=True):
+    """A canonical type, with the statuses that a name stands for; () = all."""
+
+    canonical: str
+    statuses: tuple[str, ...] = ()
+    #: of policy.task.evaluated: only where it retries
+    retry: bool = False
+
+    def holds(self, envelope: Envelope) -> bool:
+        return (
+            envelope["event_type"] == self.canonical
+            and (not self.statuses or envelope["status"] in self.statuses)
+            and (not self.retry or run.retries(envelope))
+        )
+
+
+def _meanings() -> dict[str, tuple[Meaning, ...]]:
+    found: dict[str, dict[Meaning, None]] = {name: {Meaning(name): None} for name in REGISTRY}
+    for one in lifecycle.TABLE:
+        found.setdefault(one.name, {})[Meaning(one.canonical, one.statuses)] = None
+    for row in run.TABLE:
+        found.setdefault(row.name, {})[Meaning(row.canonical, row.statuses, row.only == run.RETRIED)] = None
+    for old in legacy.TABLE:
+        for canonical in old.canonical.values():
+            several = len(REGISTRY[canonical].statuses) > 1 and "" in old.canonical
+            found.setdefault(old.legacy, {})[Meaning(canonical, (old.status,) if several else ())] = None
+    return {name: tuple(meanings) for name, meanings in found.items()}
+
+
+#: a name of any dialect → what it stands for
+MEANINGS: dict[str, tuple[Meaning, ...]] = _meanings()
+
+
+def canonical_types(names: Iterable[str]) -> tuple[str, ...]:
+    """The canonical types that these names of any dialect stand for."""
+    return tuple(dict.fromkeys(one.canonical for name in names for one in MEANINGS[name]))
+
+
+def asked_for(told: Told, names: Iterable[str]) -> bool:
+    """Whether a filter by these names, of any dialect, lets the record through."""
+    for name in names:
+        if name == told.name:
+            return True
+        if not told.derived and any(one.holds(told.source) for one in MEANINGS[name]):
+            return True
+    return False

@@ -1,0 +1,334 @@
+"""The `run` dialect: the Run Events Contract over the same log. Types that it has no name for are left out.
+
+A step run is told as StepStarted, then StepCompleted or StepFailed; a retry in between as StepFailed(n) and StepStarted(n+1).
+A step that an arc enters again is `name#2`; one that RETRY_STEP fires again keeps its stepId and gets the next attempt. A loop
+step is one pair with its iterations counted. So every record of a run has an idempotencyKey of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.dialects import run_record as contract
+from arclog.dialects.run_record import Attempts, RunSubject
+from arclog.dialects.telling import Envelope, Told, is_fact_only, iteration_of, result_ref
+from arclog.model.events import ERROR, SKIPPED, SUCCESS
+
+NAME = "run"
+
+
+class Row(Struct, frozen=True):
+    canonical: str
+    #: the statuses that it holds for; () = all that the type has
+    statuses: tuple[str, ...]
+    name: str
+    #: a condition beyond type and status, in words; '' = none
+    only: str = ""
+
+
+RETRIED = "a retry, outside loops"
+ATTEMPTED_AGAIN = "the attempt that a retry leads to, outside loops"
+
+TABLE: tuple[Row, ...] = (
+    Row("playbook.started", (), contract.RUN_STARTED),
+    Row("step.started", (), contract.STEP_STARTED),
+    Row("step.done", (), contract.STEP_COMPLETED),
+    Row("step.failed", (), contract.STEP_FAILED),
+    Row("policy.task.evaluated", (SUCCESS,), contract.STEP_FAILED, RETRIED),
+    Row("task.attempt.started", (), contract.STEP_STARTED, ATTEMPTED_AGAIN),
+    Row("playbook.paused", (), contract.RUN_PAUSED),
+    Row("playbook.resumed", (), contract.RUN_RESUMED),
+    Row("playbook.finished", (SUCCESS,), contract.RUN_COMPLETED),
+    Row("playbook.finished", (ERROR,), contract.RUN_FAILED),
+    Row("execution.cancelled", (), contract.RUN_CANCELLED),
+)
+
+
+class StepProgress(Struct, omit_defaults=True):
+    """What is remembered of an open step run."""
+
+    step_id: str
+    step: str
+    #: logicalAttemptId of what is under way
+    attempt: int = 1
+    #: lost leases
+    losses: int = 0
+    started_at: str = ""
+    #: StepFailed was told for this attempt: a retry follows
+    failed: bool = False
+    #: RETRY_STEP restarts the attempt under way
+    restarted: bool = False
+    #: of the outermost loop; None outside loops
+    total: int | None = None
+    ok: int = 0
+    bad: int = 0
+    #: of the last task that ended
+    result: Any = None
+    result_ref: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    stack: str | None = None
+
+
+class RunState(Struct):
+    """What the dialect remembers; `status` and `substatus` are the contract's answer to getRunStatus."""
+
+    status: str = contract.PENDING
+    substatus: str | None = None
+    started_at: str = ""
+    #: lost leases of the whole run
+    losses: int = 0
+    #: step → how often an arc entered it
+    entries: dict[str, int] = {}
+    #: step → stepId and attempt of its latest failure, which RETRY_STEP goes on from
+    failures: dict[str, tuple[str, int]] = {}
+    #: tokens that RETRY_STEP made
+    retry_tokens: list[int] = []
+    #: step_run_id → …
+    open: dict[str, StepProgress] = {}
+
+
+class RunReader:
+    """Implements `telling.Reader`."""
+
+    def __init__(self, subject: RunSubject, state: RunState | None = None) -> None:
+        self.subject = subject
+        self.state = state or RunState()
+        self.needs: frozenset[str] | None = NEEDS
+
+    def tell(self, envelope: Envelope) -> list[Told]:
+        rule = _RULES.get(envelope["event_type"])
+        if rule is None or is_fact_only(envelope):
+            return []
+        said = rule(self.state, envelope)
+        if said is None:
+            return []
+        name, attempts, payload, step_id = said
+        self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
+        return [Told(name, contract.record_of(name, envelope, self.subject, attempts, payload, step_id), envelope)]
+
+    def rest(self) -> list[Told]:
+        return []
+
+
+#: name, attempts, payload, stepId
+Said = tuple[str, Attempts, dict[str, Any], str | None]
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _of_run(state: RunState, name: str, payload: dict[str, Any], logical: int = 1) -> Said:
+    return name, Attempts(logical, 1 + state.losses), payload, None
+
+
+def _evaluated(state: RunState, envelope: Envelope) -> None:
+    if envelope["status"] == SUCCESS and not envelope["payload"].get("waits_for"):
+        state.status = contract.APPROVED
+
+
+def _run_started(state: RunState, envelope: Envelope) -> Said:
+    state.started_at = envelope["timestamp"]
+    return _of_run(state, contract.RUN_STARTED, {})
+
+
+def _paused(state: RunState, envelope: Envelope) -> Said:
+    state.substatus = None
+    payload = envelope["payload"]
+    return _of_run(state, contract.RUN_PAUSED, contract.signal_payload(payload), payload.get("cycle", 1))
+
+
+def _resumed(state: RunState, envelope: Envelope) -> Said:
+    payload = envelope["payload"]
+    return _of_run(state, contract.RUN_RESUMED, contract.signal_payload(payload), payload.get("cycle", 1))
+
+
+def _finished(state: RunState, envelope: Envelope) -> Said:
+    _clear(state)
+    took = contract.milliseconds_between(state.started_at, envelope["timestamp"])
+    payload: dict[str, Any] = {} if took is None else {"durationMs": took}
+    if envelope["status"] == ERROR:
+        error = envelope["payload"].get("error")
+        payload |= contract.error_payload(error)
+        if error and error.get("step"):
+            payload["step"] = error["step"]
+        return _of_run(state, contract.RUN_FAILED, payload)
+    if ref := result_ref(envelope["payload"]):
+        payload["resultRef"] = ref
+    elif "result" in envelope["payload"]:
+        payload["result"] = envelope["payload"]["result"]
+    return _of_run(state, contract.RUN_COMPLETED, payload)
+
+
+def _cancelled(state: RunState, envelope: Envelope) -> Said:
+    _clear(state)
+    payload = contract.signal_payload(envelope["payload"])
+    if envelope["payload"].get("code"):
+        payload["errorCode"] = envelope["payload"]["code"]
+    return _of_run(state, contract.RUN_CANCELLED, payload)
+
+
+def _clear(state: RunState) -> None:
+    state.substatus = None
+    state.open, state.entries, state.failures, state.retry_tokens = {}, {}, {}, []
+
+
+def _signalled(state: RunState, envelope: Envelope) -> None:
+    if envelope["status"] == ERROR:
+        return
+    payload = envelope["payload"]
+    match payload.get("signal"):
+        case "PAUSE":
+            state.substatus = contract.DRAINING
+        case "RESUME":
+            state.substatus = None
+        case "APPROVE" if state.status == contract.PENDING:
+            state.status = contract.APPROVED
+        case "RETRY_STEP" if "token" in payload:
+            state.retry_tokens.append(payload["token"])
+        case "RETRY_STEP":
+            one = state.open.get(envelope.get("step_run_id", ""))
+            if one is not None and one.started_at:
+                one.restarted = True
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _of_step(name: str, one: StepProgress, payload: dict[str, Any]) -> Said:
+    return name, Attempts(one.attempt, 1 + one.losses), {"step": one.step, **payload}, one.step_id
+
+
+def _scheduled(state: RunState, envelope: Envelope) -> None:
+    step = envelope["step"]
+    tokens = envelope["payload"].get("tokens") or []
+    again = [token for token in tokens if token in state.retry_tokens]
+    if again and step in state.failures:
+        state.retry_tokens = [token for token in state.retry_tokens if token not in again]
+        step_id, attempt = state.failures[step]
+        state.open[envelope["step_run_id"]] = StepProgress(step_id, step, attempt + 1)
+        return
+    entry = state.entries[step] = state.entries.get(step, 0) + 1
+    state.open[envelope["step_run_id"]] = StepProgress(step if entry == 1 else f"{step}#{entry}", step)
+
+
+def _step_started(state: RunState, envelope: Envelope) -> Said | None:
+    one = state.open.get(envelope["step_run_id"])
+    if one is None:
+        return None
+    one.started_at = envelope["timestamp"]
+    return _of_step(contract.STEP_STARTED, one, {})
+
+
+def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
+    one = state.open.pop(envelope["step_run_id"], None)
+    if one is None:
+        return None
+    if one.failed:
+        # It ended while a retry was waited for: StepFailed of the attempt before was told already.
+        one.attempt += 1
+    took = contract.milliseconds_between(one.started_at, envelope["timestamp"])
+    payload: dict[str, Any] = {} if took is None else {"durationMs": took}
+    if one.total is not None:
+        payload["iterations"] = {"total": one.total, "ok": one.ok, "failed": one.bad}
+    if envelope["event_type"] == "step.failed":
+        state.failures[one.step] = (one.step_id, one.attempt)
+        payload |= contract.error_payload(envelope["payload"].get("error") or one.error, one.stack)
+        return _of_step(contract.STEP_FAILED, one, payload)
+    if envelope["status"] == SKIPPED:
+        payload["skipped"] = True
+    elif one.total is None:
+        payload |= {"resultRef": one.result_ref} if one.result_ref else {"result": one.result}
+    return _of_step(contract.STEP_COMPLETED, one, payload)
+
+
+def _task_ended(state: RunState, envelope: Envelope) -> None:
+    one = state.open.get(envelope.get("step_run_id", ""))
+    if one is None:
+        return
+    outcome = envelope["payload"].get("outcome")
+    if outcome is None:
+        return  # the attempt's outcome stands on the task's own end
+    one.error = outcome.get("error")
+    one.stack = (outcome.get("py") or {}).get("traceback") if one.error else None
+    if "iteration_id" not in envelope and envelope["event_type"] in ("task.done", "task.failed"):
+        one.result, one.result_ref = outcome.get("data"), result_ref(envelope["payload"])
+
+
+def _retried(state: RunState, envelope: Envelope) -> Said | None:
+    one = state.open.get(envelope.get("step_run_id", ""))
+    if one is None or "iteration_id" in envelope or not retries(envelope):
+        return None
+    one.failed = True
+    payload = contract.error_payload(one.error, one.stack)
+    payload = payload or {
+        "errorCode": "RETRIED",
+        "errorMessage": f"the policy of task {envelope['task']} tries again after an ok outcome",
+    }
+    return _of_step(contract.STEP_FAILED, one, {**payload, "retryable": True})
+
+
+def _attempt_started(state: RunState, envelope: Envelope) -> Said | None:
+    one = state.open.get(envelope.get("step_run_id", ""))
+    if one is None or "iteration_id" in envelope or not (one.failed or one.restarted):
+        return None
+    one.failed = one.restarted = False
+    one.attempt += 1
+    return _of_step(contract.STEP_STARTED, one, {})
+
+
+def _loop_started(state: RunState, envelope: Envelope) -> None:
+    one = state.open.get(envelope["step_run_id"])
+    if one is not None and one.total is None:
+        one.total = envelope["payload"].get("total", 0)
+
+
+def _iteration_ended(state: RunState, envelope: Envelope) -> None:
+    one = state.open.get(envelope["step_run_id"])
+    if one is None or len(iteration_of(envelope) or ()) != 1:
+        return
+    if envelope["event_type"] == "loop.iteration.done":
+        one.ok += 1
+    else:
+        one.bad += 1
+
+
+def _issued(state: RunState, envelope: Envelope) -> None:
+    if envelope["payload"].get("reason") == "lease_lost":
+        state.losses += 1
+        one = state.open.get(envelope.get("step_run_id", ""))
+        if one is not None:
+            one.losses += 1
+
+
+def retries(envelope: Envelope) -> bool:
+    """Whether a task's policy chose to try again."""
+    return bool(envelope["payload"].get("action", {}).get("do") == "retry" and "due" in envelope["payload"])
+
+
+_RULES: dict[str, Callable[[RunState, Envelope], Said | None]] = {
+    "playbook.request.evaluated": _evaluated,
+    "playbook.started": _run_started,
+    "playbook.paused": _paused,
+    "playbook.resumed": _resumed,
+    "playbook.finished": _finished,
+    "execution.cancelled": _cancelled,
+    "signal.received": _signalled,
+    "step.scheduled": _scheduled,
+    "step.started": _step_started,
+    "step.done": _step_ended,
+    "step.failed": _step_ended,
+    "task.done": _task_ended,
+    "task.failed": _task_ended,
+    "task.attempt.done": _task_ended,
+    "task.attempt.failed": _task_ended,
+    "policy.task.evaluated": _retried,
+    "task.attempt.started": _attempt_started,
+    "loop.started": _loop_started,
+    "loop.iteration.done": _iteration_ended,
+    "loop.iteration.failed": _iteration_ended,
+    "command.issued": _issued,
+}
+NEEDS = frozenset(_RULES)

@@ -1,0 +1,144 @@
+"""The Run Events Contract's records, keys and statuses: what a RunEventRecord holds, whatever it was told from."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.dialects.telling import Envelope
+from arclog.model import ids
+
+RUN_STARTED = "RunStarted"
+STEP_STARTED = "StepStarted"
+STEP_COMPLETED = "StepCompleted"
+STEP_FAILED = "StepFailed"
+RUN_PAUSED = "RunPaused"
+RUN_RESUMED = "RunResumed"
+RUN_COMPLETED = "RunCompleted"
+RUN_FAILED = "RunFailed"
+RUN_CANCELLED = "RunCancelled"
+
+PENDING = "PENDING"
+APPROVED = "APPROVED"
+RUNNING = "RUNNING"
+PAUSED = "PAUSED"
+COMPLETED = "COMPLETED"
+FAILED = "FAILED"
+CANCELLED = "CANCELLED"
+STATUSES = (PENDING, APPROVED, RUNNING, PAUSED, COMPLETED, FAILED, CANCELLED)
+#: substatus of a run that will be paused once what is in flight has ended
+DRAINING = "DRAINING"
+
+#: The only transitions that events make. PENDING and APPROVED come before any of them.
+STATUS_AFTER = {
+    RUN_STARTED: RUNNING,
+    RUN_PAUSED: PAUSED,
+    RUN_RESUMED: RUNNING,
+    RUN_COMPLETED: COMPLETED,
+    RUN_FAILED: FAILED,
+    RUN_CANCELLED: CANCELLED,
+}
+EVENT_TYPES = (
+    RUN_STARTED,
+    STEP_STARTED,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    RUN_PAUSED,
+    RUN_RESUMED,
+    RUN_COMPLETED,
+    RUN_FAILED,
+    RUN_CANCELLED,
+)
+#: stands in a key where a run-level event has no stepId
+RUN_LEVEL = "RUN"
+#: what the store adds to what was written
+STORE_KEYS = ("persistedAt", "runSeq")
+
+
+class RunSubject(Struct, frozen=True):
+    """What all records of one run have in common; tenancy stands on the envelopes."""
+
+    #: UUID v4
+    run_id: str
+    #: catalog path
+    plan_id: str
+    #: catalog version, pinned
+    plan_version: str
+
+
+class Attempts(Struct, frozen=True):
+    #: 1 + retries by policy or by RETRY_STEP; of a pause, its ordinal
+    logical: int = 1
+    #: 1 + lost leases
+    engine: int = 1
+
+
+def idempotency_key(run_id: str, step_id: str | None, logical: int, event_type: str, plan_version: str) -> str:
+    """The contract's formula. Neither engineAttemptId nor planId is part of it."""
+    parts = (run_id, step_id or RUN_LEVEL, str(logical), event_type, plan_version)
+    return sha256("|".join(parts).encode()).hexdigest()
+
+
+def record_of(
+    event_type: str,
+    envelope: Envelope,
+    subject: RunSubject,
+    attempts: Attempts,
+    payload: dict[str, Any],
+    step_id: str | None = None,
+) -> dict[str, Any]:
+    """A RunEventRecord."""
+    record = {
+        "eventType": event_type,
+        "occurredAt": envelope["timestamp"],
+        "persistedAt": envelope["persisted_at"],
+        "runId": subject.run_id,
+        "tenantId": envelope.get("tenant_id", ""),
+        "projectId": envelope.get("project_id", ""),
+        "environmentId": envelope.get("environment_id", ""),
+        "planId": subject.plan_id,
+        "planVersion": subject.plan_version,
+        "engineAttemptId": attempts.engine,
+        "logicalAttemptId": attempts.logical,
+        "runSeq": envelope["seq"],
+        "idempotencyKey": idempotency_key(subject.run_id, step_id, attempts.logical, event_type, subject.plan_version),
+    }
+    if step_id is not None:
+        record["stepId"] = step_id
+    if payload:
+        record["payload"] = payload
+    return record
+
+
+def write_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The RunEventWrite that became this record: without what the store assigned."""
+    return {key: value for key, value in record.items() if key not in STORE_KEYS}
+
+
+def error_payload(error: dict[str, Any] | None, stack: str | None = None) -> dict[str, Any]:
+    """The minimum of StepFailed and RunFailed."""
+    if not error:
+        return {}
+    payload = {
+        "errorCode": error.get("code") or str(error.get("kind", "internal")).upper(),
+        "errorMessage": error.get("message", ""),
+        "retryable": bool(error.get("retryable")),
+    }
+    if stack:
+        payload["stack"] = stack
+    return payload
+
+
+def signal_payload(payload: dict[str, Any]) -> dict[str, Any]:
+    """The minimum of RunPaused and RunResumed."""
+    names = {"signal_id": "signalId", "reason": "reason"}
+    return {name: payload[key] for key, name in names.items() if payload.get(key)}
+
+
+def milliseconds_between(began: str, ended: str) -> float | None:
+    """Of two timestamps; None when the first is not known. Clocks of two machines can disagree: never below 0."""
+    if not began:
+        return None
+    return max(0, ids.micros(ended) - ids.micros(began)) / 1000

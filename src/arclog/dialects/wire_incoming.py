@@ -1,0 +1,366 @@
+"""Bodies of `POST /api/events` and `/api/events/batch`, read strictly in meaning and leniently in form.
+
+Law: a body becomes one canonical event, or RequestRejected (422) or NotAllowed (403) says which field and why; nothing is
+guessed. Aliases, integer or string ids, fields inside `meta` and names of any dialect are forms; they all lead to the same
+event and to the same digest, by which a repetition is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.dialects import legacy, lifecycle
+from arclog.dialects.authority import SERVER, Grant, granted
+from arclog.dialects.telling import result_ref
+from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of
+from arclog.dialects.wire_payload import checked
+from arclog.model import ids
+from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import NotAllowed, RequestRejected
+from arclog.model.events import ERROR, REGISTRY, SKIPPED, Event
+
+#: field → its other spelling
+ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
+#: top-level, or inside `meta`
+EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id", "attempt", "command_id", "fence")
+#: taken from the server only
+SERVER_ONLY = ("actionable", "informative")
+#: told with an event, and derived anew when one is taken in
+_TOLD_ONLY = ("result",)
+KNOWN = frozenset({
+    "execution_id", "event_id", "meta", "worker_id", "status", "created_at", "result_kind", "result_uri", "event_ids",
+    *ALIASES, *ALIASES.values(), *EITHER_PLACE, *SERVER_ONLY, *_TOLD_ONLY,
+})  # fmt: skip
+#: entities whose events must name their step
+STEP_ENTITIES = frozenset({"step", "task", "loop"})
+#: what a batch hands down to items that do not say it themselves
+INHERITED = ("execution_id", "worker_id")
+
+#: of a name or id; a step's name has 128 at most, a worker's id or a ref more
+_LONGEST_TEXT = 512
+_MOST_WARNINGS = 10
+_RUN_ID = re.compile(r"(?:step|task):(?P<name>.{1,300}):run:(?P<run>[0-9]{1,9})", re.DOTALL)
+_PATH = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,31}")
+
+
+class Incoming(Struct, frozen=True):
+    """One event from outside, understood and allowed; who holds the command is still to be checked."""
+
+    execution_id: int
+    event: Event
+    grant: Grant
+    #: of the content, timestamps and meta aside
+    digest: str
+    #: False: applied without a decision
+    actionable: bool = True
+    #: what was ignored
+    warnings: tuple[str, ...] = ()
+
+
+class Refusal(Struct, frozen=True):
+    """Why an item of a batch was not taken."""
+
+    index: int
+    #: as in HTTP: 422 or 403
+    status: int
+    message: str
+
+
+def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any] | None = None) -> Incoming:
+    """One body. `now` (microseconds) is the server's clock, for events that do not say when they happened."""
+    if not isinstance(body, dict):
+        raise RequestRejected(f"an event is a JSON object, not {_kind(body)}")
+    if nested_deeper(body, DEEPEST_INPUT):
+        raise RequestRejected(f"the event is nested deeper than {DEEPEST_INPUT} levels")
+    given = {**(inherited or {}), **{key: value for key, value in body.items() if value is not None}}
+    warnings = _unknown(given)
+    meta = _object(given, "meta")
+    for key in EITHER_PLACE:
+        if key not in given and meta.get(key) is not None:
+            given[key] = meta[key]
+    execution_id = ids.parse_id(_required(given, "execution_id"), "execution_id")
+    payload = _payload(given)
+    name = _text(_required(given, "event_type"), "event_type")
+    kind, status, legacy_name = _meaning(name, _status(given), payload)
+    grant = granted(principal, kind, legacy_name=legacy_name)
+    if principal == SERVER and meta.get("skipped") is True and SKIPPED in REGISTRY[kind].statuses:
+        status = SKIPPED  # the wire's five words have none for it
+    if principal != SERVER:
+        warnings += [f"{key} is for the server to say and is ignored" for key in SERVER_ONLY if key in given]
+    payload, meta = _whose(checked(kind, payload), meta, kind, principal)
+    event = _event(given, kind, status, now)
+    event.payload = _with_result(payload, given, status)
+    digest = _digest(execution_id, event)
+    if legacy_name:
+        meta = {**meta, "legacy_type": legacy_name}
+    if meta:
+        own = payload.get("meta")
+        event.payload = {**event.payload, "meta": {**own, **meta} if isinstance(own, dict) else meta}
+    said = _said_by_server(given) if principal == SERVER else {}
+    event.informative = grant.informative or said.get("informative", False)
+    return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
+
+
+def _unknown(given: Mapping[str, Any]) -> list[str]:
+    keys = [key for key in given if key not in KNOWN]
+    told = [f"unknown key {key[:100]!r} is ignored" for key in keys[:_MOST_WARNINGS]]
+    rest = len(keys) - len(told)
+    return [*told, f"so are {rest} more unknown keys"] if rest else told
+
+
+def parse_batch(body: Any, principal: str, now: int, most: int) -> list[Incoming | Refusal]:
+    """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole."""
+    if not isinstance(body, dict):
+        raise RequestRejected(f"a batch is a JSON object with `events`, not {_kind(body)}")
+    events = body.get("events")
+    if not isinstance(events, list):
+        raise RequestRejected(f"`events` must be a list, not {_kind(events)}")
+    if len(events) > most:
+        raise RequestRejected(f"a batch has at most {most} events, this one {len(events)}; send it in parts")
+    inherited = {key: body[key] for key in INHERITED if body.get(key) is not None}
+    if "execution_id" in inherited:
+        ids.parse_id(inherited["execution_id"], "execution_id")
+    answers: list[Incoming | Refusal] = []
+    for index, item in enumerate(events):
+        try:
+            answers.append(parse_event(item, principal, now, inherited))
+        except NotAllowed as problem:
+            answers.append(Refusal(index, 403, str(problem)))
+        except RequestRejected as problem:
+            answers.append(Refusal(index, 422, str(problem)))
+    return answers
+
+
+# -- name and status --------------------------------------------------------------------------------------------------
+
+
+def _meaning(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str, str]:
+    """Canonical type, status, and the old name if it was one. `status` is '' when the event says none."""
+    if name in REGISTRY:
+        return name, _fitting(name, name, status or status_from_name(name, payload)), ""
+    if found := legacy.normalised(name, status, payload):
+        if status and status != found[1]:
+            raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
+        return *found, name
+    rows = [row for row in lifecycle.TABLE if row.name == name]
+    if not rows:
+        raise RequestRejected(f"there is no event type {name!r}{_perhaps(name)}")
+    if not status:
+        return rows[0].canonical, _first_status(rows[0]), ""
+    for row in rows:
+        if status in (row.statuses or REGISTRY[row.canonical].statuses):
+            return row.canonical, status, ""
+    raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
+
+
+def status_from_name(event_type: str, payload: Mapping[str, Any]) -> str:
+    """What a canonical type says of its status by itself; a payload with an error settles what the name leaves open."""
+    statuses = REGISTRY[event_type].statuses
+    return ERROR if ERROR in statuses and payload.get("error") else statuses[0]
+
+
+def _first_status(row: lifecycle.Row) -> str:
+    return (row.statuses or REGISTRY[row.canonical].statuses)[0]
+
+
+def _fitting(name: str, kind: str, status: str) -> str:
+    if status not in REGISTRY[kind].statuses:
+        raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
+    return status
+
+
+def _status(given: Mapping[str, Any]) -> str:
+    if "status" not in given:
+        return ""
+    word = _text(given["status"], "status")
+    found = STATUS_IN.get(word.upper())
+    if found is None:
+        raise RequestRejected(f"status {word!r} is none of {', '.join(STATUS_IN)}")
+    return found
+
+
+def _perhaps(name: str) -> str:
+    from difflib import get_close_matches
+
+    known = [*REGISTRY, *legacy.BY_NAME, *(row.name for row in lifecycle.TABLE)]
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _event(given: Mapping[str, Any], kind: str, status: str, now: int) -> Event:
+    event = Event(kind, now, status="" if status == REGISTRY[kind].statuses[0] else status)
+    event.step = _text(_aliased(given, "step", ""), "step", empty=True)
+    if not event.step and REGISTRY[kind].entity in STEP_ENTITIES:
+        raise RequestRejected(f"{kind} needs `step` (or `node_name`): the step that it is about")
+    if "created_at" in given:
+        event.at = _moment(given["created_at"])
+    if "event_id" in given:
+        event.own_id = ids.parse_id(given["event_id"], "event_id")
+    event.worker_id = _text(given.get("worker_id", ""), "worker_id", empty=True)
+    event.task = _text(given.get("task", ""), "task", empty=True)
+    event.run = _run(given, "step_run_id", event.step)
+    event.task_run = _run(given, "task_run_id", event.task) or int(bool(event.task))
+    event.iteration = _iteration(given)
+    event.attempt = _count(given, "attempt", least=1)
+    event.fence = _count(given, "fence", least=0)
+    if "command_id" in given:
+        event.command_id = ids.parse_id(given["command_id"], "command_id")
+    return event
+
+
+def _aliased(given: Mapping[str, Any], field: str, default: Any) -> Any:
+    other = ALIASES[field]
+    if field in given and other in given and given[field] != given[other]:
+        raise RequestRejected(f"`{field}` and `{other}` are the same field and say different things")
+    return given.get(field, given.get(other, default))
+
+
+def _required(given: Mapping[str, Any], field: str) -> Any:
+    found = _aliased(given, field, None) if field in ALIASES else given.get(field)
+    if found is None:
+        other = f" (or `{ALIASES[field]}`)" if field in ALIASES else ""
+        raise RequestRejected(f"`{field}`{other} is missing")
+    return found
+
+
+def _text(value: Any, what: str, *, empty: bool = False) -> str:
+    if not isinstance(value, str) or not (value or empty) or len(value) > _LONGEST_TEXT:
+        raise RequestRejected(f"`{what}` must be a text of 1 to {_LONGEST_TEXT} characters, not {_kind(value)}")
+    return value
+
+
+def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+    found = given.get(field, {})
+    if not isinstance(found, dict):
+        raise RequestRejected(f"`{field}` must be an object, not {_kind(found)}")
+    return found
+
+
+def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Producers may send any JSON; what is no object becomes the one value of one."""
+    found = _aliased(given, "payload", {})
+    return found if isinstance(found, dict) else {"value": found}
+
+
+def _whose(
+    payload: dict[str, Any], meta: dict[str, Any], kind: str, principal: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that."""
+    if principal == SERVER:
+        instead = meta.get("source") == "server" and "worker" in REGISTRY[kind].emitters
+        return ({**payload, "source": "server"} if instead else payload), meta
+    if "source" not in payload:
+        return payload, meta
+    rest = {key: value for key, value in payload.items() if key != "source"}
+    return rest, {"source": payload["source"], **meta}
+
+
+def _moment(value: Any) -> int:
+    try:
+        moment = ids.micros(_text(value, "created_at"))
+        ids.timestamp(moment)
+    except (ValueError, OverflowError, RequestRejected):
+        raise RequestRejected(
+            f"`created_at` {str(value)[:60]!r} is no RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
+        ) from None
+    return moment
+
+
+def _run(given: Mapping[str, Any], field: str, owner: str) -> int:
+    if field not in given:
+        return 0
+    found = _RUN_ID.fullmatch(_text(given[field], field))
+    if found is None or found["name"] != owner:
+        kind = field.partition("_")[0]
+        raise RequestRejected(f"`{field}` must be {kind}:{owner or '<name>'}:run:<n>")
+    return int(found["run"])
+
+
+def _iteration(given: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """An index, a dotted path of them, a list of them; or the end of an iteration_id."""
+    if "iteration_id" in given:
+        value: Any = _text(given["iteration_id"], "iteration_id").rpartition(":")[2]
+    elif "iteration" in given:
+        value = given["iteration"]
+    else:
+        return None
+    if isinstance(value, str) and _PATH.fullmatch(value):
+        return tuple(int(index) for index in value.split("."))
+    path = value if isinstance(value, list) else [value]
+    if not path or not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in path):
+        raise RequestRejected(
+            "`iteration` must be an index from 0, or the indexes from the outermost loop: 3, '3.1', [3, 1]"
+        )
+    return tuple(path)
+
+
+def _count(given: Mapping[str, Any], field: str, least: int) -> int:
+    value = given.get(field, 0)
+    if field in given and (isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31):
+        raise RequestRejected(f"`{field}` must be a whole number from {least}")
+    return int(value)
+
+
+def _said_by_server(given: Mapping[str, Any]) -> dict[str, bool]:
+    said = {key: given[key] for key in SERVER_ONLY if key in given}
+    for key, value in said.items():
+        if not isinstance(value, bool):
+            raise RequestRejected(f"`{key}` must be true or false, not {_kind(value)}")
+    return said
+
+
+# -- result and digest ------------------------------------------------------------------------------------------------
+
+
+def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str) -> dict[str, Any]:
+    """The payload; with the reference of a result that is not in it."""
+    kind = given.get("result_kind", DATA)
+    if kind not in RESULT_KINDS:
+        raise RequestRejected(f"`result_kind` must be one of {', '.join(RESULT_KINDS)}")
+    if kind == DATA:
+        return payload
+    uri, event_ids = None, None
+    if kind == REF:
+        uri = _text(given.get("result_uri", ""), "result_uri", empty=True)
+        if not uri:
+            raise RequestRejected("`result_kind: ref` needs `result_uri`")
+        if (result_ref(payload) or {}).get("ref") == uri:
+            return payload
+    if kind == REFS:
+        listed = given.get("event_ids")
+        if not isinstance(listed, list) or not listed:
+            raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
+        event_ids = [str(ids.parse_id(one, "event_ids")) for one in listed]
+    return {**payload, "result": result_of(kind, STATUS_OUT[status], {}, uri, event_ids)}
+
+
+def _digest(execution_id: int, event: Event) -> str:
+    content = [
+        execution_id, event.type, event.status, event.step, event.run, event.iteration, event.task, event.task_run,
+        event.attempt, event.command_id, event.fence, event.worker_id, event.payload,
+    ]  # fmt: skip
+    try:
+        return sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as problem:
+        raise RequestRejected(f"the event holds a value that cannot be stored: {problem}") from None
+
+
+def _kind(value: Any) -> str:
+    names = {
+        type(None): "nothing",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+    }
+    return names.get(type(value), "an object")

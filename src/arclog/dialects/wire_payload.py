@@ -1,0 +1,61 @@
+"""What a payload from outside must look like before it is stored: every reader of the log relies on it.
+
+Law: a key that the registry describes has the type that it says, and an outcome is one; the rest is the sender's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from arclog.model.errors import RequestRejected
+from arclog.model.events import REGISTRY
+from arclog.model.outcome import ERROR, OK
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_IS: dict[str, Callable[[Any], bool]] = {
+    "any": lambda _: True,
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "list": lambda value: isinstance(value, list),
+    "null": lambda value: value is None,
+}
+
+
+def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload, if it can be stored. Null is the same as absent; an error in plain text becomes an error's message."""
+    if isinstance(payload.get("error"), str):
+        payload = {**payload, "error": {"kind": "exception", "message": payload["error"]}}
+    known = {field.name: field.types for field in REGISTRY[event_type].payload}
+    known = {"error": ("object",), "outcome": ("object",), "result_ref": ("object",), **known}
+    nulls = {name for name, types in known.items() if payload.get(name, 0) is None and "null" not in types}
+    payload = {name: value for name, value in payload.items() if name not in nulls}
+    for name, types in known.items():
+        if name in payload and not any(_IS[word](payload[name]) for word in types):
+            raise RequestRejected(f"`payload.{name}` of {event_type} must be {' or '.join(types)}")
+    if "outcome" in payload:
+        _check_outcome(payload["outcome"])
+    return payload
+
+
+def _check_outcome(outcome: dict[str, Any]) -> None:
+    if outcome.get("status") not in (OK, ERROR):
+        raise RequestRejected(f"`payload.outcome.status` must be {OK} or {ERROR}")
+    for name, types in (
+        ("error", ("object", "null")),
+        ("meta", ("object", "null")),
+        ("data_at", ("string",)),
+        ("result_ref", ("object", "null")),
+    ):
+        if name in outcome and not any(_IS[word](outcome[name]) for word in types):
+            raise RequestRejected(f"`payload.outcome.{name}` must be {' or '.join(types)}")
+    took = (outcome.get("meta") or {}).get("duration_ms")
+    if took is not None and not _is_number(took):
+        raise RequestRejected("`payload.outcome.meta.duration_ms` must be number")
