@@ -124,6 +124,48 @@ def sql_tasks(kind: str) -> Callable[[str], list[Task]]:
     return tasks
 
 
+def object_tasks(url: str) -> list[Task]:
+    s3 = {"kind": "object", "endpoint": url, "allow_http": True}
+    return [
+        {**s3, "action": "get", "url": f"s3://200/{IT}"},
+        {**s3, "action": "get", "url": "s3://200/{{ keychain.canary.value | urlencode }}", "auth": "login"},
+        {**s3, "action": "get", "url": f"s3://403/{IT}", "auth": "login"},
+        {**s3, "action": "put", "url": "s3://500/x", "content": IT, "content_type": IT},
+        {**s3, "action": "list", "url": f"s3://{IT}/x"},
+        {"kind": "object", "action": "get", "url": "s3://b/x", "endpoint": f"http://{IT}@host"},
+        {"kind": "object", "action": "get", "url": f"/nowhere/{IT}"},
+        {"kind": "object", "action": "get", "url": f"nowhere/{IT}"},
+    ]
+
+
+def postgres_ends() -> list[Task]:
+    away = {"host": "127.0.0.1", "port": 9}
+    return [
+        {**away, "user": IT, "password": IT, "dbname": IT},
+        {"dsn": "postgresql://u:{{ keychain.canary.value | urlencode }}@127.0.0.1:9/x"},
+        {"dsn": IT},
+    ]
+
+
+def postgres_tasks(_: str) -> list[Task]:
+    return [{"kind": "postgres", "command": f"SELECT {IT}", **end} for end in postgres_ends()]
+
+
+def transfer_tasks(_: str) -> list[Task]:
+    rows = [{"it": IT}]
+    nowhere = {"kind": "csv", "path": f"/nowhere/{IT}"}
+    to_postgres = [{"kind": "postgres", "table": "t", **end} for end in postgres_ends()]
+    query = {"kind": "sqlite", "database": f"/nowhere/{IT}", "query": "SELECT :it", "params": {"it": IT}}
+    in_memory = {"kind": "duckdb", "database": f"/nowhere/{IT}", "table": IT, "create": True}
+    targets = [nowhere, in_memory, *to_postgres]
+    return [
+        *({"kind": "transfer", "rows": rows, "target": target} for target in targets),
+        {"kind": "transfer", "rows": [IT], "target": nowhere},
+        {"kind": "transfer", "rows": rows, "columns": [IT], "target": {"kind": "ndjson", "path": "x"}},
+        {"kind": "transfer", "source": query, "target": {"kind": "ndjson", "path": "x"}},
+    ]
+
+
 #: kind → its tasks; they get the address of a server that sends back what it is sent
 CASES: dict[str, Callable[[str], list[Task]]] = {
     "noop": noop_tasks,
@@ -132,6 +174,9 @@ CASES: dict[str, Callable[[str], list[Task]]] = {
     "http": http_tasks,
     "sqlite": sql_tasks("sqlite"),
     "duckdb": sql_tasks("duckdb"),
+    "object": object_tasks,
+    "postgres": postgres_tasks,
+    "transfer": transfer_tasks,
 }
 WORKER_KINDS = sorted(name for name, kind in installed_kinds().items() if kind.runs_on == "worker")
 
