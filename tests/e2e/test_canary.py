@@ -125,7 +125,7 @@ def sql_tasks(kind: str) -> Callable[[str], list[Task]]:
 
 
 def object_tasks(_: str) -> list[Task]:
-    there = "file://{{ workload.folder }}/it-{{ keychain.canary.value | urlencode | replace('%', '_') }}"
+    there = "file://{{ workload.folder }}/it"
     return [
         {"kind": "object", "action": "put", "url": f"{there}.txt", "content": IT},
         {"kind": "object", "action": "get", "url": f"{there}.txt", "decode": "text"},
@@ -143,7 +143,7 @@ def transfer_tasks(_: str) -> list[Task]:
         {
             "kind": "transfer",
             "rows": [{"it": IT}],
-            "target": {"kind": "sqlite", "database": "{{ workload.folder }}/t.db", "table": IT},
+            "target": {"kind": "sqlite", "database": "{{ workload.folder }}/t.db", "table": IT, "create": True},
         },
     ]
 
