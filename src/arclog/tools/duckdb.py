@@ -242,6 +242,7 @@ KIND = ToolKind(
     KindSpec(
         name="duckdb",
         summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. Its data are the rows.",
+        auth=(),
         fields=(
             Field(
                 "database",
