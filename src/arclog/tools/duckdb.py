@@ -229,6 +229,8 @@ def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     kind = _KINDS.get(name, "sql")
     if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):
         kind = "not_found"
+    if any(words in str(problem) for words in ("No space left on device", "Disk quota exceeded")):
+        kind = "limit"  # whatever was being done: a commit that cannot be written is no conflict
     params = len(args[1]) if len(args) > 1 else 0
     message = told(str(problem), syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"))

@@ -275,7 +275,8 @@ class DuckdbTarget(_Database):
     def close(self) -> None:
         super().close()
         if self._made and self._connection is not None:
-            Path(self._database).unlink(missing_ok=True)
+            for path in (self._database, f"{self._database}.wal"):
+                Path(path).unlink(missing_ok=True)
 
     def export(self, path: Path) -> None:
         """Write the table as a Parquet file."""

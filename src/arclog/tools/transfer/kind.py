@@ -86,7 +86,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(_database(end), self._settings.number("sql.busy_timeout_s"), **asked)
+            return SqliteSource(self._database(end), self._settings.number("sql.busy_timeout_s"), **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -97,7 +97,7 @@ class TransferTool:
         options = self._duckdb_options()
         if end.kind == "parquet":
             return DuckdbSource(":memory:", options, path=self._file(end)[1])
-        return DuckdbSource(_database(end), options, schema=end.schema or "", **asked)
+        return DuckdbSource(self._database(end), options, schema=end.schema or "", **asked)
 
     def _target(self, end: TargetConfig, context: TaskContext) -> Target:
         from arclog.tools.transfer import files
@@ -117,7 +117,7 @@ class TransferTool:
             from arclog.tools.transfer.sqlite import SqliteTarget
 
             busy_s = self._settings.number("sql.busy_timeout_s")
-            return SqliteTarget(_database(end), busy_s, table, mode, key, create=create)
+            return SqliteTarget(self._database(end), busy_s, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -126,7 +126,14 @@ class TransferTool:
         from arclog.tools.transfer.duckdb import DuckdbTarget
 
         return DuckdbTarget(
-            _database(end), self._duckdb_options(), self._scratch, table, end.schema or "", mode, key, create=create
+            self._database(end),
+            self._duckdb_options(),
+            self._scratch,
+            table,
+            end.schema or "",
+            mode,
+            key,
+            create=create,
         )
 
     def _connecting(self, end: End, context: TaskContext) -> Connecting:
@@ -146,6 +153,20 @@ class TransferTool:
         return Connecting(
             server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
         )
+
+    def _database(self, end: End) -> str:
+        """The path of a database file, as given."""
+        if not end.database:
+            raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
+        if "\0" in end.database:
+            raise SqlFailure("config", "database: a path holds no NUL")
+        home = Path(self._settings.text("home")).resolve()
+        if Path(end.database).resolve().is_relative_to(home):
+            raise SqlFailure(
+                "config",
+                f"{end.database}: lies in arclog's own folder (setting home), which no playbook reads or writes",
+            )
+        return end.database
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""
@@ -169,12 +190,6 @@ def _need_duckdb(kind: str) -> None:
         import duckdb  # noqa: F401 - asks whether the extra is there
     except ImportError:
         raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA") from None
-
-
-def _database(end: End) -> str:
-    if not end.database:
-        raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
-    return end.database
 
 
 def _csv(end: End) -> CsvForm:

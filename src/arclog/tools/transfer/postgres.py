@@ -321,10 +321,12 @@ def _cancel(connection: psycopg.Connection[Any], timeout_s: float) -> None:
 
 def _hang_up(connection: psycopg.Connection[Any]) -> None:
     """End a connection under the thread that waits for it; closing it from here would pull it from under libpq."""
+    import psycopg
+
     try:
         with socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
             line.shutdown(socket.SHUT_RDWR)
-    except OSError:
+    except (OSError, psycopg.Error):
         pass  # it is down already
 
 

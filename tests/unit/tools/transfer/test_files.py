@@ -158,6 +158,15 @@ async def test_files_stay_in_their_root(run: Runner, source: dict[str, Any], tmp
     assert names(tmp_path) == ["s.db"]
 
 
+async def test_arclogs_own_database_is_out_of_bounds(run: Runner, source: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / ".arclog")
+    for path in (".arclog/arclog.db", "link/arclog.db"):
+        for kind in ("sqlite", "duckdb"):
+            end = {"kind": kind, "database": str(tmp_path / path), "table": "log"}
+            assert "own folder" in (await run.failure(end, {"kind": "csv", "path": "x.csv"})).message
+            assert "own folder" in (await run.failure(source, {**end, "create": True})).message
+
+
 async def test_a_failed_file_leaves_the_old_one(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("before")
     (tmp_path / "a").write_text('{"a":1}\n' * 10 + "{")
