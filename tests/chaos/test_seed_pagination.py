@@ -48,12 +48,17 @@ class Api:
     def __init__(self, web: Web) -> None:
         self.url = web.url("").rstrip("/")
         self.answers: Counter[int] = Counter()
-        self._unwell = {page for number, page in enumerate(self._pages()) if number % 5 == 2}
+        self._unwell: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
+        self.falls_ill()
         for path in PAGES:
             web.route(path)(self._page)
         web.route("/gone")(self._gone)
         web.route("/closed")(self._closed)
+
+    def falls_ill(self) -> None:
+        with self._lock:
+            self._unwell = {page for number, page in enumerate(self._pages()) if number % 5 == 2}
 
     @staticmethod
     def _pages() -> list[tuple[str, int]]:
@@ -201,24 +206,38 @@ def test_undisturbed(tmp_path: Path, database: Database, api: Api) -> None:
 
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path, database: Database, api: Api) -> None:
+    """As many runs as it takes, each killed again and again until it ends."""
     random = Random(SEED)
     print(f"CHAOS_SEED={SEED} CHAOS_KILLS={KILLS}")
-    cli = Cli(tmp_path / "killed", database, api)
+    kills = runs = 0
+    while kills < KILLS:
+        runs += 1
+        with database.connect() as connection:
+            connection.execute("TRUNCATE results_ok, results_not_found")
+        api.falls_ill()
+        cli = Cli(tmp_path / f"killed{runs}", database, api)
+        moments = _until_it_ends(cli, random, KILLS - kills)
+        kills += len(moments)
+        print(f"run {runs}: killed after {moments}")
+        _checked(cli, database)
+
+
+def _until_it_ends(cli: Cli, random: Random, most: int) -> list[float]:
+    """Start and resume a run, killing it each time a little later; tells after how long each time."""
     moments: list[float] = []
     todo = cli.run
     while True:
         process = cli.start(*todo)
-        moment = round(random.uniform(0.05, LONGEST), 3) if len(moments) < KILLS else 100.0
+        moment = round(random.uniform(0.05, LONGEST), 3) if len(moments) < most else 100.0
         try:
             code = process.wait(moment)
-            break
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             moments.append(moment)
+        else:
+            assert code == 0, f"after kills at {moments}: {cli.said()}"
+            return moments
         ids = cli.ids()
         if ids:
             todo = ["resume", *ids, "--json"]
-    assert code == 0, f"after kills at {moments}: {cli.said()}"
-    assert len(moments) > KILLS // 3, "the run was over before it had been disturbed much"
-    _checked(cli, database)

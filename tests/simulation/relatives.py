@@ -20,7 +20,7 @@ from arclog.ports.api import SignalRequest
 from arclog.ports.store import Append, Appended, ExecutionFilter, ExecutionRecord
 from arclog.testing.families import Family
 from arclog.testing.faults import forever
-from arclog.testing.harness import World
+from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 
 #: How often somebody looks whether a run waits for an answer, and how long all of them may take; virtual seconds.
@@ -65,6 +65,7 @@ class Relatives:
         #: runs and waits whose answer was given, with how often
         self.answers: Counter[str] = Counter()
         self.over = False
+        self.one_process = True
 
     # -- at every commit ----------------------------------------------------------------------------------------------
 
@@ -176,6 +177,14 @@ class Relatives:
         except (ArclogError, TimeoutError):
             return
 
+    async def tell_from_elsewhere(self, execution_id: int, request: SignalRequest, number: int) -> None:
+        """As `arclog pause` in another terminal: a process of its own on the same store."""
+        self.one_process = False
+        other = Life(self.world, number, None, None)
+        await other.api.signal(str(execution_id), request)
+        await other.children.settle(1000.0)
+        await other.end()
+
     # -- the whole ----------------------------------------------------------------------------------------------------
 
     async def run(self, trouble: Random | None = None) -> dict[str, Any]:
@@ -222,12 +231,16 @@ class Relatives:
             runs = await self.live()
             if not runs or self.world.life is None:
                 continue
-            if draw.random() < 0.08:
+            if draw.random() < 0.08 and not self.over:
                 self.deaths += 1
                 self.world.crash_now()
                 continue
             record = draw.choice(runs)
-            await self.tell(record.execution_id, self.signal(draw, number, self.replicas.get(record.execution_id)))
+            request = self.signal(draw, number, self.replicas.get(record.execution_id))
+            if draw.random() < 0.3:
+                await self.tell_from_elsewhere(record.execution_id, request, 800 + number)
+            else:
+                await self.tell(record.execution_id, request)
 
     def signal(self, draw: Random, number: int, state: State | None) -> SignalRequest:
         """Any signal, most often one that can do something."""
@@ -249,7 +262,7 @@ class Relatives:
         for record in await self.everybody():
             stored = await world.store.events(record.execution_id, limit=1_000_000)
             assert sum(one.event.type in TERMINAL for one in stored) == 1
-            check_log(stored, record.new.name)
+            check_log(stored, record.new.name, one_process=self.one_process)
             live = await world.here.engine.live.folded(record.execution_id)
             state = live.state
             again = State(execution_id=record.execution_id)
@@ -257,6 +270,8 @@ class Relatives:
                 apply(live.program, again, one.event)
             assert encoded(again) == encoded(state)
             if self.watch:
+                for one in stored[self.replicas[record.execution_id].head :]:
+                    apply(live.program, self.replicas[record.execution_id], one.event)
                 assert encoded(self.replicas[record.execution_id]) == encoded(again)
             assert (record.now.state, record.now.terminal_event) == (state.status, state.terminal)
             left = [state.tokens, state.waiting, state.open, state.commands, state.waits, state.timers, state.stopped]

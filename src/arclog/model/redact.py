@@ -253,7 +253,7 @@ def _spelled(piece: str) -> str:
     if char == "'":
         ways += [r"""'"'"'""", r"""'\\''"""]
     if char == " ":
-        ways.append(r"\+")
+        ways += [r"\+", r"%(?:25){0,2}2[Bb]"]
     if char == "\\":
         # Atomic: what is behind may be escaped by backslashes, too, and which one is whose must not be tried out.
         ways = [f"(?:{'|'.join(ways)}){{{count}}}", *(rf"\\{{{count * times}}}" for times in (8, 4, 2, 1))]
@@ -285,8 +285,8 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         if tail:
             known = 4 if tail == 2 else 16
             ends = _one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known)
-            source += ends + r"(?:=|%3[Dd]|\\u003[Dd]){0,2}"
-        found.append(_Spelling(source, _anchor(core), 3 * (len(text) + 1) + 12, masked))
+            source += ends + r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"
+        found.append(_Spelling(source, _anchor(core), 7 * (len(text) + 2), masked))
     return found
 
 
@@ -296,7 +296,7 @@ def _one_of(chars: Iterable[str]) -> str:
 
 def _b64_char(char: str) -> str:
     if char == "+":
-        return r"(?:\+|-|%2[Bb])"
+        return r"(?:\+|-|%(?:25){0,2}2[Bb])"
     if char == "/":
-        return r"(?:\\?/|_|%2[Ff])"
+        return r"(?:\\?/|_|%(?:25){0,2}2[Ff])"
     return char

@@ -190,9 +190,10 @@ class _Session:
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
     """What a database is opened with: the operator's limits."""
+    memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
     return {
-        "memory_limit": f"{settings.integer('duckdb.max_memory_bytes')}B",
-        "max_temp_directory_size": f"{settings.integer('duckdb.max_temp_bytes')}B",
+        "memory_limit": f"{memory}B",
+        "max_temp_directory_size": f"{disk}B",
         "temp_directory": str(scratch / "duckdb"),
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -243,6 +244,7 @@ KIND = ToolKind(
     KindSpec(
         name="duckdb",
         summary="Runs SQL on DuckDB, in memory or on a file; reads and writes Parquet, CSV and JSON files. Its data are the rows.",
+        auth=(),
         fields=(
             Field(
                 "database",

@@ -262,6 +262,7 @@ KIND = ToolKind(
     KindSpec(
         name="sqlite",
         summary="Runs SQL on a SQLite file; its data are the rows.",
+        auth=(),
         fields=(
             Field(
                 "database",

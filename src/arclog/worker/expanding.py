@@ -21,6 +21,7 @@ from arclog.model.outcome import TaskError, error
 from arclog.plan.net import Limits
 from arclog.plan.program import StepProgram
 from arclog.worker.bridge import Bridge
+from arclog.worker.evaluating import template_error, unavailable
 from arclog.worker.reading import StoredReader
 from arclog.worker.results import TaskResults
 from arclog.worker.storing import Storing
@@ -54,10 +55,9 @@ class Expanding:
                 return [_failed(frame, now, found)]
             return await self._told(found, frame, now)
         except ExpressionError as failure:
-            kind = "result" if isinstance(failure.__cause__, ResultUnavailable) else "template"
-            return [_failed(frame, now, error(kind, str(failure)))]
+            return [_failed(frame, now, template_error(failure))]
         except ResultUnavailable as problem:
-            return [_failed(frame, now, error("result", str(problem)))]
+            return [_failed(frame, now, unavailable(problem))]
 
     def _evaluated(self, scope: Any) -> Any:
         """A list, a range, a stored list, or what is wrong with it."""

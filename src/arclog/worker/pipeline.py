@@ -30,6 +30,7 @@ from arclog.model.outcome import Outcome, TaskError, error, failed
 from arclog.model.refs import as_ref
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
+from arclog.worker.evaluating import Evaluating, shown, template_error
 from arclog.worker.expanding import Expanding
 from arclog.worker.inputs import snapshot
 from arclog.worker.items import Items
@@ -98,6 +99,7 @@ class CommandRun:
             limits,
             settings.integer("results.extracted_max_bytes"),
         )
+        self.evaluating = Evaluating(around.bridge, self.storing, self.results)
         self.expanding = Expanding(self.step, limits, around.bridge, self.reader, self.storing, self.results)
         self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope)
         self.frame = Frame(
@@ -218,7 +220,10 @@ class CommandRun:
             record = await self._attempt(pipeline, move, frame)
             if record is None:
                 return None
-            events = await self._conclude(pipeline, move, frame, record)
+            now, roll = self.clock.now(), random.random()
+            events = await self.evaluating.conclude(
+                pipeline, move, frame, record, now, roll, self.max_set_bytes, self.longest_sleep_s
+            )
             for event in events:
                 self._emit(pipeline, event)
             if events[-1].payload.get("suspended"):
@@ -238,16 +243,16 @@ class CommandRun:
         by_ref: dict[str, Any] = {}
         if problem is None:
             try:
-                config, by_ref = await self._rendered(pipeline, move, frame, secrets)
+                config, by_ref = await self.evaluating.config(pipeline, move, frame, secrets.scope)
                 problem = await secrets.authorize(config)
             except ExpressionError as failure:
-                problem = failed(_template_error(failure))
+                problem = failed(template_error(failure))
         if move.repeated:
             if plan.at_most_once:
                 message = f"task {plan.name} was under way when its worker was lost; at_most_once forbids to repeat it"
                 problem = failed(error("killed", message, retryable=False))
         else:
-            inputs = snapshot(secrets.value(config), self.max_inputs_bytes)
+            inputs = snapshot(secrets.value({**config, **shown(by_ref)}), self.max_inputs_bytes)
             handed = None
             if plan.runs_on == "engine":
                 problem = problem or self._too_large(plan.name, config)
@@ -264,62 +269,6 @@ class CommandRun:
         outcome = await secrets.conclude(outcome)
         duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
         return await self._record(move, frame, outcome, duration_ms)
-
-    async def _rendered(
-        self, pipeline: Pipeline, move: Run, frame: Frame, secrets: AttemptSecrets
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The task's config, and apart from it the values that may be refs."""
-        scope = task_scope(pipeline, frame, move, keychain=secrets.scope)
-
-        def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
-            by_ref = {name: _as_ref(tree.evaluate_items(scope)) for name, tree in move.task.by_ref.items()}
-            return move.task.config.evaluate(scope), by_ref
-
-        return await self.around.bridge.run(evaluate) if _reads_stored(pipeline, frame) else evaluate()
-
-    async def _conclude(self, pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any]) -> list[Event]:
-        now, roll = self.clock.now(), random.random()
-
-        def conclude() -> list[Event]:
-            return core.conclude(
-                pipeline,
-                move,
-                frame,
-                record,
-                now,
-                roll,
-                self.max_set_bytes,
-                self.longest_sleep_s,
-                stores_iter=True,
-            )
-
-        if move.task.plan.policy is None:
-            return conclude()
-        stored = "result_ref" in record or _reads_stored(pipeline, frame)
-        events = await self.around.bridge.run(conclude) if stored else conclude()
-        return await self._with_stored_iter(move, frame, events)
-
-    async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
-        """Large values that the policy sets in iter go to the result store."""
-        payload = events[-1].payload
-        if not payload.get("set_iter"):
-            return events
-        try:
-            small, refs, said = await self.storing.set_iter(
-                move, frame, payload["set_iter"], self.results, events[-1].at
-            )
-        except ResultUnavailable as problem:
-            # As with any rule that cannot be carried out: the pipeline fails.
-            payload.clear()
-            payload.update(
-                matched_rule_index=None, action={"do": "fail"}, error=error("result", str(problem)).as_dict()
-            )
-            events[-1].status = "error"
-            return events
-        if refs:
-            del payload["set_iter"]
-            payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
-        return [*said, *events]
 
     async def _run_tool(
         self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline, secrets: AttemptSecrets
@@ -406,23 +355,3 @@ class CommandRun:
 
     def _add(self, event: Event) -> None:
         self.stream.add(event)
-
-
-def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
-    """Whether templates here may read stored data, which must not hold up the event loop."""
-    if pipeline.stored:
-        return True
-    records = (*pipeline.results.values(), *frame.captured.steps.values())
-    return any("result_ref" in record or "results_in_log" in record for record in records)
-
-
-def _as_ref(value: Any) -> Any:
-    """Stored data that a template names as a whole is handed on as its ref."""
-    if not isinstance(value, Stored):
-        return list(value) if isinstance(value, range) else value
-    return as_ref(value.ref) if value.is_whole and value.ref["kind"] != "loop" else value.plain()
-
-
-def _template_error(failure: ExpressionError) -> TaskError:
-    kind = "result" if isinstance(failure.__cause__, ResultUnavailable) else "template"
-    return error(kind, str(failure))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.json import encode
 
 from arclog.core.pipeline import Frame, Run
-from arclog.model.errors import ResultUnavailable
+from arclog.model.errors import ResultTooLarge, ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
 from arclog.model.outcome import Outcome, TaskError, data_of, error, failed
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
@@ -56,7 +56,8 @@ class Storing:
         try:
             return await self._kept(move, frame, outcome, record, results, now)
         except ResultUnavailable as problem:
-            return _refused(plan, error("result", str(problem))), []
+            kind = "limit" if isinstance(problem, ResultTooLarge) else "result"
+            return _refused(plan, error(kind, str(problem))), []
 
     async def _kept(
         self, move: Run, frame: Frame, outcome: Outcome, record: dict[str, Any], results: TaskResults, now: int

@@ -33,7 +33,12 @@ def spellings(secret: str) -> list[str]:
     found += [json.dumps(json.dumps(secret))[3:-3], repr(secret)[1:-1], repr(raw)[2:-1], html.escape(secret)]
     found += [quote(secret), quote(secret, safe=""), quote(secret, safe="~!*'()"), quote_plus(secret)]
     found += [quote(secret, safe="").lower() if secret.islower() else quote(secret, safe="/:?")]
-    found += [urlencode({"q": secret})[2:], quote(quote(secret, safe=""), safe=""), shlex.quote(secret)]
+    found += [
+        urlencode({"q": secret})[2:],
+        quote(quote(secret, safe=""), safe=""),
+        quote(quote_plus(secret)),
+        shlex.quote(secret),
+    ]
     for before in (b"", b"u", b"u:"):
         for behind in (b"", b"x", b"xy"):
             body = before + raw + behind

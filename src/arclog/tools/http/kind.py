@@ -24,6 +24,7 @@ KIND = ToolKind(
     KindSpec(
         name="http",
         summary="Makes a request; its result is {status_code, headers, url, data}, and a status from 400 on is an error.",
+        auth=("bearer", "basic", "oauth2", "secret", "secret_manager", "env", "file"),
         fields=(
             Field("url", "string", "http:// or https:// address.", required=True, template=True),
             Field("method", "string", "Any method.", default="GET", template=True),

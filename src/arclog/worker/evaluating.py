@@ -1,0 +1,124 @@
+"""Evaluates a task's templates: its config before it runs, its policy afterwards.
+
+What may read stored data is evaluated over the bridge, so that it does not hold up the event loop; all else is evaluated
+where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from arclog.core import pipeline as core
+from arclog.core.pipeline import Frame, Run
+from arclog.core.scopes import task_scope
+from arclog.expr import Stored
+from arclog.model.commands import Pipeline
+from arclog.model.errors import ExpressionError, ResultTooLarge, ResultUnavailable
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError, error
+from arclog.model.refs import ResultRef, as_ref
+from arclog.worker.bridge import Bridge
+from arclog.worker.results import TaskResults
+from arclog.worker.storing import Storing
+
+T = TypeVar("T")
+
+
+class Evaluating:
+    """The templates of one command's tasks."""
+
+    def __init__(self, bridge: Bridge, storing: Storing, results: TaskResults) -> None:
+        self._bridge = bridge
+        self._storing = storing
+        self._results = results
+
+    async def config(
+        self, pipeline: Pipeline, move: Run, frame: Frame, keychain: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The task's config, and apart from it the values that may be refs."""
+        scope = task_scope(pipeline, frame, move, keychain=keychain)
+
+        def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
+            by_ref = {name: _as_ref(tree.evaluate_items(scope)) for name, tree in move.task.by_ref.items()}
+            return move.task.config.evaluate(scope), by_ref
+
+        return await self._evaluated(evaluate, stored=_reads_stored(pipeline, frame))
+
+    async def conclude(
+        self,
+        pipeline: Pipeline,
+        move: Run,
+        frame: Frame,
+        record: dict[str, Any],
+        now: int,
+        roll: float,
+        max_set_bytes: int,
+        longest_sleep_s: float,
+    ) -> list[Event]:
+        """The events of an ended attempt, see `core.pipeline.conclude`; what is large in iter is stored."""
+
+        def conclude() -> list[Event]:
+            given = (pipeline, move, frame, record, now, roll, max_set_bytes, longest_sleep_s)
+            return core.conclude(*given, stores_iter=True)
+
+        if move.task.plan.policy is None:
+            return conclude()
+        stored = "result_ref" in record or _reads_stored(pipeline, frame)
+        return await self._with_stored_iter(move, frame, await self._evaluated(conclude, stored=stored))
+
+    async def _evaluated(self, evaluate: Callable[[], T], *, stored: bool) -> T:
+        return await self._bridge.run(evaluate) if stored else evaluate()
+
+    async def _with_stored_iter(self, move: Run, frame: Frame, events: list[Event]) -> list[Event]:
+        """Large values that the policy sets in iter go to the result store."""
+        last = events[-1]
+        if not last.payload.get("set_iter"):
+            return events
+        try:
+            small, refs, said = await self._storing.set_iter(
+                move, frame, last.payload["set_iter"], self._results, last.at
+            )
+        except ResultUnavailable as problem:
+            # As with any rule that cannot be carried out: the pipeline fails.
+            refused = unavailable(problem).as_dict()
+            last.payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": refused}
+            last.status = "error"
+            return events
+        if refs:
+            del last.payload["set_iter"]
+            last.payload |= {"set_iter": small, "set_iter_refs": refs} if small else {"set_iter_refs": refs}
+        return [*said, *events]
+
+
+def template_error(failure: ExpressionError) -> TaskError:
+    """What a failed evaluation is: the author's error, or data that cannot be read."""
+    if isinstance(failure.__cause__, ResultUnavailable):
+        kind = "limit" if isinstance(failure.__cause__, ResultTooLarge) else "result"
+        return error(kind, str(failure))
+    return error("template", str(failure))
+
+
+def unavailable(problem: ResultUnavailable) -> TaskError:
+    """Why data could not be stored or read."""
+    return error("limit" if isinstance(problem, ResultTooLarge) else "result", str(problem))
+
+
+def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that may be refs, as an event shows them."""
+    return {name: value.as_dict() if isinstance(value, ResultRef) else value for name, value in by_ref.items()}
+
+
+def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
+    """Whether templates here may read stored data."""
+    if pipeline.stored:
+        return True
+    records = (*pipeline.results.values(), *frame.captured.steps.values())
+    return any("result_ref" in record or "results_in_log" in record for record in records)
+
+
+def _as_ref(value: Any) -> Any:
+    """Stored data that a template names as a whole is handed on as its ref."""
+    if not isinstance(value, Stored):
+        return list(value) if isinstance(value, range) else value
+    return as_ref(value.ref) if value.is_whole and value.ref["kind"] != "loop" else value.plain()
