@@ -124,27 +124,42 @@ def sql_tasks(kind: str) -> Callable[[str], list[Task]]:
     return tasks
 
 
-def object_tasks(_: str) -> list[Task]:
+def object_tasks(url: str) -> list[Task]:
     there = "file://{{ workload.folder }}/it"
+    s3 = {"kind": "object", "endpoint": url, "allow_http": True}
     return [
         {"kind": "object", "action": "put", "url": f"{there}.txt", "content": IT},
         {"kind": "object", "action": "get", "url": f"{there}.txt", "decode": "text"},
         {"kind": "object", "action": "get", "url": IT},
+        {"kind": "object", "action": "get", "url": f"/nowhere/{IT}"},
+        {**s3, "action": "get", "url": f"s3://200/{IT}"},
+        {**s3, "action": "get", "url": "s3://200/{{ keychain.canary.value | urlencode }}", "auth": "login"},
+        {**s3, "action": "get", "url": f"s3://403/{IT}", "auth": "login"},
+        {**s3, "action": "put", "url": "s3://500/x", "content": IT, "content_type": IT},
+        {**s3, "action": "list", "url": f"s3://{IT}/x"},
+        {"kind": "object", "action": "get", "url": "s3://b/x", "endpoint": f"http://{IT}@host"},
     ]
 
 
 def transfer_tasks(_: str) -> list[Task]:
+    rows = [{"it": IT}]
+    made = {"kind": "sqlite", "database": "{{ workload.folder }}/t.db", "table": IT, "create": True}
+    nobody = {"kind": "postgres", "host": "127.0.0.1", "port": 9, "user": "u", "table": "t", "password": IT}
+    nowhere = {"kind": "csv", "path": f"/nowhere/{IT}"}
+    targets = [
+        {"kind": "sqlite", "database": "/nowhere/x", "table": "t"},
+        {"kind": "duckdb", "database": f"/nowhere/{IT}", "table": IT, "create": True},
+        {"kind": "postgres", "dsn": IT, "table": "t"},
+        made,
+        nobody,
+        nowhere,
+    ]
+    query = {"kind": "sqlite", "database": f"/nowhere/{IT}", "query": "SELECT :it", "params": {"it": IT}}
     return [
-        {
-            "kind": "transfer",
-            "rows": [{"it": IT}],
-            "target": {"kind": "sqlite", "database": "/nowhere/x", "table": "t"},
-        },
-        {
-            "kind": "transfer",
-            "rows": [{"it": IT}],
-            "target": {"kind": "sqlite", "database": "{{ workload.folder }}/t.db", "table": IT, "create": True},
-        },
+        *({"kind": "transfer", "rows": rows, "target": target} for target in targets),
+        {"kind": "transfer", "rows": [IT], "target": made},
+        {"kind": "transfer", "rows": rows, "columns": [IT], "target": made},
+        {"kind": "transfer", "source": query, "target": made},
     ]
 
 

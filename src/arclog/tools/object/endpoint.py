@@ -19,17 +19,17 @@ async def check_endpoint(endpoint: str, *, allow_http: bool) -> None:
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port
     except ValueError as problem:
-        raise refuse("config", f"endpoint {endpoint!r}: {problem}") from problem
+        raise refuse("config", f"endpoint {endpoint}: is no address of a server; write https://host:port") from problem
     if parts.scheme not in ("http", "https") or not host:
-        raise refuse("config", f"endpoint {endpoint!r} is no address of a server; write https://host:port")
+        raise refuse("config", f"endpoint {endpoint}: is no address of a server; write https://host:port")
     if parts.username is not None or parts.query or parts.fragment:
-        raise refuse("config", f"endpoint: {host} must stand alone; credentials belong into `auth`")
+        raise refuse("config", "endpoint: the server's address must stand alone; credentials belong into `auth`")
     if parts.scheme == "http" and not allow_http:
         raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
-        raise refuse("connection", f"endpoint {endpoint}: {host} cannot be resolved: {problem}", "DNS") from problem
+        raise refuse("connection", f"endpoint {endpoint}: its host cannot be resolved", "DNS") from problem
     for *_, address in found:
         if _is_metadata(str(address[0])):
             raise refuse(

@@ -37,7 +37,9 @@ def translated(problem: Exception, url: str, *, signed: bool) -> Refused:
         hint = "" if signed else "; the request was not signed: give the task an `auth`"
         return refuse("auth", f"{url}: access denied{detail}{hint}", code or (f"HTTP_{status}" if status else "DENIED"))
     if isinstance(problem, (ValueError, exceptions.InvalidPathError)):
-        return refuse("config", f"{url}: the key cannot be used: {text.splitlines()[0][:200]}")
+        return refuse(
+            "config", f"{url}: the key cannot be used; its parts between slashes may not be empty, `.` or `..`"
+        )
     if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
         return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
     if status is not None:

@@ -14,7 +14,11 @@ SCHEMES = {"file": FILE, "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az":
 
 
 class Refused(Exception):
-    """An object cannot be reached as asked; carries the task's error."""
+    """An object cannot be reached as asked; carries the task's error.
+
+    Its message shows what the author wrote whole and as it is, or not at all: redaction knows a secret by its spelling,
+    and would miss a part of one, or one with escapes.
+    """
 
     def __init__(self, problem: TaskError) -> None:
         super().__init__(problem.message)
@@ -50,22 +54,20 @@ def locate(url: str, *, prefix: bool = False) -> Location:
     if not colon:
         found = Location(FILE, "", url)
     elif scheme.lower() not in SCHEMES:
-        raise refuse(
-            "config", f"{url!r}: {scheme}:// is no place for objects; s3://, gs://, az://, file:// or a path is"
-        )
+        raise refuse("config", f"{url}: this is no place for objects; s3://, gs://, az://, file:// or a path is")
     elif SCHEMES[scheme.lower()] == FILE:
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
-            raise refuse(
-                "config", f"{url!r}: a file URL has three slashes (file:///folder/name); a plain path works too"
-            )
+            raise refuse("config", f"{url}: a file URL has three slashes (file:///folder/name); a plain path works too")
         found = Location(FILE, "", "/" + unquote(path))
     else:
         bucket, _, key = rest.partition("/")
         if not bucket:
-            raise refuse("config", f"{url!r} names no bucket; write {scheme}://bucket/key")
+            raise refuse("config", f"{url} names no bucket; write {scheme}://bucket/key")
         if any(mark in bucket for mark in "@:?#%\\ "):
-            raise refuse("config", f"{url!r}: {bucket!r} is no name of a bucket; credentials belong into `auth`")
+            raise refuse(
+                "config", f"{url}: what stands before the key is no name of a bucket; credentials belong into `auth`"
+            )
         found = Location(SCHEMES[scheme.lower()], bucket, key)
     check_key(found.key, url, prefix=prefix)
     return found
@@ -74,8 +76,8 @@ def locate(url: str, *, prefix: bool = False) -> Location:
 def check_key(key: str, shown: str, *, prefix: bool = False) -> None:
     """A key that every store takes and that cannot climb out of where it stands."""
     if any(ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF for letter in key):
-        raise refuse("config", f"{shown!r} holds a NUL, a control character or half a character, which no name may")
+        raise refuse("config", "a name holds a NUL, a control character or half a character, which none may")
     if ".." in key.split("/"):
-        raise refuse("config", f"{shown!r}: '..' may not be a part of a name")
+        raise refuse("config", f"{shown}: '..' may not be a part of a name")
     if not prefix and (not key or key.endswith("/")):
-        raise refuse("config", f"{shown!r} names a folder, not an object; only `list` takes one")
+        raise refuse("config", f"{shown} names a folder, not an object; only `list` takes one")

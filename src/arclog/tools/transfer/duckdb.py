@@ -117,7 +117,10 @@ class _Database:
         try:
             return work()
         except duckdb.Error as problem:
-            raise failure_of(problem, ()) from None
+            found = failure_of(problem, ()).problem
+            # DuckDB turns backslashes of a path; as it was written, redaction knows it.
+            message = found.message.replace(self._database.replace("\\", "/"), self._database)
+            raise SqlFailure(found.kind, message, found.code, retryable=found.retryable) from None
 
     def close(self) -> None:
         if self._connection is not None:

@@ -200,7 +200,7 @@ def as_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], done: int
     for number, row in enumerate(rows, start=done + 1):
         if not row.keys() <= known:
             lost = next(name for name in row if name not in known)
-            message = f"{shown}: row {number} has the key {lost!r}, which the rows before did not have; give a larger chunk_rows"
+            message = f"{shown}: row {number} has the key '{lost}', which the rows before did not have; give a larger chunk_rows"
             raise SqlFailure("exception", message, _BAD_ROW)
         found.append(tuple([json_cell(row.get(name)) for name in names]))
     return found

@@ -197,7 +197,7 @@ def _csv(end: End) -> CsvForm:
 
     delimiter = "," if end.delimiter is None else end.delimiter
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise SqlFailure("config", f"delimiter: {delimiter!r} is not one character")
+        raise SqlFailure("config", "delimiter: the separator is not one character")
     return CsvForm(delimiter, end.null or "", end.header is not False)
 
 

@@ -93,7 +93,7 @@ class Move:
         """How a row of the source becomes one of the target."""
         unknown = [name for name in self._types if name not in (self._wanted or [column.name for column in found])]
         if unknown and found:
-            raise SqlFailure("config", f"types: there is no column {unknown[0]!r}; there are {_named(found)}")
+            raise SqlFailure("config", f"types: there is no column '{unknown[0]}'; there are {_named(found)}")
         if self._wanted is None:
             return None, list(found)
         if not found:  # rows that are no rows: nothing names their columns
@@ -101,7 +101,7 @@ class Move:
         at = {column.name: index for index, column in enumerate(found)}
         for name in self._wanted.values():
             if name not in at:
-                raise SqlFailure("config", f"columns: the source has no column {name!r}; it has {_named(found)}")
+                raise SqlFailure("config", f"columns: the source has no column '{name}'; it has {_named(found)}")
         indexes = [at[name] for name in self._wanted.values()]
         columns = [Column(name, found[index].type) for name, index in zip(self._wanted, indexes, strict=True)]
         if len(indexes) == 1:
@@ -119,5 +119,5 @@ def _each_once(names: Sequence[str], whose: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise SqlFailure("config", f"{whose} gives two columns called {name!r}; name one of them with AS")
+            raise SqlFailure("config", f"{whose} gives two columns called '{name}'; name one of them with AS")
         seen.add(name)

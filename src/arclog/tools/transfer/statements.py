@@ -17,7 +17,7 @@ def name_of(dialect: str, table: str, schema: str = "") -> str:
     try:
         return quoted_name([schema, table] if schema else table, DIALECTS[dialect])
     except Failure as problem:
-        raise SqlFailure("config", f"table {table!r}: {problem.message}") from None
+        raise SqlFailure("config", f"table '{table}': {problem.message}") from None
 
 
 def names_of(dialect: str, columns: Sequence[Column | str]) -> str:
@@ -76,4 +76,4 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> None:
     names = [column.name for column in columns]
     for name in key:
         if names and name not in names:
-            raise SqlFailure("config", f"key: {name!r} is none of the columns that are written: {', '.join(names)}")
+            raise SqlFailure("config", f"key: '{name}' is none of the columns that are written: {', '.join(names)}")
