@@ -164,6 +164,26 @@ def test_a_policy_reads_its_stored_outcome_and_sets_large_iter_values() -> None:
     assert list(evaluated.payload["set_iter_refs"]) == ["rows"]
 
 
+def test_the_policy_of_a_task_that_waits_reads_stored_results_of_tasks_before() -> None:
+    rules = [
+        {
+            "when": "{{ make.n == 3 and _prev.status == 'ok' }}",
+            "then": {"do": "continue", "set_ctx": {"n": "{{ make.n }}"}},
+        }
+    ]
+    text = playbook(
+        step(
+            "start",
+            tool=[
+                {"name": "make", "kind": "act", "returns": {"rows": ROWS, "n": 3}},
+                {"name": "rest", "kind": "wait", "for_s": 5, "spec": {"policy": {"rules": rules}}},
+            ],
+        )
+    )
+    state, _, _ = ran(text)
+    assert (state.status, state.ctx) == ("COMPLETED", {"n": 3})
+
+
 def test_set_ctx_takes_no_large_value() -> None:
     rules = [{"else": {"then": {"do": "continue", "set_ctx": {"rows": "{{ outcome.data }}"}}}}]
     tool = {"kind": "act", "returns": ROWS, "spec": {"policy": {"rules": rules}}}
