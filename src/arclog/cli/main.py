@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _import_msgspec() -> None:
-    """msgspec asks for typing_extensions before it takes what typing has, too; to load that costs a start 10 ms."""
+    """Load msgspec alone: it asks for typing_extensions before it takes what typing has, too, which costs a start 10 ms."""
     name = "typing_extensions"
     if name in sys.modules:
         return
