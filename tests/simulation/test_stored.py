@@ -10,6 +10,7 @@ import pytest
 
 from arclog.core.state import State
 from arclog.model.events import Event
+from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
@@ -347,6 +348,19 @@ def test_a_missing_or_changed_result_is_an_error_of_its_kind(damage: str) -> Non
     state = run_virtually(go())
     assert state.error is not None
     assert state.error["kind"] == "result", state.error
+
+
+@pytest.mark.parametrize("odd", ["\ud800", {"a": {"b": object()}}], ids=["a surrogate", "an object"])
+def test_a_tool_that_gives_no_json_fails_its_task_alone(odd: Any) -> None:
+    async def hook(call: Any, _context: Any) -> Outcome | None:
+        return Outcome(result=odd) if call.task == "odd" else None
+
+    rules = [{"else": {"then": {"do": "continue"}}}]
+    tool = [
+        {"name": "odd", "kind": "act", "spec": {"policy": {"rules": rules}}},
+        {"name": "after", "kind": "act", "returns": "{{ odd.error.kind }}"},
+    ]
+    assert ran(playbook(step("start", tool=tool)), hook=hook)[0].result == "internal"
 
 
 def test_a_childs_large_result_reaches_its_parent_by_reference() -> None:
