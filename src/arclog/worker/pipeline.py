@@ -20,14 +20,12 @@ from arclog.core import pipeline as core
 from arclog.core.gathering import after
 from arclog.core.iterations import iterator_of
 from arclog.core.pipeline import Frame, Over, Run
-from arclog.core.scopes import task_key, task_scope
+from arclog.core.scopes import task_key
 from arclog.core.state import path_of
-from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.outcome import Outcome, TaskError, error, failed
-from arclog.model.refs import as_ref
+from arclog.model.outcome import Outcome, error, failed
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
 from arclog.worker.evaluating import Evaluating, shown, template_error
