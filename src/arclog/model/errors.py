@@ -5,6 +5,7 @@
     ├── ExpressionError      a template; carries its place in the playbook
     ├── RequestRejected      a request that can never succeed as sent
     │   ├── NotFound
+    │   ├── Unauthenticated  nobody can tell who asks
     │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
@@ -82,6 +83,10 @@ class ExpressionError(ArclogError):
 
 class RequestRejected(ArclogError):
     """A request that can never succeed as it was sent."""
+
+
+class Unauthenticated(RequestRejected):
+    """Nobody can tell who asks: no credential, or one that is wrong, expired or revoked."""
 
 
 class NotAllowed(RequestRejected):

@@ -1,0 +1,1 @@
+"""arclog from the outside: the API, control and results ports over HTTP."""

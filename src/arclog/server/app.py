@@ -1,0 +1,25 @@
+"""The application: routes, problems, access. Nothing here knows a store or a process."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from arclog import __version__
+from arclog.server import access, problems
+from arclog.server.routes import executions, health
+from arclog.server.services import Services
+
+#: Every group of routes.
+ROUTERS = (health.router, executions.router)
+
+
+def create_app(services: Services) -> FastAPI:
+    app = FastAPI(
+        title="arclog", version=__version__, docs_url="/api/docs", redoc_url=None, openapi_url="/api/openapi.json"
+    )
+    app.state.services = services
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    access.check_all(app)
+    return app

@@ -1,0 +1,64 @@
+"""Every error as `application/problem+json` (RFC 9457): what, where, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from arclog.model import errors
+
+MEDIA_TYPE = "application/problem+json"
+
+#: The first class that fits decides.
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (errors.Unauthenticated, 401),
+    (errors.NotAllowed, 403),
+    (errors.NotFound, 404),
+    (errors.ReportGap, 409),
+    (errors.StaleFence, 409),
+    (errors.PlaybookError, 422),
+    (errors.RequestRejected, 422),
+    (errors.ResultUnavailable, 404),
+    (errors.Conflict, 409),
+    (errors.StoreUnavailable, 503),
+)
+
+
+def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    headers = {"Retry-After": "1"} if status in (429, 503) else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception as a problem; what nobody expected is a 500 that gives nothing away."""
+
+    @app.exception_handler(errors.ArclogError)
+    async def known(_: Request, error: errors.ArclogError) -> Response:
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+        more: dict[str, Any] = {}
+        if isinstance(error, errors.PlaybookError):
+            more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
+        if isinstance(error, errors.ReportGap):
+            more["expected"] = error.expected
+        return problem(status, type(error).__name__, str(error), **more)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        places = [{"at": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
+        return problem(422, "RequestRejected", "the request does not fit", findings=places)
+
+    @app.exception_handler(HTTPException)
+    async def plain(_: Request, error: HTTPException) -> Response:
+        return problem(error.status_code, "HTTPException", str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> Response:
+        return problem(500, "InternalError", f"a bug: {type(error).__name__}; the server's log has more")
