@@ -24,10 +24,12 @@ class Setting(Struct, frozen=True):
     #: lowest value allowed for a number
     minimum: float | None = None
     choices: tuple[str, ...] = ()
+    #: its environment variable, when that is not made from the name
+    known_as: str = ""
 
     @property
     def variable(self) -> str:
-        return "ARCLOG_" + self.name.replace(".", "_").upper()
+        return self.known_as or "ARCLOG_" + self.name.replace(".", "_").upper()
 
 
 KIB = 1024
@@ -126,6 +128,13 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
+    Setting("client.server", "", "address", "Server that commands speak to, e.g. http://127.0.0.1:8420. Empty: runs are kept and run in this process.", known_as="ARCLOG_SERVER"),
+    Setting("client.token_file", "", "path", "File with the token that a server wants; else `ARCLOG_TOKEN` has it."),
+    Setting("client.ca_file", "", "path", "PEM file of authorities that clients trust beside the system's when a server speaks https."),
+    Setting("client.timeout_s", 30.0, "seconds", "How long a server may take to answer one request.", 0.001),
+    Setting("client.patience_s", 60.0, "seconds", "How long a client goes on trying when a server that it spoke to before cannot be reached, or is busy.", 0.0),
+    Setting("client.poll_s", 20.0, "seconds", "How long one request waits at most for something to happen; who waits longer asks again.", 0.0),
+    Setting("server.max_report_bytes", 320 * MIB, "bytes", "Largest report of a worker, batch of its log lines, or single item of a list that it stores.", 1 * MIB),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),

@@ -18,8 +18,6 @@ from arclog.ports.store import LogLine
 PROTOCOL = 1
 #: Where all of it is found.
 ROOT = "/api/worker"
-#: Names the tenant of results, percent-encoded.
-TENANT_HEADER = "arclog-tenant"
 #: What a worker may call itself.
 WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 

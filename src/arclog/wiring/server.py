@@ -15,11 +15,13 @@ from types import FrameType
 
 import uvicorn
 
+from arclog.engine.scoped_control import ScopedControl
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
-from arclog.server.services import Services
+from arclog.server.scoped_results import ScopedResults
+from arclog.server.services import Services, Workplace
 from arclog.wiring.embedded import Embedded, embedded
 
 #: Connections that may wait to be accepted.
@@ -131,7 +133,17 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready)
+    def workplace(principal: Principal) -> Workplace:
+        # Where nobody is told apart, workers serve every tenant.
+        alone = principal is everybody
+        tenant, name = ("", "") if alone else (principal.tenant, principal.name)
+        engine = here.engine
+        control = ScopedControl(here.control, engine.store, engine.clock, tenant=tenant, name=name)
+        return Workplace(control, ScopedResults(here.results, tenant))
+
+    return Services(
+        settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace
+    )
 
 
 def _check_address(settings: Settings) -> None:

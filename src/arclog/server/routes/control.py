@@ -19,7 +19,7 @@ from arclog.plan import net
 from arclog.ports import work
 from arclog.ports.control import Control, WorkerInfo
 from arclog.server.access import WORK, allows, principal_of, services_of
-from arclog.server.work_bodies import answered, body_of
+from arclog.server.bodies import answered, body_of
 
 router = APIRouter(prefix=work.ROOT, tags=["workers"], dependencies=[allows(WORK)])
 
@@ -76,8 +76,7 @@ async def claim(request: Request) -> Response:
 @router.post("/report")
 async def report(request: Request) -> Response:
     """The next piece of a command's report; durable when it is answered."""
-    most = services_of(request).settings.integer("server.max_report_bytes")
-    given = await body_of(request, Report, most)
+    given = await body_of(request, Report, "server.max_report_bytes")
     return answered(await _control(request).report(given))
 
 
@@ -130,8 +129,7 @@ async def loop_results(request: Request) -> Response:
 @router.post("/logs")
 async def write_logs(request: Request) -> Response:
     """Keep task log lines."""
-    most = services_of(request).settings.integer("server.max_report_bytes")
-    given = await body_of(request, work.Lines, most)
+    given = await body_of(request, work.Lines, "server.max_report_bytes")
     await _control(request).write_logs(given.lines)
     return answered({})
 

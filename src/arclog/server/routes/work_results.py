@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -19,7 +18,7 @@ from arclog.model.errors import RequestRejected, ResultTooLarge
 from arclog.ports import work
 from arclog.ports.results import Results, ResultWriter
 from arclog.server.access import ADMIN, WORK, allows, principal_of, services_of
-from arclog.server.work_bodies import answered
+from arclog.server.bodies import answered
 
 router = APIRouter(prefix=f"{work.ROOT}/results", tags=["workers"])
 
@@ -33,10 +32,10 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 @router.post("", dependencies=[allows(WORK)])
 async def upload(
-    request: Request, sha256: str, listed: bool = False, content_type: str = "application/json"
+    request: Request, tenant: str, sha256: str, listed: bool = False, content_type: str = "application/json"
 ) -> Response:
     """Store the body; that of a list is one JSON value a line."""
-    writer = _results(request).writer(_tenant(request), listed=listed, content_type=content_type)
+    writer = _results(request).writer(tenant, listed=listed, content_type=content_type)
     arrived = hashlib.sha256()
     try:
         if listed:
@@ -53,18 +52,18 @@ async def upload(
 
 
 @router.get("", dependencies=[allows(WORK)])
-async def download(request: Request, sha256: str, start: int = 0, end: int | None = None) -> Response:
+async def download(request: Request, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> Response:
     """The bytes [start, end) of stored content."""
-    chunks = _results(request).chunks(_tenant(request), sha256, start, end)
+    chunks = _results(request).chunks(tenant, sha256, start, end)
     # What is missing is known with the first piece, while it can still be said.
     first = await anext(chunks, b"")
     return StreamingResponse(_all_of(first, chunks), media_type="application/octet-stream")
 
 
 @router.get("/items", dependencies=[allows(WORK)])
-async def items(request: Request, sha256: str, first: int, last: int) -> Response:
+async def items(request: Request, tenant: str, sha256: str, first: int, last: int) -> Response:
     """Items from `first` on and before `last`, as many as fit into one answer."""
-    results, tenant = _results(request), _tenant(request)
+    results = _results(request)
     found: list[Any] = []
     size = 0
     first = max(first, 0)
@@ -81,15 +80,15 @@ async def items(request: Request, sha256: str, first: int, last: int) -> Respons
 
 
 @router.get("/about", dependencies=[allows(WORK)])
-async def about(request: Request, sha256: str) -> Response:
+async def about(request: Request, tenant: str, sha256: str) -> Response:
     """What is known of stored content; null when there is none."""
-    return answered(await _results(request).find(_tenant(request), sha256))
+    return answered(await _results(request).find(tenant, sha256))
 
 
 @router.delete("", dependencies=[allows(ADMIN)])
-async def remove(request: Request, sha256: str, stored_at: int | None = None) -> Response:
+async def remove(request: Request, tenant: str, sha256: str, stored_at: int | None = None) -> Response:
     """Remove content; with `stored_at` only if it was not stored again since."""
-    return answered(work.Removed(int(await _results(request).remove(_tenant(request), sha256, stored_at))))
+    return answered(work.Removed(int(await _results(request).remove(tenant, sha256, stored_at))))
 
 
 @router.get("/all", dependencies=[allows(ADMIN)])
@@ -141,10 +140,3 @@ async def _all_of(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 def _results(request: Request) -> Results:
     return services_of(request).workplace(principal_of(request)).results
-
-
-def _tenant(request: Request) -> str:
-    said = request.headers.get(work.TENANT_HEADER)
-    if said is None:
-        raise RequestRejected(f"the header {work.TENANT_HEADER} is missing: it names the tenant of the result")
-    return unquote(said)
