@@ -78,6 +78,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("leases.seconds", 30.0, "seconds", "How long a claimed command stays with its worker without a heartbeat.", 1.0),
     Setting("leases.max_losses", 5, "losses", "A command whose lease was lost this often is poison and fails.", 1),
     Setting("worker.slots", 8, "commands", "Commands that one worker runs at a time.", 1),
+    Setting("worker.drain_s", 60.0, "seconds", "Time that tasks under way get when a worker on its own is told to stop; then they are stopped, too.", 0.0),
     Setting("worker.started_flush_ms", 150, "ms", "A start not yet reported is made durable after this time (the promise is 200).", 0),
     Setting("logs.max_task_bytes", 1 * MIB, "bytes", "Log text kept per task attempt; what comes after is counted, not kept.", 0),
     Setting("logs.max_execution_bytes", 256 * MIB, "bytes", "Log text kept per execution; what comes after is not kept, and a line says so.", 0),
