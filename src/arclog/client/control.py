@@ -5,12 +5,14 @@ A report is sent until it is answered; whether that is still worth while is for 
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from arclog.client.link import Link
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import InvariantBroken
+from arclog.model.errors import InvariantBroken, ServerUnavailable
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
@@ -28,10 +30,13 @@ class RemoteControl:
         self._link = link
         self._claims = 0
         self._looks = 0
+        self._lease_s = math.inf
 
     async def register(self, worker: WorkerInfo) -> work.Welcome:
         """Introduce the worker. Raises ServerUnavailable when the server cannot be reached."""
-        return await self._link.ask_once("register", work.Hello(worker), work.Welcome)
+        welcome = await self._link.ask_once("register", work.Hello(worker), work.Welcome)
+        self._lease_s = welcome.lease_s
+        return welcome
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
@@ -44,7 +49,12 @@ class RemoteControl:
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         asked = work.HeartbeatAsked(worker_id, list(held))
-        return (await self._link.ask_once("heartbeat", asked, work.Lost)).commands
+        try:
+            # A server that hangs must not keep the worker from seeing that its lease runs out.
+            async with asyncio.timeout(self._lease_s / 4):
+                return (await self._link.ask_once("heartbeat", asked, work.Lost)).commands
+        except TimeoutError:
+            raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
         await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), dict[str, Any])

@@ -16,6 +16,7 @@ _BY_TITLE: dict[str, type[errors.ArclogError]] = {
         errors.NotFound,
         errors.Unauthenticated,
         errors.NotAllowed,
+        errors.RequestTooLarge,
         errors.StaleFence,
         errors.Conflict,
         errors.StoreUnavailable,
