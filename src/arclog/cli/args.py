@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "signal": ("signals", "give a run a signal"),
     "gc": ("results", "remove stored results that are no longer needed"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
+    "worker": ("worker", "run the commands of a server"),
     "version": ("runs", "print the version"),
 }
 

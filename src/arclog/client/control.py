@@ -57,7 +57,9 @@ class RemoteControl:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), dict[str, Any])
+        await self._link.ask(
+            "give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), dict[str, Any]
+        )
 
     async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
         if not wait_s:  # who does not wait for news does not wait for the server either

@@ -34,9 +34,7 @@ class Link:
         self._connection = connection
         self._lost = False
 
-    async def ask(
-        self, call: str, body: Any, kind: type[T], *, wait_s: float = 0.0, patience_s: float = math.inf
-    ) -> T:
+    async def ask(self, call: str, body: Any, kind: type[T], *, wait_s: float = 0.0, patience_s: float = math.inf) -> T:
         """What the server answers, once it does; the server may take `wait_s` for it."""
         raw = msgspec.json.encode(body)
         return await self.until_answered(lambda: self._once(call, raw, kind, wait_s), patience_s)
@@ -61,7 +59,7 @@ class Link:
                 if asyncio.get_running_loop().time() + pause > until:
                     raise
                 # Many workers of a server that comes back must not all ask at once.
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 self.worked()

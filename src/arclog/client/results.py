@@ -132,9 +132,7 @@ class RemoteWriter:
     async def commit(self) -> Content:
         self._check()
         try:
-            params = _params(
-                self._tenant, self._hash.hexdigest(), listed=self._listed, content_type=self._content_type
-            )
+            params = _params(self._tenant, self._hash.hexdigest(), listed=self._listed, content_type=self._content_type)
             send = self._results.connection.sent
             answer = await self._results.link.until_answered(lambda: send(_PATH, self._pieces(), params=params))
             content = decoded(answer, Content)

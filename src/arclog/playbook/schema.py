@@ -178,7 +178,9 @@ JOIN = Field(
     fields=(Field("count", "integer", "How many tokens of a wave start the step.", required=True, minimum=1),),
 )
 
-POOL = Field("pool", "string", "Workers that run it: those started with `arclog worker --pool NAME`.", default="default")
+POOL = Field(
+    "pool", "string", "Workers that run it: those started with `arclog worker --pool NAME`.", default="default"
+)
 
 _MODE = Field("mode", "string", "How items run.", default="sequential", choices=("sequential", "parallel"))
 _IN_FLIGHT = Field(

@@ -141,9 +141,7 @@ def _services(settings: Settings, here: Embedded) -> Services:
         control = ScopedControl(here.control, engine.store, engine.clock, tenant=tenant, name=name)
         return Workplace(control, ScopedResults(here.results, tenant))
 
-    return Services(
-        settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace
-    )
+    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace)
 
 
 def _check_address(settings: Settings) -> None:

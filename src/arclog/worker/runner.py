@@ -115,6 +115,10 @@ class Worker:
         """Claim no more; give back what is held at the next task boundary, `worker.drain_s` later where it stands."""
         self._leaving.set()
 
+    @property
+    def is_leaving(self) -> bool:
+        return self._leaving.is_set()
+
     async def _drain(self) -> None:
         for held in list(self._held.values()):
             held.stream.leave()

@@ -158,5 +158,3 @@ async def _long_poll(request: Request, wait_s: float, ask: Callable[[float], Awa
         found = await ask(0.0 if draining() else max(0.0, min(left, _LOOK_S)))
         if found or left <= _LOOK_S or draining() or await request.is_disconnected():
             return found
-
-

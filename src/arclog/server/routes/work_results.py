@@ -45,7 +45,9 @@ async def upload(
                 arrived.update(chunk)
                 await writer.write(chunk)
         if arrived.hexdigest() != sha256:
-            raise RequestRejected("what arrived is not what the sender's sha256 names; nothing of it is kept: send it again")
+            raise RequestRejected(
+                "what arrived is not what the sender's sha256 names; nothing of it is kept: send it again"
+            )
         return answered(await writer.commit())
     finally:
         await writer.abandon()

@@ -179,7 +179,9 @@ def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int, tenant: str) -
     needs = tx.execute(SQL["next_kinds"], (pool, "")).get
     while needs is not None:
         if kinds.issuperset(kinds_of(needs)):
-            query, given = ("issued_to", (pool, needs, tenant, limit)) if tenant else ("issued_of", (pool, needs, limit))
+            query, given = (
+                ("issued_to", (pool, needs, tenant, limit)) if tenant else ("issued_of", (pool, needs, limit))
+            )
             found += tx.execute(SQL[query], given).fetchall()
         needs = tx.execute(SQL["next_kinds"], (pool, needs)).get
     return found
