@@ -68,7 +68,7 @@ class ScopedControl:
         await self._control.write_logs(lines)
 
     def _bound(self, worker_id: str) -> str:
-        return f"{worker_id}@{self._name}" if self._name else worker_id
+        return f"{worker_id}@{self._tenant}/{self._name}" if self._name else worker_id
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
         holder = await self._control.holder_of(execution_id, command_id)

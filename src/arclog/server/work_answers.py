@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Answers:
-    """By (credential, worker, call); whoever asked the longest ago is forgotten first."""
+    """By credential, worker and call; whoever asked the longest ago is forgotten first."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str, str], tuple[int, Any]] = {}
+        self._last: dict[tuple[str, ...], tuple[int, Any]] = {}
 
-    def get(self, key: tuple[str, str, str]) -> tuple[int, Any] | None:
+    def get(self, key: tuple[str, ...]) -> tuple[int, Any] | None:
         return self._last.get(key)
 
-    def keep(self, key: tuple[str, str, str], n: int, answer: T) -> T:
+    def keep(self, key: tuple[str, ...], n: int, answer: T) -> T:
         self._last.pop(key, None)
         self._last[key] = (n, answer)
         if len(self._last) > _MOST:

@@ -57,7 +57,7 @@ async def claim(request: Request) -> Response:
         raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_COMMANDS}")
     control = _control(request)
     services = services_of(request)
-    key = (principal_of(request).name, worker.worker_id, "claim")
+    key = _asker(request, worker.worker_id, "claim")
     before = services.answers.get(key)
     if before is not None and before[0] == asked.n > 0:
         return answered(before[1])
@@ -101,7 +101,7 @@ async def revoked(request: Request) -> Response:
     asked = await body_of(request, work.RevokedAsked)
     control = _control(request)
     services = services_of(request)
-    key = (principal_of(request).name, asked.worker_id, "revoked")
+    key = _asker(request, asked.worker_id, "revoked")
     before = services.answers.get(key)
     if before is not None and before[0] == asked.n > 0:
         return answered(before[1])
@@ -136,6 +136,11 @@ async def write_logs(request: Request) -> Response:
 
 def _control(request: Request) -> Control:
     return services_of(request).workplace(principal_of(request)).control
+
+
+def _asker(request: Request, worker_id: str, call: str) -> tuple[str, ...]:
+    principal = principal_of(request)
+    return (principal.tenant, principal.name, worker_id, call)
 
 
 def _checked(worker: WorkerInfo) -> WorkerInfo:
