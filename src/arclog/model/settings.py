@@ -131,6 +131,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.max_row_bytes", 256 * KIB, "bytes", "Most bytes in one log row; a larger single event has a row of its own.", 1),
     Setting("server.host", "127.0.0.1", "address", "Address that `arclog server` and `arclog up` listen on. One that others can reach needs authentication."),
     Setting("server.port", 8420, "port", "Port that they listen on; 0 takes a free one.", 0),
+    Setting("server.poll_max_s", 30.0, "seconds", "How long a request may wait for something to happen before it is answered as it stands.", 0.0),
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
