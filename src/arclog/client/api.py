@@ -18,9 +18,13 @@ from arclog.client.connection import Connection
 from arclog.model.errors import PlaybookError, ResultUnavailable, ServerUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
     Collected,
     ExecuteRequest,
     Listed,
+    RegisterRequest,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -35,6 +39,7 @@ from arclog.ports.store import ANY_LINE, LogFilter
 T = TypeVar("T")
 
 _EXECUTIONS = "/api/executions"
+_CATALOG = "/api/catalog"
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -53,6 +58,8 @@ class _Page(msgspec.Struct, frozen=True):
     events: builtins.list[dict[str, Any]] = []
     lines: builtins.list[dict[str, Any]] = []
     results: builtins.list[StoredResult] = []
+    playbooks: builtins.list[CatalogEntry] = []
+    versions: builtins.list[CatalogVersion] = []
 
 
 class RemoteApi:
@@ -188,6 +195,39 @@ class RemoteApi:
 
     async def source(self, execution_id: str) -> str:
         return (await self._connection.ask("GET", _of(execution_id, "source"))).decode()
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        body = await self._connection.ask("GET", _of(execution_id, "graph"), params={"format": form})
+        return _decoded(body, dict[str, Any]) if form == "json" else body.decode()
+
+    # ── the catalog ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        # The same content is the same version: it may be sent twice.
+        try:
+            return await self._told(_CATALOG, request, CatalogVersion)
+        except PlaybookError as error:
+            error.source, error.file = request.playbook, request.file
+            raise
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        params = {"prefix": prefix, "after": after, "limit": limit, "archived": "true" if archived else ""}
+        return (await self._got(_CATALOG, _Page, params)).playbooks
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        params = {"path": path, "before": before, "limit": limit}
+        return (await self._got(f"{_CATALOG}/versions", _Page, params)).versions
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return await self._got(f"{_CATALOG}/show", CatalogVersion, {"path": path, "version": version})
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "older": older, "newer": newer})
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return await self._told(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 

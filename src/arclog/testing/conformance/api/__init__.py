@@ -9,6 +9,7 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
 """
 
+from arclog.testing.conformance.api.catalog import CatalogRules
 from arclog.testing.conformance.api.reading import ReadingRules
 from arclog.testing.conformance.api.starting import StartingRules
 from arclog.testing.conformance.api.stored import StoredRules
@@ -17,5 +18,5 @@ from arclog.testing.conformance.api.telling import TellingRules
 __all__ = ["ApiContract"]
 
 
-class ApiContract(StartingRules, ReadingRules, TellingRules, StoredRules):
+class ApiContract(StartingRules, ReadingRules, TellingRules, StoredRules, CatalogRules):
     """All rules. A subclass gives the fixture `api`."""

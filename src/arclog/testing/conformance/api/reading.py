@@ -109,6 +109,14 @@ class ReadingRules(Rules):
         assert cause is not None
         assert (cause.step, cause.kind, cause.at) == ("start", "exception", "4:11")
 
+    async def test_the_plan_is_drawn(self, api: Api) -> None:
+        execution_id = await done(api)
+        assert isinstance(await api.graph(execution_id), dict)
+        assert (await api.graph(execution_id, "mermaid")).startswith(("graph", "flowchart"))
+        assert "start" in await api.graph(execution_id, "text")
+        with pytest.raises(RequestRejected):
+            await api.graph(execution_id, "crayon")
+
     async def test_the_source_is_what_was_sent(self, api: Api) -> None:
         text = f"# ü\n{HELLO}\n\n"
         assert await api.source(await done(api, text)) == text

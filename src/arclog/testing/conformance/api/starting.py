@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arclog.model.errors import NotFound, PlaybookError, RequestRejected
+from arclog.model.errors import Conflict, NotFound, PlaybookError, RequestRejected
 from arclog.ports.api import Api, ExecuteRequest
 from arclog.testing.conformance.api.base import HELLO, PATIENCE_S, UNKNOWN, WAITING, Rules, done, over, started
 
@@ -53,7 +53,10 @@ class StartingRules(Rules):
     async def test_the_same_idempotency_key_is_the_same_run(self, api: Api) -> None:
         request = ExecuteRequest(playbook=HELLO, idempotency_key="once")
         first, second = await api.execute(request), await api.execute(request)
-        assert first == second
+        assert (first.execution_id, first.run_id) == (second.execution_id, second.run_id)
+        assert (first.created, second.created) == (True, False)
+        with pytest.raises(Conflict):
+            await api.execute(ExecuteRequest(playbook=HELLO, workload={"name": "Ada"}, idempotency_key="once"))
         other = await api.execute(ExecuteRequest(playbook=HELLO, idempotency_key="twice"))
         assert other.execution_id != first.execution_id
 

@@ -63,8 +63,10 @@ class TellingRules(Rules):
         assert (answer.accepted, answer.state) == (False, "COMPLETED")
         assert answer.message
         live = await started(api, WAITING)
+        without_reason = await api.signal(live, SignalRequest("SKIP_STEP", step="start"))
+        assert (without_reason.accepted, without_reason.message) == (False, "SKIP_STEP needs a reason")
         with pytest.raises(RequestRejected):
-            await api.signal(live, SignalRequest("SKIP_STEP", step="start"))  # without a reason
+            await api.signal(live, SignalRequest("no name!"))
         await api.cancel(live, "enough")
 
     async def test_cancel_is_final_and_says_so_again(self, api: Api) -> None:
