@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -37,7 +37,10 @@ from arclog.ports.api import (
 from arclog.ports.store import ANY_LINE, LogFilter
 
 T = TypeVar("T")
+C = TypeVar("C")
 
+#: Most rows that a server gives at a time.
+_PAGE = 1000
 _EXECUTIONS = "/api/executions"
 _CATALOG = "/api/catalog"
 
@@ -130,21 +133,25 @@ class RemoteApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        params = {"state": builtins.list(states), "path": path, "before": before, "limit": limit}
-        return (await self._got(_EXECUTIONS, _Page, params)).executions
+        async def read(at: str, most: int) -> builtins.list[Listed]:
+            params = {"state": builtins.list(states), "path": path, "before": at, "limit": most}
+            return (await self._got(_EXECUTIONS, _Page, params)).executions
+
+        return await _paged(read, before, limit, lambda run: run.execution_id)
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
-        params = {"after": after, "limit": limit, "type": builtins.list(types)}
-        return (await self._got(_of(execution_id, "events"), _Page, params)).events
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            params = {"after": at, "limit": most, "type": builtins.list(types)}
+            return (await self._got(_of(execution_id, "events"), _Page, params)).events
+
+        return await _paged(read, after, limit, lambda event: event["seq"])
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        params = {
-            "after": after,
-            "limit": limit,
+        wanted = {
             "step": where.step,
             "task": where.task,
             "iteration": None if where.iteration is None else ".".join(map(str, where.iteration)),
@@ -152,11 +159,17 @@ class RemoteApi:
             "text": where.text,
             "since": where.since,
         }
-        return (await self._got(_of(execution_id, "logs"), _Page, params)).lines
+
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            return (await self._got(_of(execution_id, "logs"), _Page, {**wanted, "after": at, "limit": most})).lines
+
+        return await _paged(read, after, limit, lambda line: line["position"])
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
-        params = {"after": after, "limit": limit}
-        return (await self._got(_of(execution_id, "results"), _Page, params)).results
+        async def read(at: int, most: int) -> builtins.list[StoredResult]:
+            return (await self._got(_of(execution_id, "results"), _Page, {"after": at, "limit": most})).results
+
+        return await _paged(read, after, limit, lambda stored: stored.seq)
 
     async def result(self, ref: str) -> StoredResult:
         return await self._got("/api/result", StoredResult, {"ref": ref})
@@ -239,6 +252,20 @@ class RemoteApi:
     async def _told(self, path: str, body: Any, kind: type[T]) -> T:
         """A request whose body makes it safe to repeat."""
         return _decoded(await self._connection.ask("POST", path, body=msgspec.json.encode(body), safe=True), kind)
+
+
+async def _paged(
+    read: Callable[[C, int], Awaitable[builtins.list[T]]], at: C, limit: int, cursor: Callable[[T], C]
+) -> builtins.list[T]:
+    """As many rows as were asked for, however few a server gives at a time."""
+    rows: builtins.list[T] = []
+    while True:
+        most = min(limit - len(rows), _PAGE)
+        page = await read(at, most)
+        rows += page
+        if len(page) < most or len(rows) >= limit:
+            return rows
+        at = cursor(page[-1])
 
 
 def _of(execution_id: str, what: str = "") -> str:
