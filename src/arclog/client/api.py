@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from arclog.client.connection import Connection
-from arclog.model.errors import PlaybookError, ResultUnavailable, ServerUnavailable
+from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, ServerUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.api import (
     CatalogDiff,
@@ -39,8 +39,11 @@ from arclog.ports.store import ANY_LINE, LogFilter
 T = TypeVar("T")
 C = TypeVar("C")
 
+_RESOLVE = "/api/result/resolve"
 #: Most rows that a server gives at a time.
 _PAGE = 1000
+#: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
+_PART = 16 * 1024 * 1024
 _EXECUTIONS = "/api/executions"
 _CATALOG = "/api/catalog"
 
@@ -175,28 +178,26 @@ class RemoteApi:
         return await self._got("/api/result", StoredResult, {"ref": ref})
 
     async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """What breaks off is asked for from where it broke off."""
-        at = max(start, 0)
-        if end is not None and end <= at:
-            await self.result(ref)
-            return
+        """Asked for in parts that any server gives; one that breaks off is asked for from where it broke off."""
+        size = (await self.result(ref)).bytes
+        at, stop = max(start, 0), size if end is None else min(end, size)
+        part = _PART
         patience = self._connection.patience()
-        while True:
-            part = {"Range": f"bytes={at}-{'' if end is None else end - 1}"} if at or end is not None else {}
+        while at < stop:
+            wanted = {"Range": f"bytes={at}-{min(at + part, stop) - 1}", "Accept-Encoding": "identity"}
             try:
-                async with self._connection.streamed(
-                    "/api/result/resolve", params={"ref": ref}, headers={"Accept-Encoding": "identity", **part}
-                ) as answer:
-                    if answer.status_code == httpx2.codes.OK and part:
+                async with self._connection.streamed(_RESOLVE, params={"ref": ref}, headers=wanted) as answer:
+                    if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
                         raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         yield chunk
                         patience.renew()
-                return
+            except RequestTooLarge:
+                if part == 1:
+                    raise
+                part //= 2
             except ServerUnavailable:
-                if end is not None and at >= end:
-                    return
                 if await patience.over():
                     raise
 
@@ -237,7 +238,7 @@ class RemoteApi:
         return await self._got(f"{_CATALOG}/show", CatalogVersion, {"path": path, "version": version})
 
     async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
-        return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "older": older, "newer": newer})
+        return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "from": older, "to": newer})
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         return await self._told(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)

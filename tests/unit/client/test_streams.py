@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arclog.client import AsyncClient, Client
-from arclog.model.errors import NotFound, ServerUnavailable
+from arclog.model.errors import NotFound, RequestTooLarge, ResultUnavailable, ServerUnavailable
 from arclog.model.settings import Settings
 from tests.servers.web import Asked, Web, Wire
 
@@ -25,17 +25,24 @@ def web() -> Iterator[Web]:
         yield server
 
 
-def serve_cut(web: Web, pieces: int) -> None:
-    """Serve BODY by ranges, but never more than one piece of it before the connection breaks."""
+def serve_cut(web: Web, pieces: int, most: int = 1 << 40) -> None:
+    """Serve BODY by ranges of at most so many bytes, but never more than one piece before the connection breaks."""
+    stored = {"ref": REF, "execution_id": ID, "name": "many", "step": "start", "run": 1, "task": "many", "kind": "data"}
+    stored |= {"content_type": "text/plain", "bytes": len(BODY), "rows": None, "sha256": "0" * 64, "scope": "step"}
+    web.answers("/api/result", json={**stored, "stored_at": "", "expires_at": None, "removed_at": None, "seq": 1})
 
     @web.route("/api/result/resolve")
     async def answer(asked: Asked, wire: Wire) -> None:
-        first, _, last = asked.headers.get("range", "bytes=0-").removeprefix("bytes=").partition("-")
-        part = BODY[int(first) : int(last) + 1 if last else None]
-        await wire.head(206 if "range" in asked.headers else 200, {"Content-Length": str(len(part))})
-        most = len(BODY) // pieces + 1
-        await wire.raw(part[:most])
+        first, _, last = asked.headers["range"].removeprefix("bytes=").partition("-")
+        part = BODY[int(first) : int(last) + 1]
         if len(part) > most:
+            body = json.dumps({"title": "RequestTooLarge", "detail": "too much"}).encode()
+            await wire.answer(413, body, {"Content-Type": "application/problem+json"})
+            return
+        await wire.head(206, {"Content-Length": str(len(part))})
+        piece = len(BODY) // pieces + 1
+        await wire.raw(part[:piece])
+        if len(part) > piece:
             wire.cut()
 
 
@@ -43,16 +50,26 @@ async def test_content_that_breaks_off_is_read_on_from_there(web: Web) -> None:
     serve_cut(web, 5)
     async with AsyncClient(web.url("")) as client:
         assert b"".join([chunk async for chunk in client.content(REF)]) == BODY
-        assert len(web.asked) == 5
+        assert len(web.asked) == 1 + 5
         assert b"".join([chunk async for chunk in client.content(REF, 100, 9000)]) == BODY[100:9000]
 
 
+async def test_content_comes_in_parts_as_large_as_the_server_gives(web: Web) -> None:
+    serve_cut(web, 1, most=3000)
+    async with AsyncClient(web.url("")) as client:
+        assert b"".join([chunk async for chunk in client.content(REF)]) == BODY
+    serve_cut(web, 1, most=0)
+    async with AsyncClient(web.url("")) as client:
+        with pytest.raises(RequestTooLarge, match="too much"):
+            _ = [chunk async for chunk in client.content(REF)]
+
+
 async def test_content_of_a_server_that_ignores_ranges_is_not_passed_on_as_the_part(web: Web) -> None:
+    serve_cut(web, 1)
     web.answers("/api/result/resolve", BODY)
     async with AsyncClient(web.url("")) as client:
-        with pytest.raises(Exception, match="ignores which part"):
+        with pytest.raises(ResultUnavailable, match="ignores which part"):
             _ = [chunk async for chunk in client.content(REF, 10)]
-    assert len(web.asked) == 1
 
 
 class Log:
