@@ -15,7 +15,8 @@ from arclog.client.link import Link
 from arclog.client.results import RemoteResults
 from arclog.model.settings import Settings
 from arclog.testing.conformance.results import MakeResults, ResultsContract
-from arclog.wiring.server import serve
+from arclog.wiring.embedded import embedded
+from tests.servers.workplace import served
 
 
 class ServerThread:
@@ -31,11 +32,9 @@ class ServerThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        started: asyncio.Future[str] = self._loop.create_future()
-        serving = asyncio.ensure_future(serve(self._settings, with_worker=False, started=started, stop=self._stop))
-        self.url = await started
-        self._ready.set()
-        await serving
+        async with embedded(self._settings) as here, served(here, self._settings) as self.url:
+            self._ready.set()
+            await self._stop.wait()
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -49,7 +48,7 @@ class TestRemoteResults(ResultsContract):
         servers: list[ServerThread] = []
 
         def make(settings: Settings) -> RemoteResults:
-            settings = settings.replaced(home=str(tmp_path / "home"), server__port=0, client__patience_s=0.0)
+            settings = settings.replaced(home=str(tmp_path / "home"), client__patience_s=0.0)
             servers.append(ServerThread(settings))
             connection = Connection(servers[-1].url, settings)
             return _Closing(connection, Link(connection), "files", settings.integer("results.max_bytes"))

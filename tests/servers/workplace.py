@@ -1,6 +1,7 @@
 """The application over an arclog that the test holds in its hands, on a free loopback port.
 
-A bearer token `<tenant>/<name>` is the credential of that name in that tenant; without one, the caller is everybody.
+A bearer token `<tenant>/<name>` is the credential of that name in that tenant; without one, the caller is
+everybody, of every tenant.
 """
 
 from __future__ import annotations
@@ -12,21 +13,20 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from arclog.engine.scoped_control import ScopedControl
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
-from arclog.server.scoped_results import ScopedResults
-from arclog.server.services import Services, Workplace
+from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded
+from arclog.wiring.workplace import workplace_of
 
-EVERYBODY = Principal("everybody", "", frozenset(ROLES))
+_EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
 
 
 async def _authenticate(headers: Mapping[str, str]) -> Principal:
     token = headers.get("authorization", "").removeprefix("Bearer ")
     if not token:
-        return EVERYBODY
+        return _EVERYBODY
     tenant, _, name = token.partition("/")
     return Principal(name, tenant, frozenset({"worker"}))
 
@@ -37,12 +37,6 @@ async def _ready() -> str:
 
 @asynccontextmanager
 async def served(here: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
-    def workplace(principal: Principal) -> Workplace:
-        name = "" if principal is EVERYBODY else principal.name
-        engine = here.engine
-        control = ScopedControl(here.control, engine.store, engine.clock, tenant=principal.tenant, name=name)
-        return Workplace(control, ScopedResults(here.results, principal.tenant))
-
     services = Services(
         settings or Settings(),
         lambda _: here.api,
@@ -50,7 +44,7 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
         here.results,
         _authenticate,
         _ready,
-        workplace=workplace,
+        workplace=workplace_of(here),
     )
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(services), log_config=None, access_log=False, lifespan="off"))

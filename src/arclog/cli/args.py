@@ -34,14 +34,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "approve": ("signals", "let a run or a task that waits for an approval go on"),
     "reject": ("signals", "refuse what waits for an approval"),
     "signal": ("signals", "give a run a signal"),
+    "catalog": ("catalog", "register, list, show, compare and archive playbooks"),
+    "up": ("serving", "serve the API with a worker, on this machine"),
+    "server": ("serving", "serve the API to workers elsewhere"),
     "gc": ("results", "remove stored results that are no longer needed"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "worker": ("worker", "run the commands of a server"),
     "version": ("runs", "print the version"),
 }
 
-#: Commands that never speak to a server: they look at files, or at what is kept on this machine alone.
-LOCAL = frozenset({"check", "plan", "schema", "secret", "version"})
+#: Commands that never speak to a server: they look at files, at what is kept on this machine alone, or are the server.
+LOCAL = frozenset({"check", "plan", "schema", "secret", "version", "server", "up"})
 
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,12 +15,16 @@ import httpx2
 import msgspec
 
 from arclog.client.connection import Connection
-from arclog.model.errors import PlaybookError, ResultUnavailable, ServerUnavailable
+from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, ServerUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
     Collected,
     ExecuteRequest,
     Listed,
+    RegisterRequest,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -33,8 +37,15 @@ from arclog.ports.api import (
 from arclog.ports.store import ANY_LINE, LogFilter
 
 T = TypeVar("T")
+C = TypeVar("C")
 
+_RESOLVE = "/api/result/resolve"
+#: Most rows that a server gives at a time.
+_PAGE = 1000
+#: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
+_PART = 16 * 1024 * 1024
 _EXECUTIONS = "/api/executions"
+_CATALOG = "/api/catalog"
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -53,6 +64,8 @@ class _Page(msgspec.Struct, frozen=True):
     events: builtins.list[dict[str, Any]] = []
     lines: builtins.list[dict[str, Any]] = []
     results: builtins.list[StoredResult] = []
+    playbooks: builtins.list[CatalogEntry] = []
+    versions: builtins.list[CatalogVersion] = []
 
 
 class RemoteApi:
@@ -123,21 +136,25 @@ class RemoteApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        params = {"state": builtins.list(states), "path": path, "before": before, "limit": limit}
-        return (await self._got(_EXECUTIONS, _Page, params)).executions
+        async def read(at: str, most: int) -> builtins.list[Listed]:
+            params = {"state": builtins.list(states), "path": path, "before": at, "limit": most}
+            return (await self._got(_EXECUTIONS, _Page, params)).executions
+
+        return await _paged(read, before, limit, lambda run: run.execution_id)
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
-        params = {"after": after, "limit": limit, "type": builtins.list(types)}
-        return (await self._got(_of(execution_id, "events"), _Page, params)).events
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            params = {"after": at, "limit": most, "type": builtins.list(types)}
+            return (await self._got(_of(execution_id, "events"), _Page, params)).events
+
+        return await _paged(read, after, limit, lambda event: event["seq"])
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        params = {
-            "after": after,
-            "limit": limit,
+        wanted = {
             "step": where.step,
             "task": where.task,
             "iteration": None if where.iteration is None else ".".join(map(str, where.iteration)),
@@ -145,38 +162,42 @@ class RemoteApi:
             "text": where.text,
             "since": where.since,
         }
-        return (await self._got(_of(execution_id, "logs"), _Page, params)).lines
+
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            return (await self._got(_of(execution_id, "logs"), _Page, {**wanted, "after": at, "limit": most})).lines
+
+        return await _paged(read, after, limit, lambda line: line["position"])
 
     async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
-        params = {"after": after, "limit": limit}
-        return (await self._got(_of(execution_id, "results"), _Page, params)).results
+        async def read(at: int, most: int) -> builtins.list[StoredResult]:
+            return (await self._got(_of(execution_id, "results"), _Page, {"after": at, "limit": most})).results
+
+        return await _paged(read, after, limit, lambda stored: stored.seq)
 
     async def result(self, ref: str) -> StoredResult:
         return await self._got("/api/result", StoredResult, {"ref": ref})
 
     async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """What breaks off is asked for from where it broke off."""
-        at = max(start, 0)
-        if end is not None and end <= at:
-            await self.result(ref)
-            return
+        """Asked for in parts that any server gives; one that breaks off is asked for from where it broke off."""
+        size = (await self.result(ref)).bytes
+        at, stop = max(start, 0), size if end is None else min(end, size)
+        part = _PART
         patience = self._connection.patience()
-        while True:
-            part = {"Range": f"bytes={at}-{'' if end is None else end - 1}"} if at or end is not None else {}
+        while at < stop:
+            wanted = {"Range": f"bytes={at}-{min(at + part, stop) - 1}", "Accept-Encoding": "identity"}
             try:
-                async with self._connection.streamed(
-                    "/api/result/resolve", params={"ref": ref}, headers={"Accept-Encoding": "identity", **part}
-                ) as answer:
-                    if answer.status_code == httpx2.codes.OK and part:
+                async with self._connection.streamed(_RESOLVE, params={"ref": ref}, headers=wanted) as answer:
+                    if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
                         raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         yield chunk
                         patience.renew()
-                return
+            except RequestTooLarge:
+                if part == 1:
+                    raise
+                part //= 2
             except ServerUnavailable:
-                if end is not None and at >= end:
-                    return
                 if await patience.over():
                     raise
 
@@ -189,6 +210,39 @@ class RemoteApi:
     async def source(self, execution_id: str) -> str:
         return (await self._connection.ask("GET", _of(execution_id, "source"))).decode()
 
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        body = await self._connection.ask("GET", _of(execution_id, "graph"), params={"format": form})
+        return _decoded(body, dict[str, Any]) if form == "json" else body.decode()
+
+    # ── the catalog ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        # The same content is the same version: it may be sent twice.
+        try:
+            return await self._told(_CATALOG, request, CatalogVersion)
+        except PlaybookError as error:
+            error.source, error.file = request.playbook, request.file
+            raise
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        params = {"prefix": prefix, "after": after, "limit": limit, "archived": "true" if archived else ""}
+        return (await self._got(_CATALOG, _Page, params)).playbooks
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        params = {"path": path, "before": before, "limit": limit}
+        return (await self._got(f"{_CATALOG}/versions", _Page, params)).versions
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return await self._got(f"{_CATALOG}/show", CatalogVersion, {"path": path, "version": version})
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "from": older, "to": newer})
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return await self._told(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)
+
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _got(self, path: str, kind: type[T], params: Mapping[str, Any] | None = None) -> T:
@@ -199,6 +253,20 @@ class RemoteApi:
     async def _told(self, path: str, body: Any, kind: type[T]) -> T:
         """A request whose body makes it safe to repeat."""
         return _decoded(await self._connection.ask("POST", path, body=msgspec.json.encode(body), safe=True), kind)
+
+
+async def _paged(
+    read: Callable[[C, int], Awaitable[builtins.list[T]]], at: C, limit: int, cursor: Callable[[T], C]
+) -> builtins.list[T]:
+    """As many rows as were asked for, however few a server gives at a time."""
+    rows: builtins.list[T] = []
+    while True:
+        most = min(limit - len(rows), _PAGE)
+        page = await read(at, most)
+        rows += page
+        if len(page) < most or len(rows) >= limit:
+            return rows
+        at = cursor(page[-1])
 
 
 def _of(execution_id: str, what: str = "") -> str:

@@ -46,23 +46,40 @@ class AsyncClient(RemoteApi):
 
     async def start(
         self,
-        playbook: str,
+        playbook: str = "",
         workload: Mapping[str, Any] | None = None,
         *,
+        path: str = "",
+        version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
     ) -> Started:
-        """Start a run of a playbook's text; durable when it answers. Raises PlaybookError or RequestRejected."""
-        request = ExecuteRequest(
-            playbook=playbook, workload=workload or {}, files=files or {}, idempotency_key=idempotency_key
+        """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
+
+        Raises PlaybookError, NotFound or RequestRejected.
+        """
+        return await self.execute(
+            ExecuteRequest(
+                playbook=playbook,
+                workload=workload or {},
+                path=path,
+                version=version,
+                files=files or {},
+                idempotency_key=idempotency_key,
+            )
         )
-        return await self.execute(request)
 
     async def run(
-        self, playbook: str, workload: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        playbook: str = "",
+        workload: Mapping[str, Any] | None = None,
+        *,
+        path: str = "",
+        version: int = 0,
+        timeout_s: float | None = None,
     ) -> Summary:
         """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run goes on)."""
-        started = await self.start(playbook, workload)
+        started = await self.start(playbook, workload, path=path, version=version)
         await self.ended(started.execution_id, timeout_s=timeout_s)
         return await self.summary(started.execution_id)
 

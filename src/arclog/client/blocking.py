@@ -15,9 +15,13 @@ from typing import Any, Self, TypeVar
 from arclog.client.asynchronous import AsyncClient
 from arclog.model.settings import Settings
 from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
     Collected,
     ExecuteRequest,
     Listed,
+    RegisterRequest,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -62,18 +66,29 @@ class Client:
 
     def start(
         self,
-        playbook: str,
+        playbook: str = "",
         workload: Mapping[str, Any] | None = None,
         *,
+        path: str = "",
+        version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
     ) -> Started:
-        return self._done(self._client.start(playbook, workload, files=files, idempotency_key=idempotency_key))
+        asked = self._client.start(
+            playbook, workload, path=path, version=version, files=files, idempotency_key=idempotency_key
+        )
+        return self._done(asked)
 
     def run(
-        self, playbook: str, workload: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        playbook: str = "",
+        workload: Mapping[str, Any] | None = None,
+        *,
+        path: str = "",
+        version: int = 0,
+        timeout_s: float | None = None,
     ) -> Summary:
-        return self._done(self._client.run(playbook, workload, timeout_s=timeout_s))
+        return self._done(self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s))
 
     def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         return self._each(self._client.follow(execution_id, after=after, types=types))
@@ -137,6 +152,29 @@ class Client:
 
     def source(self, execution_id: str) -> str:
         return self._done(self._client.source(execution_id))
+
+    def graph(self, execution_id: str, form: str = "json") -> Any:
+        return self._done(self._client.graph(execution_id, form))
+
+    def register(self, request: RegisterRequest) -> CatalogVersion:
+        return self._done(self._client.register(request))
+
+    def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        return self._done(self._client.catalog(prefix=prefix, after=after, limit=limit, archived=archived))
+
+    def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        return self._done(self._client.versions(path, before=before, limit=limit))
+
+    def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return self._done(self._client.registered(path, version))
+
+    def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return self._done(self._client.difference(path, older, newer))
+
+    def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return self._done(self._client.archive(path, archived=archived))
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop.is_closed():

@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,23 +35,19 @@ Params = Mapping[str, Any]
 class Patience:
     """How long to go on trying; any success begins it anew."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.renew()
-
-    def allow(self, seconds: float) -> None:
+    def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self.renew()
 
     def renew(self) -> None:
-        self._until = time.monotonic() + self._seconds
+        self._since = time.monotonic()
         self._pause = _FIRST_PAUSE_S
 
     async def over(self, at_least: float = 0.0) -> bool:
         """Whether it is over; else it was waited for a while, longer each time."""
         # Many clients of a server that comes back must not all ask at once.
         pause = max(at_least, self._pause * random.uniform(0.5, 1.0))
-        if time.monotonic() + pause > self._until:
+        if time.monotonic() + pause > self._since + self._seconds():
             return True
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
         await asyncio.sleep(pause)
@@ -80,7 +76,7 @@ class Connection:
         )
 
     def patience(self) -> Patience:
-        return Patience(self._patience_s if self._reached else 0.0)
+        return Patience(lambda: self._patience_s if self._reached else 0.0)
 
     async def ask(
         self,
@@ -111,7 +107,7 @@ class Connection:
                 error: ArclogError = self._unreachable(problem)
                 again = may_repeat or isinstance(problem, _UNSENT)
             else:
-                self._heard(patience)
+                self._reached = True
                 if answer.is_success:
                     return answer.content
                 error = self._refusal(answer)
@@ -147,11 +143,6 @@ class Connection:
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    def _heard(self, patience: Patience) -> None:
-        if not self._reached:
-            self._reached = True
-            patience.allow(self._patience_s)
 
     def _signed(self, request: httpx2.Request) -> httpx2.Request:
         """Our token and no other: ~/.netrc may know this host, too."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _LARGEST_EVENT = 64 * 1024 * 1024
 
 
+class _NoStream(ServerUnavailable):
+    """What answers is no stream of events; it would be none the next time either."""
+
+
 async def follow(
     connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
 ) -> AsyncIterator[dict[str, Any]]:
@@ -42,6 +46,8 @@ async def follow(
                     last = event["seq"]
                     yield event
                     patience.renew()
+        except _NoStream:
+            raise
         except ServerUnavailable:
             if await patience.over():
                 raise
@@ -61,4 +67,4 @@ async def _events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
             if isinstance(event, dict) and isinstance(event.get("seq"), int):
                 yield event
     except (httpx2.SSEError, msgspec.DecodeError) as problem:
-        raise ServerUnavailable(f"the server's stream cannot be understood: {problem}") from None
+        raise _NoStream(f"the server's stream cannot be understood: {problem}") from None

@@ -6,12 +6,21 @@ from fastapi import FastAPI
 
 from arclog import __version__
 from arclog.server import access, problems, schemas
-from arclog.server.routes import control, executions, health, work_results
+from arclog.server.routes import catalog, control, executions, health, results, steering, streams, work_results
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
 #: Every group of routes.
-ROUTERS = (health.router, executions.router, control.router, work_results.router)
+ROUTERS = (
+    health.router,
+    executions.router,
+    streams.router,
+    steering.router,
+    catalog.router,
+    results.router,
+    control.router,
+    work_results.router,
+)
 
 
 def create_app(services: Services) -> FastAPI:

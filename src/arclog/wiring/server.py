@@ -15,14 +15,13 @@ from types import FrameType
 
 import uvicorn
 
-from arclog.engine.scoped_control import ScopedControl
 from arclog.model.errors import ArclogError, SettingsError
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
-from arclog.server.scoped_results import ScopedResults
-from arclog.server.services import Services, Workplace
+from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
@@ -40,15 +39,20 @@ async def serve(
     listener = _listen(settings)
     try:
         async with embedded(settings) as here:
+            told = stop or asyncio.Event()
             here.start_duties()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
             services = _services(settings, here)
-            server = _Server(services, stop or asyncio.Event())
+            server = _Server(services, told)
+            if here.worker is not None:
+                here.worker.add_done_callback(lambda _: told.set())
             if started is not None:
                 started.set_result(_address(listener))
             await server.serve([listener])
+            if here.worker is not None and here.worker.done():
+                here.worker.result()  # raises what stopped it: a server without its worker is of no use
     finally:
         listener.close()
 
@@ -63,6 +67,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                server_header=False,
                 backlog=_BACKLOG,
                 timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
             )
@@ -100,6 +105,7 @@ def _listen(settings: Settings) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
+            listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -118,7 +124,7 @@ def _address(listener: socket.socket) -> str:
 
 def _services(settings: Settings, here: Embedded) -> Services:
     everybody = Principal(
-        "anybody on this machine",
+        EVERYBODY,
         settings.text("scope.tenant"),
         frozenset(ROLES),
     )
@@ -133,15 +139,9 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    def workplace(principal: Principal) -> Workplace:
-        # Where nobody is told apart, workers serve every tenant.
-        alone = principal is everybody
-        tenant, name = ("", "") if alone else (principal.tenant, principal.name)
-        engine = here.engine
-        control = ScopedControl(here.control, engine.store, engine.clock, tenant=tenant, name=name)
-        return Workplace(control, ScopedResults(here.results, tenant))
-
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace)
+    return Services(
+        settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace_of(here)
+    )
 
 
 def _check_address(settings: Settings) -> None:

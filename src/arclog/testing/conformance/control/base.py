@@ -82,7 +82,6 @@ def reported(command: Command, n: int, *types: str, worker: WorkerInfo = ONE, wa
 WHOLE = ("step.started", "task.started", "task.done", "step.done")
 
 
-
 class Rules:
     """Base of all groups of rules: the fixtures."""
 
