@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, Self
 
 import httpx2
 import msgspec
@@ -40,6 +41,20 @@ async def url(here: Embedded) -> AsyncIterator[str]:
         yield address
 
 
+@pytest.fixture
+def asked(here: Embedded, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once somebody has claimed."""
+    event = asyncio.Event()
+    claim = here.engine.store.claim
+
+    async def noted(*args: Any, **options: Any) -> Any:
+        event.set()
+        return await claim(*args, **options)
+
+    monkeypatch.setattr(here.engine.store, "claim", noted)
+    return event
+
+
 class As:
     """Speaks with a credential."""
 
@@ -49,7 +64,7 @@ class As:
         self.control = RemoteControl(self.link)
         self.results = RemoteResults(self.connection, self.link, "files", 1 << 30)
 
-    async def __aenter__(self) -> As:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -155,11 +170,10 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
         assert second != first
 
 
-async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str) -> None:
+async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str, asked: asyncio.Event) -> None:
     async with As(url) as gone:
         claiming = asyncio.ensure_future(gone.control.claim(ONE, 1, 20.0))
-        while here.engine.hints.listeners == 0:
-            await asyncio.sleep(0.01)
+        await asked.wait()
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
     await start(here)
@@ -169,13 +183,12 @@ async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url
     assert command.fence in (1, 2), "taken once by the one who was gone at most, and given back at once"
 
 
-async def test_a_long_poll_ends_when_the_server_drains(here: Embedded) -> None:
+async def test_a_long_poll_ends_when_the_server_drains(here: Embedded, asked: asyncio.Event) -> None:
     async with served(here) as url:
         worker = As(url)
         claiming = asyncio.ensure_future(worker.control.claim(GPU, 1, 60.0))
         looking = asyncio.ensure_future(worker.control.revoked("gpu", 60.0))
-        while here.engine.hints.listeners == 0:
-            await asyncio.sleep(0.01)
+        await asked.wait()
         until_stopped = asyncio.gather(claiming, looking)
     assert await until_stopped == [[], []]
     await worker.connection.close()
@@ -228,7 +241,7 @@ async def test_a_report_over_its_limit_is_413(here: Embedded) -> None:
         (command,) = await worker.control.claim(ONE, 1)
         report = reported(command, 1, *WHOLE)
         report.events[2].payload["outcome"]["result"] = "x" * (1 << 20)
-        with pytest.raises(RequestRejected, match="server.max_report_bytes"):
+        with pytest.raises(RequestRejected, match=r"server\.max_report_bytes"):
             await worker.control.report(report)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from arclog.model.commands import Command
@@ -118,8 +120,8 @@ class ReportRules(Rules):
 
 def iteration(command: Command, index: int) -> list[Event]:
     """One iteration whose task gave ten times its index."""
-    place = {"step": command.step, "run": command.run, "iteration": (index,)}
-    task = {**place, "task": "each_task", "task_run": 1}
+    place: dict[str, Any] = {"step": command.step, "run": command.run, "iteration": (index,)}
+    task: dict[str, Any] = {**place, "task": "each_task", "task_run": 1}
     outcome = {"status": "ok", "result": index * 10, "meta": {"attempt": 1}}
     return [
         Event("loop.iteration.started", 1, **place),
