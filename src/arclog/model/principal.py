@@ -7,6 +7,9 @@ from msgspec import Struct
 #: What a caller may be. Each may do what is listed for it in `server.access`, nothing else; only `admin` implies others.
 ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
 
+#: The name of whoever asks where no authentication is configured.
+EVERYBODY = "anybody on this machine"
+
 
 class Principal(Struct, frozen=True):
     """A caller that was authenticated, or everybody where no authentication is configured."""

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from arclog import __version__
 from arclog.server import access, problems, schemas
-from arclog.server.routes import catalog, executions, health, results, steering, streams
+from arclog.server.routes import catalog, control, executions, health, results, steering, streams, work_results
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
@@ -18,6 +18,8 @@ ROUTERS = (
     steering.router,
     catalog.router,
     results.router,
+    control.router,
+    work_results.router,
 )
 
 

@@ -89,7 +89,9 @@ class Embedded:
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
-        info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
+        # Whoever is there for one run alone is all it has, whatever pools its steps name.
+        pools = () if only else ("default",)
+        info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
         worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)

@@ -16,11 +16,12 @@ from types import FrameType
 import uvicorn
 
 from arclog.model.errors import ArclogError, SettingsError
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
@@ -123,7 +124,7 @@ def _address(listener: socket.socket) -> str:
 
 def _services(settings: Settings, here: Embedded) -> Services:
     everybody = Principal(
-        "anybody on this machine",
+        EVERYBODY,
         settings.text("scope.tenant"),
         frozenset(ROLES),
     )
@@ -138,7 +139,9 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready)
+    return Services(
+        settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace_of(here)
+    )
 
 
 def _check_address(settings: Settings) -> None:
