@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
+from arclog.model.principal import Principal, checked_name, may_signal
 from arclog.ports.api import (
     Collected,
     ExecuteRequest,
@@ -54,7 +56,7 @@ _LIFECYCLE_TERMINAL = {
 
 
 class EngineApi:
-    """Implements `ports.api.Api`."""
+    """Implements `ports.api.Api`: all that the store holds, or (`seen_by`) what one caller may see of it."""
 
     def __init__(
         self,
@@ -68,16 +70,25 @@ class EngineApi:
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+        #: None: whoever owns the store
+        self._caller: Principal | None = None
+
+    def seen_by(self, caller: Principal) -> EngineApi:
+        """The same for one caller: what belongs to another tenant is not there, and what it starts is its tenant's."""
+        seen = copy.copy(self)
+        seen.__dict__.pop("_stored", None)
+        seen._caller = caller
+        return seen
 
     @cached_property
     def _stored(self) -> Stored:
         from arclog.engine.stored import Stored  # no run needs it, only who asks for results
 
-        return Stored(self._engine, self._results)
+        caller = self._caller
+        return Stored(self._engine, self._results, None if caller is None else caller.tenant)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         engine = self._engine
-        settings = engine.settings
         plan = self._compiler.compile(request.playbook, request.file).plan
         if nested_deeper(dict(request.workload), DEEPEST_INPUT):
             raise RequestRejected(f"the request's workload is nested deeper than {DEEPEST_INPUT} levels")
@@ -87,9 +98,11 @@ class EngineApi:
                 f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
             )
         now = engine.clock.now()
-        record, files = await register(engine, self._compiler, request.playbook, request.file, request.files)
+        scope = self._scope_of(request)
+        record, files = await register(
+            engine, self._compiler, request.playbook, request.file, request.files, scope.tenant
+        )
         program = engine.live.program_of(plan, record.digest)
-        scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
         new = NewExecution(
             run_id=new_run_id(),
             name=plan.name,
@@ -141,7 +154,7 @@ class EngineApi:
         )
 
     async def summary(self, execution_id: str) -> Summary:
-        number = ids.parse_id(execution_id, "execution id")
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
         return Summary(
@@ -161,7 +174,8 @@ class EngineApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        which = ExecutionFilter(states=tuple(states), path=path)
+        tenant = "" if self._caller is None else self._caller.tenant
+        which = ExecutionFilter(states=tuple(states), path=path, tenant=tenant)
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
 
@@ -199,7 +213,7 @@ class EngineApi:
         ]
 
     async def why(self, execution_id: str) -> Why:
-        number = ids.parse_id(execution_id, "execution id")
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         store = self._engine.store
         commands = await store.commands(number)
@@ -214,6 +228,7 @@ class EngineApi:
         number = ids.parse_id(execution_id, "execution id")
         if at is not None and at < 0:
             raise RequestRejected(f"there is no event {at}; events count from 1, and 0 is before anything")
+        await self._record(number)
         live = await self._engine.live.folded(number, at)
         last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
         return state_view(live.program, live.state, live.record.head, last[0] if last else None)
@@ -236,12 +251,16 @@ class EngineApi:
         if nested_deeper(request.data, DEEPEST_INPUT):
             raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
         record = await self._record(ids.parse_id(execution_id, "execution id"))
+        by = request.by
+        if self._caller is not None:
+            may_signal(self._caller, request.signal)
+            by = self._caller.name
         signal_id = request.signal_id or str(engine.minter.one())
         problem, started = "", None
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
         else:
-            given = Signal(request.signal, signal_id, request.reason, request.by, request.step, request.data)
+            given = Signal(request.signal, signal_id, request.reason, by, request.step, request.data)
             refused = (await engine.put(record.execution_id, given)).refused
             if refused is not None:
                 if refused.reason == "malformed":
@@ -310,12 +329,27 @@ class EngineApi:
 
     async def source(self, execution_id: str) -> str:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        plan = await self._engine.store.plan(record.new.plan)
+        new = record.new
+        # Not by the plan's name: another tenant may have written the same plan in other words.
+        plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
         return "" if plan is None else plan.source
+
+    def _scope_of(self, request: ExecuteRequest) -> Scope:
+        """Where a run belongs: the tenant is the caller's, whatever the request says."""
+        settings, caller = self._engine.settings, self._caller
+        if caller is None:
+            tenant, project, environment = settings.text("scope.tenant"), "", ""
+        else:
+            tenant, project, environment = caller.tenant, caller.project, caller.environment
+        return Scope(
+            checked_name(tenant, "tenant"),
+            checked_name(request.project or project or settings.text("scope.project"), "project"),
+            checked_name(request.environment or environment or settings.text("scope.environment"), "environment"),
+        )
 
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
-        if record is None:
+        if record is None or (self._caller is not None and record.new.scope.tenant != self._caller.tenant):
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
         return record
 

@@ -22,6 +22,9 @@ class ExecuteRequest(Struct, frozen=True):
     #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
     files: Mapping[str, str] = {}
     idempotency_key: str = ""
+    #: where the run belongs inside the caller's tenant; '' = the caller's own, else the operator's default
+    project: str = ""
+    environment: str = ""
 
 
 class Started(Struct, frozen=True):

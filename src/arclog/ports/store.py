@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
+from arclog.ports.access import AccessBook
 
 
 class TerminalExists(Conflict):
@@ -310,7 +311,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(Protocol):
+class Store(AccessBook, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -365,14 +366,16 @@ class Store(Protocol):
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-        """The record of this content under this path: the existing version, or the next one."""
+    async def register_plan(
+        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+    ) -> PlanRecord:
+        """The record of this content under this path of a tenant: the existing version, or the next one."""
 
     async def plan(self, digest: str) -> PlanRecord | None:
-        """A plan by its name."""
+        """A plan by its name, whoever registered it: its path, version and source are those of the first who did."""
 
-    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
-        """What is registered under a path: that version, or the newest."""
+    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
+        """What a tenant registered under a path: that version, or the newest."""
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

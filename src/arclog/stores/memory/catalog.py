@@ -47,22 +47,27 @@ class Catalog(Tables):
         execution_id = self._keys.get((scope, key))
         return None if execution_id is None else self._executions[execution_id].record
 
-    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+    async def register_plan(
+        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+    ) -> PlanRecord:
         self._check_open()
-        known = self._plans.get((digest, path))
+        known = self._plans.get((digest, tenant, path))
         if known is None:
-            version = 1 + max((each.version for each in self._plans.values() if each.path == path), default=0)
-            known = self._plans[digest, path] = PlanRecord(digest, path, version, body, source, at)
+            version = 1 + max((each.version for each in self._versions(tenant, path)), default=0)
+            known = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
         return known
 
     async def plan(self, digest: str) -> PlanRecord | None:
         self._check_open()
-        return next((record for (name, _), record in self._plans.items() if name == digest), None)
+        return next((record for (name, *_), record in self._plans.items() if name == digest), None)
 
-    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
         self._check_open()
-        found = [each for each in self._plans.values() if each.path == path and version in {0, each.version}]
+        found = [each for each in self._versions(tenant, path) if version in {0, each.version}]
         return max(found, key=lambda each: each.version, default=None)
+
+    def _versions(self, tenant: str, path: str) -> list[PlanRecord]:
+        return [each for (_, owner, where), each in self._plans.items() if (owner, where) == (tenant, path)]
 
 
 def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:

@@ -136,8 +136,8 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
     return None if row is None else PlanRecord(*row)
 
 
-def registered(execute: Execute, path: str, version: int) -> PlanRecord | None:
-    row = execute(SQL["registered"], (path, version)).fetchone()
+def registered(execute: Execute, path: str, version: int, tenant: str) -> PlanRecord | None:
+    row = execute(SQL["registered"], (path, version, tenant)).fetchone()
     return None if row is None else PlanRecord(*row)
 
 

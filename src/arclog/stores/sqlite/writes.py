@@ -127,13 +127,13 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
 
 
-def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-    known = tx.execute(SQL["version_of"], (digest, path)).fetchone()
+def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int, tenant: str) -> PlanRecord:
+    known = tx.execute(SQL["version_of"], (digest, tenant, path)).fetchone()
     if known is not None:
         version, source, at = known
         return PlanRecord(digest, path, version, body, source, at)
     tx.execute(SQL["add_plan"], (digest, body))
-    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at)).fetchall()
+    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at, tenant)).fetchall()
     return PlanRecord(digest, path, version, body, source, at)
 
 
