@@ -76,8 +76,8 @@ class EngineApi:
     def seen_by(self, caller: Principal) -> EngineApi:
         """The same for one caller: what belongs to another tenant is not there, and what it starts is its tenant's."""
         seen = copy.copy(self)
-        seen.__dict__.pop("_stored", None)
-        seen._caller = caller
+        vars(seen).pop("_stored", None)
+        vars(seen)["_caller"] = caller
         return seen
 
     @cached_property

@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.NotAllowed, 403),
+    (errors.TooManyRequests, 429),
     (errors.NotFound, 404),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),
@@ -48,7 +49,10 @@ def install(app: FastAPI) -> None:
             more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
         if isinstance(error, errors.ReportGap):
             more["expected"] = error.expected
-        return problem(status, type(error).__name__, str(error), **more)
+        answer = problem(status, type(error).__name__, str(error), **more)
+        if isinstance(error, errors.TooManyRequests):
+            answer.headers["Retry-After"] = str(error.retry_after_s)
+        return answer
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from collections import Counter
+from functools import partial
 
 from arclog.model.errors import Conflict
 from arclog.ports.store import Appended, TerminalExists
