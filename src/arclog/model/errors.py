@@ -8,6 +8,7 @@
     │   ├── Unauthenticated  nobody can tell who asks
     │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── TooManyRequests  the same may succeed later; carries when
+    │   ├── RequestTooLarge  a limit of the server; names the setting
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
@@ -104,6 +105,10 @@ class TooManyRequests(RequestRejected):
 
 class NotFound(RequestRejected):
     """The named thing does not exist for this caller."""
+
+
+class RequestTooLarge(RequestRejected):
+    """More was sent than the server takes at a time; the message names the setting."""
 
 
 class StaleFence(RequestRejected):

@@ -124,6 +124,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.host", "127.0.0.1", "address", "Address that `arclog server` and `arclog up` listen on. One that others can reach needs authentication."),
     Setting("server.port", 8420, "port", "Port that they listen on; 0 takes a free one.", 0),
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
+    Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
+    Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
     Setting("server.trusted_proxies", "", "addresses", "Proxies, parted by commas, whose X-Forwarded-For is believed when failed logins are counted by address."),
     Setting("auth.mode", "auto", "word", "Whether callers of a server must say who they are. `auto`: as soon as a key was ever made, or tokens are configured. `none`: never, on loopback only. `required`: always.", choices=("auto", "none", "required")),
     Setting("auth.cache_s", 10.0, "seconds", "How long a key that was checked is believed; a revoked one ends this much later at most.", 0.0),

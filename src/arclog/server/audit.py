@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.model.errors import ArclogError, NotAllowed, Unauthenticated
+from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, Unauthenticated
 from arclog.model.ids import MICROS, timestamp
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
@@ -98,7 +98,7 @@ def install(app: FastAPI, audit: Audit) -> None:
             await audit.note(request, principal, "denied", str(error))
         except ArclogError as problem:
             return answer_of(problem)
-        return answer_of(error)
+        return answer_of(error) if isinstance(error, ArclogError) else answer_of(InvariantBroken(str(error)))
 
     app.add_exception_handler(NotAllowed, denied)
     app.add_exception_handler(Unauthenticated, denied)

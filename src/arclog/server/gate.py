@@ -38,7 +38,9 @@ class Gate:
         self._looked_at: float | None = None
         self._everybody = Principal("anybody on this machine", settings.text("scope.tenant"), frozenset(ROLES))
         if self._mode == "none" and self._tokens is not None:
-            raise SettingsError("auth.mode is none, and tokens are configured (auth.jwt_issuer); one of them is a mistake")
+            raise SettingsError(
+                "auth.mode is none, and tokens are configured (auth.jwt_issuer); one of them is a mistake"
+            )
 
     async def check_address(self, host: str) -> None:
         """Refuse to listen where others can reach a server that lets everybody in, or nobody."""

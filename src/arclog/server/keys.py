@@ -13,14 +13,19 @@ import secrets
 import string
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from arclog.model.errors import RequestRejected, SettingsError, TooManyRequests, Unauthenticated
+from arclog.model.ids import timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook, KeyRecord
 from arclog.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 PREFIX = "ark_"
 _FORM = re.compile(r"ark_(?P<id>[0-9a-z]{16})_(?P<secret>[0-9A-Za-z]{43})")
@@ -34,7 +39,7 @@ _LONGEST_NAME = 128
 _TIME, _MEMORY_KIB, _LANES = 2, 19_456, 1
 
 
-def make_key(  # noqa: PLR0913 - a key is what it is
+def make_key(
     name: str,
     roles: Sequence[str],
     tenant: str,
@@ -67,6 +72,34 @@ def make_key(  # noqa: PLR0913 - a key is what it is
         expires_at=expires_at,
     )
     return text, record
+
+
+class KeyShown(Struct, frozen=True):
+    """All of a key that may be told: neither its secret nor its hash."""
+
+    key_id: str
+    name: str
+    tenant: str
+    roles: tuple[str, ...]
+    project: str
+    environment: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+def shown(record: KeyRecord) -> KeyShown:
+    return KeyShown(
+        key_id=record.key_id,
+        name=record.name,
+        tenant=record.tenant,
+        roles=record.roles,
+        project=record.project,
+        environment=record.environment,
+        created_at=timestamp(record.created_at),
+        expires_at=None if record.expires_at is None else timestamp(record.expires_at),
+        revoked_at=None if record.revoked_at is None else timestamp(record.revoked_at),
+    )
 
 
 class _Proved(Struct):
@@ -130,9 +163,10 @@ class Keys:
         if not self._nobodys:
             self._nobodys = _hasher().hash(secrets.token_hex(32))
         try:
-            return _hasher().verify(self._nobodys if record is None else record.hash, text) and record is not None
+            _hasher().verify(self._nobodys if record is None else record.hash, text)
         except (VerificationError, InvalidHashError):
             return False
+        return record is not None
 
     def _holder(self, record: KeyRecord) -> Principal:
         if record.revoked_at is not None:
@@ -146,7 +180,7 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _hasher():  # type: ignore[no-untyped-def]  # noqa: ANN202 - argon2 comes with an extra
+def _hasher() -> PasswordHasher:
     try:
         from argon2 import PasswordHasher
     except ImportError:

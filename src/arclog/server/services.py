@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
+from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.results import Results
+from arclog.server.audit import Audit
+from arclog.server.traffic import Traffic
 
-#: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+#: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+#: NotAllowed or TooManyRequests.
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
 
 
 @dataclass(slots=True)
@@ -25,5 +31,15 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
-    #: set while the server drains: long polls and streams end
-    draining: Callable[[], bool] = field(default=lambda: False)
+    clock: Clock
+    #: API keys
+    book: AccessBook
+    #: what callers were granted and denied
+    audit: Audit
+    #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: the requests under way
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def draining(self) -> bool:
+        return self.stopping.is_set()

@@ -24,7 +24,9 @@ def tokens_of(settings: Settings, clock: Clock) -> Tokens | None:
     if len(missing) == len(_NEEDED):
         return None
     if missing:
-        raise SettingsError(f"tokens (JWT) need {' and '.join(missing)} as well; a token is checked against all of them")
+        raise SettingsError(
+            f"tokens (JWT) need {' and '.join(missing)} as well; a token is checked against all of them"
+        )
     return Tokens(settings, KeySet(settings, clock))
 
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.model.errors import NotFound, RequestRejected
-from arclog.model.ids import MICROS, timestamp
-from arclog.ports.access import KeyRecord
+from arclog.model.errors import NotFound
+from arclog.model.ids import MICROS
 from arclog.server.access import ADMIN, allows, principal_of, services_of
-from arclog.server.keys import make_key
+from arclog.server.bodies import answered, body_of
+from arclog.server.keys import KeyShown, make_key, shown
+from arclog.server.schemas import documented
 
 router = APIRouter(prefix="/api/keys", tags=["access"])
-_LARGEST_BODY = 64 * 1024
 #: Ten years: longer is for ever.
 _LONGEST_S = 10 * 366 * 86_400
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key asked for."""
+    """A key asked for. It is of the caller's own tenant."""
 
     name: str
     roles: tuple[str, ...]
@@ -33,53 +31,68 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
     expires_in_s: int | None = None
 
 
-def told(record: KeyRecord) -> dict[str, Any]:
-    """All of a key but its hash."""
-    shown: dict[str, Any] = {
-        "key_id": record.key_id,
-        "name": record.name,
-        "tenant": record.tenant,
-        "roles": record.roles,
-        "project": record.project,
-        "environment": record.environment,
-        "created_at": timestamp(record.created_at),
-    }
-    for field in ("expires_at", "revoked_at"):
-        at = getattr(record, field)
-        shown[field] = None if at is None else timestamp(at)
-    return shown
+class KeyMade(Struct, frozen=True):
+    #: the key itself: shown this once, and kept nowhere
+    key: str
+    about: KeyShown
 
 
-@router.post("", dependencies=[allows(ADMIN)])
+class KeyList(Struct, frozen=True):
+    keys: list[KeyShown]
+
+
+_SHOWN = KeyShown(
+    key_id="4k2m7q9x1c5v8b3n",
+    name="ci",
+    tenant="acme",
+    roles=("operator",),
+    project="",
+    environment="",
+    created_at="2026-01-02T03:04:05.000000Z",
+    expires_at=None,
+    revoked_at=None,
+)
+
+
+@router.post(
+    "",
+    dependencies=[allows(ADMIN)],
+    **documented(
+        status=201,
+        answer=KeyMade,
+        example=KeyMade("ark_4k2m7q9x1c5v8b3n_…", _SHOWN),
+        takes=NewKey,
+        takes_example=NewKey("ci", ("operator",)),
+        errors=(),
+    ),
+)
 async def create(request: Request) -> Response:
     """Make a key for the caller's tenant; the answer's `key` is shown this once."""
     services = services_of(request)
-    asked = _decoded(await request.body())
+    asked = await body_of(request, NewKey)
     now = services.clock.now()
-    expires_at = None if asked.expires_in_s is None else now + min(asked.expires_in_s, _LONGEST_S) * MICROS
-    tenant = principal_of(request).tenant
     text, record = await asyncio.to_thread(
         make_key,
         asked.name,
         asked.roles,
-        tenant,
+        principal_of(request).tenant,
         now,
         project=asked.project,
         environment=asked.environment,
-        expires_at=expires_at,
+        expires_at=None if asked.expires_in_s is None else now + min(asked.expires_in_s, _LONGEST_S) * MICROS,
     )
     await services.book.add_key(record)
-    return _answer({"key": text, **told(record)}, 201)
+    return answered(KeyMade(text, shown(record)), 201)
 
 
-@router.get("", dependencies=[allows(ADMIN)])
+@router.get("", dependencies=[allows(ADMIN)], **documented(answer=KeyList, example=KeyList([_SHOWN]), errors=()))
 async def listed(request: Request) -> Response:
     """The tenant's keys, oldest first, without their secrets."""
     found = await services_of(request).book.keys(principal_of(request).tenant)
-    return _answer({"keys": [told(record) for record in found]})
+    return answered(KeyList([shown(record) for record in found]))
 
 
-@router.delete("/{key_id}", dependencies=[allows(ADMIN)])
+@router.delete("/{key_id}", dependencies=[allows(ADMIN)], **documented(answer=KeyShown, example=_SHOWN))
 async def revoke(key_id: str, request: Request) -> Response:
     """End a key for good; every server sees it within `auth.cache_s`."""
     services = services_of(request)
@@ -87,17 +100,4 @@ async def revoke(key_id: str, request: Request) -> Response:
     if found is None or found.tenant != principal_of(request).tenant:
         raise NotFound(f"there is no key {key_id[:64]}; GET /api/keys lists those there are")
     revoked = await services.book.revoke_key(key_id, services.clock.now())
-    return _answer(told(revoked or found))
-
-
-def _decoded(body: bytes) -> NewKey:
-    if len(body) > _LARGEST_BODY:
-        raise RequestRejected(f"a key is asked for in at most {_LARGEST_BODY} bytes")
-    try:
-        return msgspec.json.decode(body, type=NewKey)
-    except msgspec.DecodeError as problem:
-        raise RequestRejected(f"this asks for no key: {problem}") from None
-
-
-def _answer(body: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return answered(shown(revoked or found))

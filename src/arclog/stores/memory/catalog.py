@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
+from msgspec.structs import replace
+
+from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
 from arclog.stores.memory.tables import Tables
 
 
@@ -65,6 +67,36 @@ class Catalog(Tables):
         self._check_open()
         found = [each for each in self._versions(tenant, path) if version in {0, each.version}]
         return max(found, key=lambda each: each.version, default=None)
+
+    async def catalog(
+        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> list[CatalogRecord]:
+        self._check_open()
+        paths = sorted(
+            {path for _, owner, path in self._plans if owner == tenant and path.startswith(prefix) and path > after}
+        )
+        found = [record for path in paths if (record := await self.catalog_path(path, tenant=tenant)) is not None]
+        return [record for record in found if archived or record.archived_at is None][:limit]
+
+    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
+        newest = await self.registered(path, tenant=tenant)
+        if newest is None:
+            return None
+        archived_at = self._archived.get((tenant, path))
+        return CatalogRecord(path, newest.version, newest.digest, newest.created_at, archived_at)
+
+    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        self._check_open()
+        found = [each for each in self._versions(tenant, path) if not before or each.version < before]
+        found.sort(key=lambda each: each.version, reverse=True)
+        return [replace(each, body=b"") for each in found[:limit]]
+
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
+        self._check_open()
+        if at is None:
+            self._archived.pop((tenant, path), None)
+        else:
+            self._archived.setdefault((tenant, path), at)
 
     def _versions(self, tenant: str, path: str) -> list[PlanRecord]:
         return [each for (_, owner, where), each in self._plans.items() if (owner, where) == (tenant, path)]

@@ -52,6 +52,8 @@ class Tables:
         self._marks: list[Mark] = []
         #: by digest, tenant and path
         self._plans: dict[tuple[str, str, str], PlanRecord] = {}
+        #: paths (tenant, path) that were put away, and when
+        self._archived: dict[tuple[str, str], int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}

@@ -11,6 +11,7 @@ import msgspec
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID
 from arclog.ports.store import (
+    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
@@ -139,6 +140,19 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
 def registered(execute: Execute, path: str, version: int, tenant: str) -> PlanRecord | None:
     row = execute(SQL["registered"], (path, version, tenant)).fetchone()
     return None if row is None else PlanRecord(*row)
+
+
+def catalog(execute: Execute, tenant: str, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
+    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived, tenant))]
+
+
+def catalog_path(execute: Execute, tenant: str, path: str) -> CatalogRecord | None:
+    row = execute(SQL["catalog_path"], (tenant, path)).fetchone()
+    return None if row is None else CatalogRecord(*row)
+
+
+def versions(execute: Execute, tenant: str, path: str, before: int, limit: int) -> list[PlanRecord]:
+    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit, tenant))]
 
 
 def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:

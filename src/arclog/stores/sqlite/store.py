@@ -13,6 +13,7 @@ from arclog.ports.store import (
     ANY_LINE,
     Append,
     Appended,
+    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
@@ -118,6 +119,20 @@ class SqliteStore:
 
     async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.registered(execute, path, version, tenant))
+
+    async def catalog(
+        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> list[CatalogRecord]:
+        return await self._reader.do(lambda execute: reads.catalog(execute, tenant, prefix, after, limit, archived))
+
+    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
+        return await self._look_up(lambda execute: reads.catalog_path(execute, tenant, path))
+
+    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        return await self._reader.do(lambda execute: reads.versions(execute, tenant, path, before, limit))
+
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
+        await self._writer.do(lambda tx: writes.archive(tx, tenant, path, at))
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -47,3 +47,14 @@ SELECT coalesce((SELECT e.tenant FROM executions e WHERE e.path = c.path AND e.v
        path, version, digest, source, created_at
 FROM catalog_1 c ORDER BY rowid;
 DROP TABLE catalog_1;
+
+CREATE TABLE archived_1 (
+    tenant      TEXT    NOT NULL,
+    path        TEXT    NOT NULL,
+    archived_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, path)
+) STRICT, WITHOUT ROWID;
+INSERT INTO archived_1 (tenant, path, archived_at)
+SELECT DISTINCT c.tenant, a.path, a.archived_at FROM archived a JOIN catalog c USING (path);
+DROP TABLE archived;
+ALTER TABLE archived_1 RENAME TO archived;
