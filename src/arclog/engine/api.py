@@ -23,7 +23,7 @@ from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
-from arclog.model.principal import Principal, may_signal
+from arclog.model.principal import Principal, may_bring_playbooks, may_signal
 from arclog.ports.api import (
     CatalogDiff,
     CatalogEntry,
@@ -103,6 +103,8 @@ class EngineApi:
         return Stored(self._engine, self._results, None if caller is None else caller.tenant)
 
     async def execute(self, request: ExecuteRequest) -> Started:
+        if request.playbook and self._caller is not None:
+            may_bring_playbooks(self._caller)
         return await self._starts.execute(request)
 
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:

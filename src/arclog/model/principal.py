@@ -52,6 +52,15 @@ def may_signal(caller: Principal, signal: str) -> None:
         raise NotAllowed(f"{caller.name} may not give the signal {signal[:128]}; it takes the role {told(roles)}")
 
 
+def may_bring_playbooks(caller: Principal) -> None:
+    """Raise NotAllowed unless the caller may run what it wrote: that is code, with the tenant's credentials in reach."""
+    if not caller.may(frozenset({"engineer"})):
+        raise NotAllowed(
+            f"{caller.name} may start what is registered (`path`), but not bring a playbook along; that takes the role "
+            "admin or engineer"
+        )
+
+
 def told(roles: frozenset[str]) -> str:
     """Roles in a sentence."""
     return " or ".join(sorted(roles | {"admin"}))

@@ -8,12 +8,21 @@ from arclog import __version__
 from arclog.server import access, audit, problems, schemas
 from arclog.server.headers import SecurityHeaders
 from arclog.server.routes import audit as audit_routes
-from arclog.server.routes import executions, health, keys
+from arclog.server.routes import catalog, executions, health, keys, results, steering, streams
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
 #: Every group of routes.
-ROUTERS = (health.router, executions.router, keys.router, audit_routes.router)
+ROUTERS = (
+    health.router,
+    executions.router,
+    streams.router,
+    steering.router,
+    catalog.router,
+    results.router,
+    keys.router,
+    audit_routes.router,
+)
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"
 

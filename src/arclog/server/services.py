@@ -36,6 +36,8 @@ class Services:
     book: AccessBook
     #: what callers were granted and denied
     audit: Audit
+    #: what `/metrics` tells, in Prometheus' text format
+    metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: the requests under way
