@@ -48,7 +48,7 @@ class Tokens:
         try:
             header = jwt.get_unverified_header(text)
             algorithm, kid = header.get("alg"), header.get("kid", "")
-            if algorithm not in ALGORITHMS or not isinstance(kid, str):
+            if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or not isinstance(kid, str):
                 raise Unauthenticated(f"the token is not signed with one of {', '.join(ALGORITHMS)}")
             key = await self._keys.find(kid, algorithm)
             if key is None:
@@ -62,7 +62,7 @@ class Tokens:
                 leeway=self._leeway,
                 options={"require": ["exp", "iss", "aud", "sub"], "strict_aud": False},
             )
-        except jwt.PyJWTError as problem:
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as problem:  # whatever garbage does to a parser
             raise Unauthenticated(f"the token is refused: {_told(problem)}") from None
         return self._principal(claims)
 
