@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from arclog.model.errors import InvariantBroken, NotAllowed, Unauthenticated
 from arclog.model.principal import Principal, told
@@ -83,8 +84,18 @@ def access_of(route: APIRoute) -> frozenset[str] | None:
 
 def check_all(app: FastAPI, public_pages: Collection[str] = ()) -> None:
     """Refuse an application with a route of which nobody said who may call it."""
-    for route in app.routes:
+    for route in _all(app.routes):
         if isinstance(route, APIRoute):
             access_of(route)
         elif getattr(route, "path", "") not in public_pages:
             raise InvariantBroken(f"{route} is a route that nobody guards")
+
+
+def _all(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """Each route; FastAPI keeps a router that was included as one entry, and its routes inside."""
+    for route in routes:
+        inside: APIRouter | None = getattr(route, "original_router", None)
+        if inside is None:
+            yield route
+        else:
+            yield from _all(inside.routes)

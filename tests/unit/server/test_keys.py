@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -35,10 +34,10 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> World:
     one = World()
     await one.store.open()
-    yield one
+    return one
 
 
 async def test_a_key_says_who_its_holder_is(world: World) -> None:
