@@ -10,14 +10,18 @@ from typing import NamedTuple
 from arclog.model.errors import NotFound
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
+from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.results import Results
+from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
-#: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+#: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+#: NotAllowed or TooManyRequests.
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
 
 
 class Workplace(NamedTuple):
@@ -41,6 +45,11 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
+    clock: Clock
+    #: API keys
+    book: AccessBook
+    #: what callers were granted and denied
+    audit: Audit
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end

@@ -7,18 +7,17 @@ refused, streams and long polls end, requests under way are answered; then it cl
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 
 import uvicorn
 
 from arclog.model.errors import ArclogError, SettingsError
-from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
+from arclog.server.audit import Audit
+from arclog.server.gate import Gate
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.workplace import workplace_of
@@ -35,16 +34,17 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
-    _check_address(settings)
     listener = _listen(settings)
     try:
         async with embedded(settings) as here:
             told = stop or asyncio.Event()
+            gate = Gate(settings, here.engine.store, here.engine.clock)
+            await gate.check_address(settings.text("server.host"))
             here.start_duties()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
-            services = _services(settings, here)
+            services = _services(settings, here, gate)
             server = _Server(services, told)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: told.set())
@@ -61,9 +61,14 @@ class _Server(uvicorn.Server):
     """Drains before it closes: `stop` begins it, a second signal cuts it short."""
 
     def __init__(self, services: Services, stop: asyncio.Event) -> None:
+        proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
         super().__init__(
             uvicorn.Config(
                 create_app(services),
+                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=proxies,
+                server_header=False,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -122,16 +127,7 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _services(settings: Settings, here: Embedded) -> Services:
-    everybody = Principal(
-        EVERYBODY,
-        settings.text("scope.tenant"),
-        frozenset(ROLES),
-    )
-
-    async def authenticate(_: Mapping[str, str]) -> Principal:
-        return everybody
-
+def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     async def ready() -> str:
         try:
             await here.api.list(limit=1)
@@ -139,19 +135,16 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
+    clock, book = here.engine.clock, here.engine.store
     return Services(
-        settings, lambda _: here.api, here.control, here.results, authenticate, ready, workplace=workplace_of(here)
+        settings=settings,
+        api=here.api.seen_by,
+        control=here.control,
+        results=here.results,
+        authenticate=gate.authenticate,
+        ready=ready,
+        workplace=workplace_of(here),
+        clock=clock,
+        book=book,
+        audit=Audit(book, clock, settings),
     )
-
-
-def _check_address(settings: Settings) -> None:
-    host = settings.text("server.host")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise SettingsError(
-            f"server.host {host} can be reached by others, and no authentication is configured; "
-            "make a key first (arclog key create), or listen on 127.0.0.1"
-        )

@@ -8,6 +8,7 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for payloads.
 """
 
+from arclog.testing.conformance.store.access import AccessRules
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
@@ -23,6 +24,15 @@ __all__ = ["MakeStore", "StoreContract"]
 
 
 class StoreContract(
-    LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, TaskLogRules, PayloadRules, StoredRules
+    LogRules,
+    ReadingRules,
+    RaceRules,
+    CommandRules,
+    ControlRules,
+    OddsRules,
+    TaskLogRules,
+    PayloadRules,
+    StoredRules,
+    AccessRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
