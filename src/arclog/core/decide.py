@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, joins, leases, loops, routing, signals, slots, waits
+from arclog.core import firing, joins, leases, loops, observed, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -19,6 +19,7 @@ from arclog.core.inputs import (
     Input,
     LeaseEnded,
     NewWork,
+    Observed,
     ParentTold,
     Reclaimed,
     Refused,
@@ -70,6 +71,9 @@ class Decision:
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
             return self._parent_told()
+        if isinstance(given, Observed):
+            observed.record(self, given)
+            return self.txn
         if isinstance(given, Signal) and signals.answered(self, given):
             return self.txn
         if self.state.terminal is not None:
@@ -309,7 +313,7 @@ class Decision:
     def _over_limit(self, step: str) -> bool:
         """One more step run would be too many: the execution has failed."""
         state, limits = self.state, self.program.plan.limits
-        if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
+        if state.step_runs < limits.max_step_runs and state.head - state.informative < limits.max_events:
             return False
         which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
         cap = getattr(limits, which)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.store import CommandRecord, ExecutionRecord, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
+from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
@@ -33,6 +33,7 @@ class Execution(Struct):
     steps: dict[tuple[str, int], StepRun] = {}
     commands: dict[int, CommandRecord] = {}
     timers: dict[str, tuple[int, bytes]] = {}
+    ingested: dict[int, Ingested] = {}
 
 
 class Tables:

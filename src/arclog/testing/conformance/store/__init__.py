@@ -11,6 +11,7 @@ Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for pa
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
+from arclog.testing.conformance.store.ingested import IngestedRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.payloads import PayloadRules
@@ -23,6 +24,15 @@ __all__ = ["MakeStore", "StoreContract"]
 
 
 class StoreContract(
-    LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, TaskLogRules, PayloadRules, StoredRules
+    LogRules,
+    ReadingRules,
+    RaceRules,
+    CommandRules,
+    ControlRules,
+    OddsRules,
+    TaskLogRules,
+    PayloadRules,
+    StoredRules,
+    IngestedRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
