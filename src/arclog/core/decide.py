@@ -31,7 +31,7 @@ from arclog.core.inputs import (
     WorkReported,
 )
 from arclog.core.items import as_payload
-from arclog.core.reports import check_report
+from arclog.core.reports import check_report, numbered
 from arclog.core.scopes import arrival_scope, result_scope
 from arclog.core.state import OpenCommand, State, Token, run_key
 from arclog.expr import Stored
@@ -80,6 +80,7 @@ class Decision:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
             case WorkReported():
+                given = numbered(self.state, given)
                 refused = check_report(self.program, self.state, given)
                 if refused is not None:
                     self.txn.refused = refused
@@ -198,6 +199,7 @@ class Decision:
         self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
+        self.txn.digests.update(report.digests)
         first = report.events[0]
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id

@@ -28,7 +28,8 @@ class Answer:
     commands: list[Command] = field(default_factory=list)
     #: the run is to pause: whoever works on it stops at the next task boundary
     pausing: bool = False
-    #: of the input's last event
+    #: how many events the input led to, its own included, and of the last of them
+    events: int = 0
     last_seq: int = 0
     last_id: int = 0
 
@@ -59,7 +60,7 @@ class Batch:
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int) -> None:
         """`last_seq` is the head that the decision led to."""
         last_id = self.base_id + len(self.events) + len(txn.events) - 1
-        answer = Answer(txn.refused, last_seq=last_seq, last_id=last_id)
+        answer = Answer(txn.refused, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)
         self.events.extend(txn.events)

@@ -323,11 +323,15 @@ def _together(waiting: Sequence[_Asked]) -> int:
     """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
     theirs turns out to be taken, nobody else's input fails with them.
     """
-    outside = isinstance(waiting[0].given, Observed)
+    outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
-        if isinstance(asked.given, _ALONE) or isinstance(asked.given, Observed) != outside:
+        if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
+
+
+def _brings_ids(given: Input) -> bool:
+    return isinstance(given, Observed) or (isinstance(given, WorkReported) and bool(given.digests))
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:

@@ -126,6 +126,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
+    Setting("ingest.max_batch_events", 1_000, "events", "Most events in one `POST /api/events/batch`.", 1),
+    Setting("ingest.max_events", 1_000_000, "events", "Most events from outside that one execution records. They count for no limit of its playbook.", 0),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),

@@ -20,6 +20,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.NotAllowed, 403),
     (errors.NotFound, 404),
     (errors.RequestTooLarge, 413),
+    (errors.EventDiffers, 409),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),
     (errors.PlaybookError, 422),
@@ -28,6 +29,11 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Conflict, 409),
     (errors.StoreUnavailable, 503),
 )
+
+
+def status_of(error: errors.ArclogError) -> int:
+    """As which HTTP status an error is answered."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
@@ -43,7 +49,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(errors.ArclogError)
     async def known(_: Request, error: errors.ArclogError) -> Response:
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+        status = status_of(error)
         more: dict[str, Any] = {}
         if isinstance(error, errors.PlaybookError):
             more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]

@@ -10,6 +10,7 @@ from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.api import Api
 from arclog.ports.control import Control
+from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
 from arclog.server.traffic import Traffic
 
@@ -23,6 +24,7 @@ class Services:
     #: the API as one principal sees it: what belongs to another tenant is not there
     api: Callable[[Principal], Api]
     control: Control
+    ingest: Ingest
     results: Results
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it

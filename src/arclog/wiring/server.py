@@ -15,6 +15,7 @@ from types import FrameType
 
 import uvicorn
 
+from arclog.engine.ingest import EngineIngest
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import ROLES, Principal
 from arclog.model.settings import Settings
@@ -131,7 +132,9 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready)
+    return Services(
+        settings, lambda _: here.api, here.control, EngineIngest(here.engine), here.results, authenticate, ready
+    )
 
 
 def _check_address(settings: Settings) -> None:

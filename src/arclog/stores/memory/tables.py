@@ -7,7 +7,16 @@ from msgspec import Struct
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
+from arclog.ports.store import (
+    CommandRecord,
+    ExecutionRecord,
+    Ingested,
+    Mark,
+    PlanRecord,
+    ResultRecord,
+    Scope,
+    StepRunRecord,
+)
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
