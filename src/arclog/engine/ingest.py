@@ -135,9 +135,7 @@ class EngineIngest:
                 answer = answers[index]
                 if isinstance(answer, Taken):
                     known[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
-            return [
-                answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)
-            ]
+            return [answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)]
         raise Conflict(f"execution {execution_id}: others kept writing events with the same ids")
 
     async def _write(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:

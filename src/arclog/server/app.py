@@ -6,12 +6,12 @@ from fastapi import FastAPI
 
 from arclog import __version__
 from arclog.server import access, problems, schemas
-from arclog.server.routes import events, executions, health
+from arclog.server.routes import events, executions, health, published, runs
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
 #: Every group of routes.
-ROUTERS = (health.router, executions.router, events.router)
+ROUTERS = (health.router, executions.router, events.router, runs.router, published.router)
 
 
 def create_app(services: Services) -> FastAPI:

@@ -12,6 +12,7 @@ from arclog.ports.api import Api
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
+from arclog.ports.runs import Runs
 from arclog.server.traffic import Traffic
 
 #: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
@@ -25,6 +26,8 @@ class Services:
     api: Callable[[Principal], Api]
     control: Control
     ingest: Ingest
+    #: the Run Events Contract as one principal sees it
+    runs: Callable[[Principal], Runs]
     results: Results
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it

@@ -16,9 +16,12 @@ from types import FrameType
 import uvicorn
 
 from arclog.engine.ingest import EngineIngest
+from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import ROLES, Principal
 from arclog.model.settings import Settings
+from arclog.ports.api import Api
+from arclog.ports.runs import Runs
 from arclog.server.app import create_app
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
@@ -132,9 +135,16 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    return Services(
-        settings, lambda _: here.api, here.control, EngineIngest(here.engine), here.results, authenticate, ready
-    )
+    def api(_: Principal) -> Api:
+        return here.api
+
+    cursors = new_cursors()
+
+    def runs(caller: Principal) -> Runs:
+        return EngineRuns(here.engine, api(caller), caller.tenant, cursors)
+
+    ingest = EngineIngest(here.engine)
+    return Services(settings, api, here.control, ingest, runs, here.results, authenticate, ready)
 
 
 def _check_address(settings: Settings) -> None:
