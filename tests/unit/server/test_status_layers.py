@@ -90,7 +90,7 @@ class Run:
     async def do(self, outcome: str = "ok") -> None:
         """The claimed step, up to its end and without it."""
         task = f"{self.held['step']}_task"
-        record = {"status": "ok", "result": None}
+        record: dict[str, Any] = {"status": "ok", "result": None}
         if outcome == "error":
             record = {
                 "status": "error",
