@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results, w13_ingest
 from bench.harness import (
     ROOT,
     Findings,
@@ -78,6 +78,15 @@ def test_a_transfer_and_a_script_move_the_same_rows(tmp_path):
 @pytest.mark.parametrize("way", ["arclog", "zstd", "rows"])
 def test_results_are_stored_and_checked(tmp_path, way):
     assert w12_results.stored(str(tmp_path), way, 3)["store_s"] > 0
+
+
+@pytest.mark.parametrize("batch", [0, 7])
+def test_events_are_sent_to_a_real_server_and_counted(tmp_path, batch):
+    assert w13_ingest.arclog(str(tmp_path), 20, 3, batch)["good"] == 20
+
+
+def test_the_bare_server_answers(tmp_path):
+    assert w13_ingest.bare(str(tmp_path), 20)["send_s"] > 0
 
 
 def test_http_tasks_and_the_bare_client_ask_the_same_server(tmp_path):

@@ -53,7 +53,8 @@ async def _last_failures(api: Api, execution_id: str) -> dict[str, dict[str, Any
     for _ in range(_MOST_PAGES):
         page = await api.events(execution_id, after=after, limit=_PAGE, types=tuple(last))
         for event in page:
-            last[event["event_type"]] = event
+            if not event.get("informative"):
+                last[event["event_type"]] = event
         if len(page) < _PAGE:
             break
         after = page[-1]["seq"]

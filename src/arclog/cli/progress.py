@@ -101,6 +101,8 @@ class Progress:
 
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
+        if event.get("informative"):
+            return  # said from outside: it is no part of what the run did
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""

@@ -27,6 +27,7 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     """Take one event into the state; tells which timers that opened and closed."""
     state.head += 1
     if event.informative:
+        state.informative += 1
         return ()
     if event.report:
         _count_report(state, event)

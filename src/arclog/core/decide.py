@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, joins, leases, loops, routing, signals, slots, waits
+from arclog.core import firing, joins, leases, loops, observed, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -19,6 +19,7 @@ from arclog.core.inputs import (
     Input,
     LeaseEnded,
     NewWork,
+    Observed,
     ParentTold,
     Reclaimed,
     Refused,
@@ -30,7 +31,7 @@ from arclog.core.inputs import (
     WorkReported,
 )
 from arclog.core.items import as_payload
-from arclog.core.reports import check_report
+from arclog.core.reports import check_report, numbered
 from arclog.core.scopes import arrival_scope, result_scope
 from arclog.core.state import OpenCommand, State, Token, run_key
 from arclog.expr import Stored
@@ -70,12 +71,16 @@ class Decision:
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
             return self._parent_told()
+        if isinstance(given, Observed):
+            observed.record(self, given)
+            return self.txn
         if isinstance(given, Signal) and signals.answered(self, given):
             return self.txn
         if self.state.terminal is not None:
             return self._refuse("ended", f"the execution has ended ({self.state.status})")
         match given:
             case WorkReported():
+                given = numbered(self.state, given)
                 refused = check_report(self.program, self.state, given)
                 if refused is not None:
                     self.txn.refused = refused
@@ -195,6 +200,7 @@ class Decision:
         self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
+        self.txn.digests.update(report.digests)
         first = report.events[0]
         first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
         first.worker_id = report.worker_id
@@ -310,7 +316,7 @@ class Decision:
     def _over_limit(self, step: str) -> bool:
         """One more step run would be too many: the execution has failed."""
         state, limits = self.state, self.program.plan.limits
-        if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
+        if state.step_runs < limits.max_step_runs and state.head - state.informative < limits.max_events:
             return False
         which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
         cap = getattr(limits, which)

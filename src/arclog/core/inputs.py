@@ -35,9 +35,22 @@ class WorkReported(Struct, frozen=True):
 
     command_id: int
     fence: int
+    #: 0 = whatever comes next: the events' own ids tell a repetition
     n: int
     worker_id: str
     events: list[Event]
+    #: sha256 of the content of those that brought ids of their own, by that id
+    digests: dict[int, str] = {}
+
+
+class Observed(Struct, frozen=True):
+    """Facts from outside, for readers of the log alone: whatever they say, nothing is decided."""
+
+    events: list[Event]
+    #: sha256 of the content of those that brought ids of their own, by that id
+    digests: dict[int, str] = {}
+    #: how many of them one run may have
+    most: int = 0
 
 
 class LeaseEnded(Struct, frozen=True):
@@ -118,6 +131,7 @@ class TakeSlot(Struct, frozen=True):
 Input = (
     Request
     | WorkReported
+    | Observed
     | LeaseEnded
     | Reclaimed
     | Abort
@@ -144,7 +158,7 @@ class NewWork(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """Why an input changes nothing. Data, not an exception."""
 
-    #: closed | stale | duplicate | gap | ended | malformed | early | signal | no_slot
+    #: closed | stale | duplicate | gap | ended | malformed | early | signal | no_slot | full
     reason: str
     message: str
     #: with gap: the n that is expected
@@ -169,3 +183,5 @@ class Txn(Struct):
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None
+    #: content of events that brought ids of their own, by that id
+    digests: dict[int, str] = field(default_factory=dict)

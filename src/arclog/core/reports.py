@@ -5,9 +5,11 @@ A report is checked whole before any of it is applied, so a refused one changes 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import ValidationError
+from msgspec.structs import replace
 
 from arclog.core.inputs import Refused, WorkReported
 from arclog.core.state import Chunk, State, StepRun, path_key
@@ -34,6 +36,12 @@ _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 MAX_REPORT_EVENTS = 1000
 
 
+def numbered(state: State, report: WorkReported) -> WorkReported:
+    """A report that leaves its place in the stream open takes the next one."""
+    command = state.commands.get(report.command_id)
+    return report if report.n or command is None else replace(report, n=command.report + 1)
+
+
 def check_report(program: Program, state: State, report: WorkReported) -> Refused | None:
     """Why the report is refused, or None."""
     command = state.commands.get(report.command_id)
@@ -55,15 +63,15 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     chunk = step_run.chunks.get(command.chunk)
     place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
     for index, event in enumerate(report.events):
-        problem = _forged(event, first=index == 0) or place.take(event)
+        problem = _forged(event, report.digests, first=index == 0) or place.take(event)
         if problem:
             return Refused("malformed", f"{event.type}: {problem}")
     return None
 
 
-def _forged(event: Event, *, first: bool) -> str:
+def _forged(event: Event, digests: Mapping[int, str], *, first: bool) -> str:
     """The server fills these; the first event may carry them from a decision that was not committed."""
-    mine = event.informative or event.own_id or event.cause
+    mine = event.informative or (event.own_id and event.own_id not in digests) or event.cause
     if mine or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
         return "fills a field that is the server's"
     return ""

@@ -221,6 +221,8 @@ class State(Struct, omit_defaults=True):
     execution_id: int
     #: seq of the last event applied
     head: int = 0
+    #: how many of them were for readers only: they count for no limit of the playbook's
+    informative: int = 0
     #: PENDING RUNNING COMPLETED FAILED CANCELLED
     status: str = PENDING
     workflow: str = PENDING

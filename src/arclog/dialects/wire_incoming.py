@@ -8,7 +8,7 @@ event and to the same digest, by which a repetition is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -114,8 +114,19 @@ def _unknown(given: Mapping[str, Any]) -> list[str]:
     return [*told, f"so are {rest} more unknown keys"] if rest else told
 
 
-def parse_batch(body: Any, principal: str, now: int, most: int) -> list[Incoming | Refusal]:
-    """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole."""
+def names_a_command(body: Any) -> bool:
+    """Whether an event speaks for a command under a fence, as a worker does."""
+    if not isinstance(body, dict):
+        return False
+    meta = body.get("meta")
+    inner = meta if isinstance(meta, dict) else {}
+    return all(body.get(key, inner.get(key)) is not None for key in ("command_id", "fence"))
+
+
+def parse_batch(body: Any, principal: str | Callable[[Any], str], now: int, most: int) -> list[Incoming | Refusal]:
+    """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole. Who speaks can
+    depend on the item.
+    """
     if not isinstance(body, dict):
         raise RequestRejected(f"a batch is a JSON object with `events`, not {_kind(body)}")
     events = body.get("events")
@@ -129,7 +140,8 @@ def parse_batch(body: Any, principal: str, now: int, most: int) -> list[Incoming
     answers: list[Incoming | Refusal] = []
     for index, item in enumerate(events):
         try:
-            answers.append(parse_event(item, principal, now, inherited))
+            speaker = principal if isinstance(principal, str) else principal(item)
+            answers.append(parse_event(item, speaker, now, inherited))
         except NotAllowed as problem:
             answers.append(Refusal(index, 403, str(problem)))
         except RequestRejected as problem:
@@ -344,9 +356,11 @@ def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str)
 
 
 def _digest(execution_id: int, event: Event) -> str:
+    # An event that is told has its meta in the payload as well: posted again, it must be the same event.
+    payload = {key: value for key, value in event.payload.items() if key != "meta"}
     content = [
         execution_id, event.type, event.status, event.step, event.run, event.iteration, event.task, event.task_run,
-        event.attempt, event.command_id, event.fence, event.worker_id, event.payload,
+        event.attempt, event.command_id, event.fence, event.worker_id, payload,
     ]  # fmt: skip
     try:
         return sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

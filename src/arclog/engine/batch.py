@@ -34,6 +34,10 @@ class Answer:
     commands: list[Command] = field(default_factory=list)
     #: the run is to pause: whoever works on it stops at the next task boundary
     pausing: bool = False
+    #: how many events the input led to, its own included, and of the last of them
+    events: int = 0
+    last_seq: int = 0
+    last_id: int = 0
 
 
 class Batch:
@@ -52,14 +56,17 @@ class Batch:
         self.hold: list[tuple[int, int]] = []
         self.unhold: list[int] = []
         self.slots = 0
+        self.digests: dict[int, str] = {}
         self.more = False
         self.offers = False
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
         self._starts = False
 
-    def take(self, txn: Txn, claimant: Claimant | None) -> None:
-        answer = Answer(txn.refused)
+    def take(self, txn: Txn, claimant: Claimant | None, last_seq: int) -> None:
+        """`last_seq` is the head that the decision led to."""
+        last_id = self.base_id + len(self.events) + len(txn.events) - 1
+        answer = Answer(txn.refused, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)
         self.events.extend(txn.events)
@@ -68,6 +75,7 @@ class Batch:
         self.timers.update(txn.timers)
         self.hold.extend(txn.hold)
         self.unhold.extend(txn.unhold)
+        self.digests.update(txn.digests)
         self._starts = self._starts or txn.slot
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
@@ -131,6 +139,7 @@ class Batch:
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
+            digests=self.digests,
         )
 
 

@@ -66,7 +66,9 @@ class EngineControl:
         items = [
             LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))
             for one in events
-            if one.event.type in ("task.done", "task.failed") and one.event.iteration is not None
+            if one.event.type in ("task.done", "task.failed")
+            and one.event.iteration is not None
+            and not one.event.informative
             for record in (one.event.payload["outcome"],)
         ]
         return LoopPage(items, events[-1].seq if len(events) == limit else None)

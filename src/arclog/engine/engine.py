@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from arclog.core.decide import EVENTS_PER_DECISION, decide
-from arclog.core.inputs import Abort, Continue, Input, Refused, Request, Signal, TakeSlot, WorkReported
+from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
 from arclog.engine.batch import Answer, Batch, Claimant
 from arclog.engine.hints import Hints
@@ -30,7 +30,7 @@ from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import ExecutionRecord, NewExecution, NoSlot, Store
+from arclog.ports.store import EventIdTaken, ExecutionRecord, NewExecution, NoSlot, Store
 
 log = logging.getLogger("arclog.engine")
 
@@ -178,6 +178,10 @@ class Engine:
                 append = batch.append(live.state, expected=head, extend=extend)
                 try:
                     await self.store.append(append)
+                except EventIdTaken:
+                    # Deciding again would lead to the same: whoever brought the id must look at what it said before.
+                    self.live.drop(execution_id)
+                    raise
                 except Conflict as lost:
                     self.live.drop(execution_id)
                     holders = lost.holders if isinstance(lost, NoSlot) else holders
@@ -188,7 +192,7 @@ class Engine:
                 except Exception as problem:
                     # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
                     self.live.drop(execution_id)
-                    if isinstance(batched[0].given, Signal):
+                    if isinstance(batched[0].given, Signal | Observed):
                         raise
                     await self._quarantine(execution_id, batched, problem)
                     return len(batched)
@@ -241,7 +245,7 @@ class Engine:
                 break
             now = self.clock.now()
             txn = decide(program, state, one, now, base + len(batch.events))
-            batch.take(txn, claimant)
+            batch.take(txn, claimant, state.head)
         if len(batch.events) > LONGEST_RUN:
             raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
@@ -254,6 +258,10 @@ class Engine:
         execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id)
+            if all(event.informative for event in batch.events):
+                # Whoever acts on what happened must not take these for it: they only look like it.
+                self._keep_if_due(live)
+                return
         if batch.offers:
             self.hints.offered()
         revoked = [one for event in batch.events for one in _revocations(event, state)]
@@ -270,7 +278,10 @@ class Engine:
             # A child is kept until its parent has been told.
             if state.processed or state.parent is None:
                 self.live.drop(execution_id)
-        if self.snapshots.is_due(live.pace, state):
+        self._keep_if_due(live)
+
+    def _keep_if_due(self, live: Live) -> None:
+        if self.snapshots.is_due(live.pace, live.state):
             self.keep_snapshot(live)
 
     def keep_snapshot(self, live: Live) -> None:
@@ -309,11 +320,18 @@ class Engine:
 
 
 def _together(waiting: Sequence[_Asked]) -> int:
-    """How many of the first inputs share a commit."""
+    """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
+    theirs turns out to be taken, nobody else's input fails with them.
+    """
+    outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
-        if isinstance(asked.given, _ALONE):
+        if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
+
+
+def _brings_ids(given: Input) -> bool:
+    return isinstance(given, Observed) or (isinstance(given, WorkReported) and bool(given.digests))
 
 
 def _revocations(event: Event, state: State) -> list[Revocation]:
@@ -331,6 +349,8 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
 
 def _most_events(state: State, given: Input) -> int:
     """How many events a decision can have: the report, what may follow from it, and all open work and tasks ended."""
+    if isinstance(given, Observed):
+        return len(given.events)
     reported = len(given.events) if isinstance(given, WorkReported) else 0
     tasks = sum(1 + len(step_run.iterations) for step_run in state.open.values())
     return reported + EVENTS_PER_DECISION + len(state.commands) + tasks + 64

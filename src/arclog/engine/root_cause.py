@@ -51,7 +51,13 @@ def cause_of(
     if failed is None or failed.event.step not in program.steps:
         return Cause(kind, message, code)
     event, step = failed.event, program.steps[failed.event.step]
-    mine = [one for one in near if (one.event.step, one.event.run) == (event.step, event.run) and one.seq <= failed.seq]
+    mine = [
+        one
+        for one in near
+        if (one.event.step, one.event.run) == (event.step, event.run)
+        and one.seq <= failed.seq
+        and not one.event.informative
+    ]
     ended = next((one for one in reversed(mine) if one.event.type in {"task.failed", "task.done"}), None)
     decided = next((one for one in reversed(mine) if one.event.type == "policy.task.evaluated"), None)
     if ended is None or not _is_to_blame(ended, decided):

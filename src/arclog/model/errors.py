@@ -9,6 +9,7 @@
     │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── TooManyRequests  the same may succeed later; carries when
     │   ├── RequestTooLarge  a limit of the server; names the setting
+    │   ├── EventDiffers     an event id came again with other content
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
@@ -110,6 +111,10 @@ class NotFound(RequestRejected):
 
 class RequestTooLarge(RequestRejected):
     """More was sent than the server takes at a time; the message names the setting."""
+
+
+class EventDiffers(RequestRejected):
+    """An event with this id was accepted before, and it said something else."""
 
 
 class StaleFence(RequestRejected):

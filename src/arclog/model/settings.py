@@ -153,6 +153,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("auth.jwt_tenant_claim", "tenant", "name", "Claim of a token that names its tenant; `a.b` looks inside the claim a."),
     Setting("auth.jwt_roles_claim", "roles", "name", "Claim with the roles: a list, or words parted by spaces; `a.b` looks inside the claim a. Names that are no roles are passed over."),
     Setting("auth.jwt_leeway_s", 30.0, "seconds", "How far the clocks of issuer and server may be apart.", 0.0),
+    Setting("ingest.max_batch_events", 1_000, "events", "Most events in one `POST /api/events/batch`.", 1),
+    Setting("ingest.max_events", 1_000_000, "events", "Most events from outside that one execution records. They count for no limit of its playbook.", 0),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),

@@ -5,6 +5,8 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
   execution's record change together or not at all. It returns only after a durable commit.
 - `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `base_id + i`.
 - An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
+- An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
+  again is an `EventIdTaken`.
 - A claim is a compare-and-set that raises the command's fence; whoever holds an older fence can change nothing.
   Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
 - An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
@@ -17,7 +19,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -29,6 +31,10 @@ from arclog.ports.access import AccessBook
 
 class TerminalExists(Conflict):
     """The execution has its terminal event already."""
+
+
+class EventIdTaken(Conflict):
+    """The execution has an event with this id from outside already: look what it said."""
 
 
 class NoSlot(Conflict):
@@ -168,6 +174,8 @@ class Append(Struct, frozen=True):
     extend: Sequence[tuple[int, int, int]] = ()
     set_timers: Sequence[Timer] = ()
     clear_timers: Sequence[str] = ()
+    #: sha256 of the content, in hex, of events that brought an id of their own (`Event.own_id`), by that id
+    digests: Mapping[int, str] = {}
 
 
 class Appended(Struct, frozen=True):
@@ -176,6 +184,15 @@ class Appended(Struct, frozen=True):
     first_seq: int
     last_seq: int
     persisted_at: int
+
+
+class Ingested(Struct, frozen=True):
+    """What is known of an event that brought its own id."""
+
+    event_id: int
+    #: sha256 of its content, in hex
+    digest: str
+    seq: int
 
 
 class StoredEvent(Struct, frozen=True, gc=False):
@@ -335,8 +352,11 @@ class Store(AccessBook, Protocol):
 
     async def append(self, append: Append) -> Appended:
         """Commit one transaction. Raises Conflict (head moved, a command to hold was claimed, or the execution exists),
-        TerminalExists, NoSlot, StoreUnavailable.
+        TerminalExists, EventIdTaken, NoSlot, StoreUnavailable.
         """
+
+    async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
+        """Which of these ids events from outside have in the execution."""
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -371,6 +391,9 @@ class Store(AccessBook, Protocol):
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         """All step runs in the order in which they were scheduled."""
+
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        """The execution that a run id names."""
 
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
         """The execution that was started with this key."""

@@ -11,10 +11,13 @@ from arclog.server.routes import audit as audit_routes
 from arclog.server.routes import (
     catalog,
     control,
+    events,
     executions,
     health,
     keys,
+    published,
     results,
+    runs,
     steering,
     streams,
     work_results,
@@ -34,6 +37,9 @@ ROUTERS = (
     work_results.router,
     keys.router,
     audit_routes.router,
+    events.router,
+    runs.router,
+    published.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

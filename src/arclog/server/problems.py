@@ -21,6 +21,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.TooManyRequests, 429),
     (errors.NotFound, 404),
     (errors.RequestTooLarge, 413),
+    (errors.EventDiffers, 409),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),
     (errors.PlaybookError, 422),
@@ -29,6 +30,11 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Conflict, 409),
     (errors.StoreUnavailable, 503),
 )
+
+
+def status_of(error: errors.ArclogError) -> int:
+    """As which HTTP status an error is answered."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:

@@ -14,7 +14,9 @@ from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
+from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
+from arclog.ports.runs import Runs
 from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
@@ -41,6 +43,9 @@ class Services:
     #: the API as one principal sees it: what belongs to another tenant is not there
     api: Callable[[Principal], Api]
     control: Control
+    ingest: Ingest
+    #: the Run Events Contract as one principal sees it
+    runs: Callable[[Principal], Runs]
     results: Results
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it

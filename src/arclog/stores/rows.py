@@ -19,7 +19,7 @@ from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_
 from arclog.model.refs import ResultRef, parse_ref
 from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
-from arclog.ports.store import Append, StoredEvent, Timer
+from arclog.ports.store import Append, Ingested, StoredEvent, Timer
 
 _JSON = ord("[")
 _ESCAPED = ord(" ")
@@ -95,6 +95,8 @@ class Derived(Struct, frozen=True):
     terminal: bool
     last_seq: int
     results: Sequence[NewResult] = ()
+    #: events that brought ids of their own
+    ingested: Sequence[Ingested] = ()
 
 
 class Codec:
@@ -141,7 +143,8 @@ class Codec:
         rows = list(self._rows(append, bits)) if append.events else ()
         timers = [(timer, encode(timer.payload)) for timer in append.set_timers]
         results = _results(append) if bits & BITS[_STORING] else ()
-        return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq, results)
+        ingested = _ingested(append) if append.digests else ()
+        return Derived(rows, marks, tuple(steps.values()), timers, bool(terminal), seq, results, ingested)
 
     def _rows(self, append: Append, bits: int) -> Iterator[Row]:
         events = append.events
@@ -191,6 +194,18 @@ class Codec:
             StoredEvent(event, execution_id, seq0 + i, event.own_id or base + i, persisted_at)
             for i, event in enumerate(events)
         ]
+
+
+def _ingested(append: Append) -> list[Ingested]:
+    """The events of an append that came from outside with ids of their own."""
+    found = [
+        Ingested(event.own_id, append.digests[event.own_id], seq)
+        for seq, event in enumerate(append.events, append.expected + 1)
+        if event.own_id in append.digests
+    ]
+    if len(found) != len(append.digests):
+        raise InvariantBroken(f"append to execution {append.execution_id}: each digest belongs to exactly one event")
+    return found
 
 
 def _results(append: Append) -> list[NewResult]:

@@ -13,8 +13,12 @@ from types import FrameType
 
 import uvicorn
 
+from arclog.engine.ingest import EngineIngest
+from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.errors import ArclogError, SettingsError
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.runs import Runs
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.gate import Gate
@@ -72,7 +76,6 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                server_header=False,
                 backlog=_BACKLOG,
                 timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
             )
@@ -136,10 +139,17 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         return ""
 
     clock, book = here.engine.clock, here.engine.store
+    cursors = new_cursors()
+
+    def runs(caller: Principal) -> Runs:
+        return EngineRuns(here.engine, here.api.seen_by(caller), caller.tenant, cursors)
+
     return Services(
         settings=settings,
         api=here.api.seen_by,
         control=here.control,
+        ingest=EngineIngest(here.engine),
+        runs=runs,
         results=here.results,
         authenticate=gate.authenticate,
         ready=ready,

@@ -44,6 +44,10 @@ class Catalog(Tables):
         found = [each.record for each in execution.steps.values()] if execution is not None else []
         return sorted(found, key=lambda record: (record.first_seq, record.step, record.run))
 
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        self._check_open()
+        return next((each.record for each in self._executions.values() if each.record.new.run_id == run_id), None)
+
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
         self._check_open()
         execution_id = self._keys.get((scope, key))

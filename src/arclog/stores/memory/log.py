@@ -12,7 +12,9 @@ from arclog.model.events import REGISTRY
 from arclog.ports.store import (
     Append,
     Appended,
+    EventIdTaken,
     ExecutionRecord,
+    Ingested,
     LogBatch,
     Mark,
     NewExecution,
@@ -46,6 +48,7 @@ class Log(Work, Stored):
             _change_step(execution, change)
         for result in derived.results:
             self._keep_result(execution.record, result, at)
+        execution.ingested.update((one.event_id, one) for one in derived.ingested)
         self._change_work(execution, append, derived)
         return Appended(append.expected + 1, derived.last_seq, at)
 
@@ -67,6 +70,9 @@ class Log(Work, Stored):
             raise Conflict(
                 f"execution {append.execution_id} is at seq {head}, not {append.expected}: reload and decide again"
             )
+        for each in derived.ingested:
+            if execution is not None and each.event_id in execution.ingested:
+                raise EventIdTaken(f"execution {append.execution_id} has an event {each.event_id} already")
         ids = [command.command_id for command in append.issue]
         if not derived.terminal and (len(set(ids)) < len(ids) or any(self._holds(append, each) for each in ids)):
             raise InvariantBroken(f"append to execution {append.execution_id} issues a command id that is in use")
@@ -103,6 +109,13 @@ class Log(Work, Stored):
             execution.record = replace(execution.record, head=derived.last_seq, now=append.now)
         execution.over = execution.over or derived.terminal
         return execution
+
+    async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
+        self._check_open()
+        execution = self._executions.get(execution_id)
+        known = {} if execution is None else execution.ingested
+        found = [known[each] for each in dict.fromkeys(event_ids) if each in known]
+        return sorted(found, key=lambda one: one.seq)
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

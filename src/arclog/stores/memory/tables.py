@@ -8,7 +8,16 @@ from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
-from arclog.ports.store import CommandRecord, ExecutionRecord, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
+from arclog.ports.store import (
+    CommandRecord,
+    ExecutionRecord,
+    Ingested,
+    Mark,
+    PlanRecord,
+    ResultRecord,
+    Scope,
+    StepRunRecord,
+)
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
@@ -34,6 +43,7 @@ class Execution(Struct):
     steps: dict[tuple[str, int], StepRun] = {}
     commands: dict[int, CommandRecord] = {}
     timers: dict[str, tuple[int, bytes]] = {}
+    ingested: dict[int, Ingested] = {}
 
 
 class Tables:

@@ -27,6 +27,13 @@ INSERT INTO log (execution_id, seq0, seq1, base, ts, types, body) VALUES (?, ?, 
 -- name: add_mark
 INSERT INTO mark (event_type, ts, execution_id, seq) VALUES (?, ?, ?, ?)
 
+-- name: add_ingested
+INSERT INTO ingested (execution_id, event_id, digest, seq) VALUES (?, ?, ?, ?)
+
+-- name: ingested
+SELECT event_id, digest, seq FROM ingested
+WHERE execution_id = ? AND event_id IN (SELECT value FROM json_each(?)) ORDER BY seq
+
 -- name: open_step
 INSERT INTO step_runs (execution_id, step, run, seq0, seq1, until, status) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
@@ -125,6 +132,9 @@ WHERE over = 0 AND execution_id > ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
 ORDER BY execution_id LIMIT ?5
+
+-- name: by_run_id
+SELECT * FROM executions WHERE run_id = ?
 
 -- name: by_idempotency_key
 SELECT * FROM executions

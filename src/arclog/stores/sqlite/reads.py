@@ -15,6 +15,7 @@ from arclog.ports.store import (
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
+    Ingested,
     LogBatch,
     Mark,
     PlanRecord,
@@ -121,6 +122,15 @@ def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> li
 
 def by_idempotency_key(execute: Execute, scope: Scope, key: str) -> ExecutionRecord | None:
     return _first(execute(SQL["by_idempotency_key"], (scope.tenant, scope.project, scope.environment, key)))
+
+
+def by_run_id(execute: Execute, run_id: str) -> ExecutionRecord | None:
+    return _first(execute(SQL["by_run_id"], (run_id,)))
+
+
+def ingested(execute: Execute, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
+    rows = execute(SQL["ingested"], (execution_id, msgspec.json.encode(event_ids).decode()))
+    return [Ingested(event_id, digest.hex(), seq) for event_id, digest, seq in rows]
 
 
 def _first(rows: apsw.Cursor) -> ExecutionRecord | None:

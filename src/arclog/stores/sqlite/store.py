@@ -17,6 +17,7 @@ from arclog.ports.store import (
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
+    Ingested,
     LogBatch,
     LogFilter,
     LogLine,
@@ -66,6 +67,9 @@ class SqliteStore:
         derived = self._codec.derive(append)
         return await self._writer.do(lambda tx: writes.append(tx, append, derived))
 
+    async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
+        return await self._look_up(lambda execute: reads.ingested(execute, execution_id, event_ids))
+
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> list[StoredEvent]:
@@ -103,6 +107,9 @@ class SqliteStore:
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
+
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        return await self._look_up(lambda execute: reads.by_run_id(execute, run_id))
 
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
         return await self._look_up(lambda execute: reads.by_idempotency_key(execute, scope, key))

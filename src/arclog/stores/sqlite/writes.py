@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import json
+
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.store import Append, Appended, CommandRecord, NoSlot, PlanRecord, ResultRecord, TerminalExists
+from arclog.ports.store import (
+    Append,
+    Appended,
+    CommandRecord,
+    EventIdTaken,
+    NoSlot,
+    PlanRecord,
+    ResultRecord,
+    TerminalExists,
+)
 from arclog.stores.rows import Derived, StepChange
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
@@ -28,6 +39,7 @@ _STRETCH_STEP = SQL["stretch_step"]
 _ISSUE = SQL["issue"]
 _CLOSE_COMMAND = SQL["close_command"]
 _EXTEND = SQL["extend"]
+_ADD_INGESTED = SQL["add_ingested"]
 
 
 def append(tx: Tx, what: Append, derived: Derived) -> Appended:
@@ -37,6 +49,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     expected = what.expected
     if what.hold or what.slots:
         _check_reserved(tx, what)
+    if derived.ingested:
+        _check_unknown(tx, what)
     if what.new is not None:
         over = int(derived.terminal)
         state = state_columns(what.now)
@@ -54,6 +68,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         _change_step(tx, execution_id, change)
     for result in derived.results:
         execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
+    for one in derived.ingested:
+        execute(_ADD_INGESTED, (execution_id, one.event_id, bytes.fromhex(one.digest), one.seq))
     _change_work(tx, what, derived)
     return Appended(expected + 1, derived.last_seq, tx.at)
 
@@ -67,6 +83,14 @@ def _check_reserved(tx: Tx, what: Append) -> None:
         holders = [holder for (holder,) in tx.execute(SQL["slot_holders"], (what.execution_id,)).fetchall()]
         if len(holders) >= what.slots:
             raise NoSlot(holders)
+
+
+def _check_unknown(tx: Tx, what: Append) -> None:
+    """Refuse ids from outside that the execution has already."""
+    ids = json.encode(list(what.digests)).decode()
+    known = tx.execute(SQL["ingested"], (what.execution_id, ids)).fetchone()
+    if known is not None:
+        raise EventIdTaken(f"execution {what.execution_id} has an event {known[0]} already")
 
 
 def _refusal(tx: Tx, what: Append, *, terminal: bool) -> Conflict:

@@ -12,6 +12,7 @@ from arclog.testing.conformance.store.access import AccessRules
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
+from arclog.testing.conformance.store.ingested import IngestedRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.payloads import PayloadRules
@@ -34,5 +35,6 @@ class StoreContract(
     PayloadRules,
     StoredRules,
     AccessRules,
+    IngestedRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

@@ -1,0 +1,42 @@
+"""Events that others send: `POST /api/events` without HTTP.
+
+Rules:
+- An answered event is durable. The same `(execution_id, event_id)` with the same content (timestamps and `meta` aside) is
+  answered as the first time, with other content it is an `EventDiffers`.
+- What a producer says is recorded and never applied, of a run that has ended too. What a worker says of a command that
+  it holds is a report like any other; of one that is over, it is recorded; with another fence it is a `StaleFence`.
+- Items of a batch are taken in order, each with an answer of its own. A run of another tenant is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from arclog.model.errors import ArclogError
+from arclog.model.principal import Principal
+
+
+class Taken(Struct, frozen=True):
+    """An event from outside that is in the log."""
+
+    execution_id: str
+    event_id: str
+    #: in the canonical taxonomy
+    event_type: str
+    seq: int
+    #: recorded, and nothing was decided
+    informative: bool
+    #: it was in the log before
+    duplicate: bool = False
+    #: what was ignored
+    warnings: tuple[str, ...] = ()
+
+
+class Ingest(Protocol):
+    async def event(self, body: Any, speaker: Principal) -> Taken:
+        """Take one event. Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence or StoreError."""
+
+    async def batch(self, body: Any, speaker: Principal) -> list[Taken | ArclogError]:
+        """Take each item, or say why not. Raises RequestRejected when the body is no batch."""

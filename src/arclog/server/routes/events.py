@@ -1,0 +1,96 @@
+"""Events from outside: what other executors, projectors and our own workers have to say of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from msgspec import Struct
+from starlette.responses import Response
+
+from arclog.dialects.schemas import SCHEMAS
+from arclog.model.errors import ArclogError
+from arclog.ports.ingest import Taken
+from arclog.server.access import PRODUCE, allows, principal_of, services_of
+from arclog.server.bodies import answered, body_of
+from arclog.server.problems import status_of
+from arclog.server.schemas import documented
+
+router = APIRouter(prefix="/api/events", tags=["events"])
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """A published schema, as a part of the OpenAPI document."""
+    return {key: value for key, value in SCHEMAS[name][1]().items() if key != "$schema"}
+
+
+class Item(Struct, frozen=True, omit_defaults=True):
+    """What became of one event of a batch."""
+
+    index: int
+    #: as in HTTP: 200, or why it was not taken
+    status: int
+    event: Taken | None = None
+    title: str = ""
+    detail: str = ""
+
+
+class BatchAnswer(Struct, frozen=True):
+    accepted: int
+    refused: int
+    #: in the order of the batch
+    results: list[Item]
+
+
+_SENT = {
+    "execution_id": "320816801799016448",
+    "event_id": "320816801799016900",
+    "event_type": "call.done",
+    "step": "load",
+}
+_TAKEN = Taken("320816801799016448", "320816801799016900", "task.done", 12, informative=True)
+
+
+@router.post(
+    "",
+    dependencies=[allows(PRODUCE)],
+    **documented(
+        answer=Taken,
+        example=_TAKEN,
+        text="The event is in the log; the same event again is answered with its first seq.",
+        takes=_schema("wire-request"),
+        takes_example=_SENT,
+        errors=(404, 409),
+    ),
+)
+async def post_event(request: Request) -> Response:
+    """Record one event. Names of any dialect, ids as integers or strings, `name`, `node_name` and `context` as well."""
+    body = await body_of(request, Any)
+    return answered(await services_of(request).ingest.event(body, principal_of(request)))
+
+
+@router.post(
+    "/batch",
+    dependencies=[allows(PRODUCE)],
+    **documented(
+        answer=BatchAnswer,
+        example=BatchAnswer(1, 0, [Item(0, 200, _TAKEN)]),
+        text="Each event's own answer, in order.",
+        takes=_schema("wire-batch"),
+        takes_example={"execution_id": _SENT["execution_id"], "events": [{"event_type": "batch.completed"}]},
+        errors=(),
+    ),
+)
+async def post_batch(request: Request) -> Response:
+    """Record many events; `execution_id` and `worker_id` are handed down to items that name none."""
+    body = await body_of(request, Any)
+    answers = await services_of(request).ingest.batch(body, principal_of(request))
+    results = [_item(index, answer) for index, answer in enumerate(answers)]
+    accepted = sum(one.status == 200 for one in results)
+    return answered(BatchAnswer(accepted, len(results) - accepted, results))
+
+
+def _item(index: int, answer: Taken | ArclogError) -> Item:
+    if isinstance(answer, Taken):
+        return Item(index, 200, answer)
+    return Item(index, status_of(answer), title=type(answer).__name__, detail=str(answer))

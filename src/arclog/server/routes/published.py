@@ -1,0 +1,30 @@
+"""The published JSON Schemas of events and records."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from arclog.dialects.schemas import SCHEMAS
+from arclog.model.errors import NotFound
+from arclog.server.access import public
+from arclog.server.bodies import answered
+from arclog.server.schemas import documented
+
+router = APIRouter(prefix="/api/schemas", tags=["schemas"])
+
+_NAMED = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+@router.get("", dependencies=[public()], **documented(answer=_NAMED, example={"run": SCHEMAS["run"][0]}, errors=()))
+async def names() -> Response:
+    """What is published: name and what it describes."""
+    return answered({name: about for name, (about, _) in SCHEMAS.items()})
+
+
+@router.get("/{name}", dependencies=[public()], **documented(answer={"type": "object"}, example={"type": "object"}))
+async def schema(name: str) -> Response:
+    """One JSON Schema (draft 2020-12)."""
+    if name not in SCHEMAS:
+        raise NotFound(f"there is no schema {name[:100]!r}, but {', '.join(SCHEMAS)}")
+    return answered(SCHEMAS[name][1]())

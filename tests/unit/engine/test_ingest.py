@@ -1,0 +1,194 @@
+"""Events from outside on the engine itself: who speaks, what others make of what was only said, and faults."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.engine.ingest import EngineIngest
+from arclog.model.errors import EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence, StoreUnavailable
+from arclog.model.principal import Principal
+from arclog.model.settings import Settings
+from arclog.ports.api import ExecuteRequest
+from arclog.ports.ingest import Taken
+from arclog.ports.store import Append, Appended
+from arclog.wiring.embedded import Embedded, embedded
+
+WAITS = "metadata: {name: waits}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
+LOOP = """
+metadata: {name: loop}
+workflow:
+  - step: start
+    loop: {in: "{{ [1, 2] }}", iterator: n}
+    tool: {kind: python, code: "result = n * 10", args: {n: "{{ iter.n }}"}}
+"""
+FAILS = """
+metadata: {name: fails}
+workflow:
+  - step: start
+    tool: {kind: python, code: "raise ValueError('the cause')"}
+"""
+
+
+def speaker(*roles: str, tenant: str = "default") -> Principal:
+    return Principal("somebody", tenant, frozenset(roles))
+
+
+PRODUCER, WORKER = speaker("producer"), speaker("worker")
+
+
+class Here:
+    def __init__(self, arclog: Embedded, execution_id: str) -> None:
+        self.arclog = arclog
+        self.id = execution_id
+        self.ingest = EngineIngest(arclog.engine)
+
+    async def say(self, name: str, who: Principal = PRODUCER, **more: Any) -> Taken:
+        return await self.ingest.event({"execution_id": self.id, "event_type": name, "step": "start", **more}, who)
+
+    async def log(self) -> list[dict[str, Any]]:
+        return await self.arclog.api.events(self.id)
+
+
+@pytest.fixture
+async def arclog(tmp_path: Path) -> AsyncIterator[Embedded]:
+    async with embedded(Settings({"home": str(tmp_path)})) as here:
+        yield here
+
+
+async def started(arclog: Embedded, playbook: str = WAITS) -> Here:
+    return Here(arclog, (await arclog.api.execute(ExecuteRequest(playbook))).execution_id)
+
+
+@pytest.fixture
+async def here(arclog: Embedded) -> Here:
+    return await started(arclog)
+
+
+# -- who speaks -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_producer_that_names_a_command_is_a_producer_still(here: Here) -> None:
+    taken = await here.say("step.exit", command_id=5, fence=1, worker_id="w")
+    assert taken.informative
+
+
+async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None:
+    before = await here.log()
+    for held in ({}, {"command_id": 5}, {"command_id": 5, "fence": 1}, {"command_id": 5, "worker_id": "w"}):
+        with pytest.raises(RequestRejected, match="command_id"):
+            await here.say("step.exit", WORKER, **held)
+    with pytest.raises(StaleFence):
+        await here.say("step.exit", WORKER, command_id=5, fence=1, worker_id="w")
+    for name in ("step_completed", "playbook.completed", "step.scheduled", "batch.completed"):
+        with pytest.raises(NotAllowed):
+            await here.say(name, WORKER)
+    assert await here.log() == before
+
+
+async def test_a_run_of_another_tenant_is_not_there(here: Here) -> None:
+    for who in (speaker("producer", tenant="other"), speaker("admin", tenant="other"), speaker("worker", tenant="")):
+        with pytest.raises(NotFound):
+            await here.say("step.exit", who, command_id=5, fence=1, worker_id="w")
+    assert isinstance(await here.say("step.exit"), Taken)
+    with pytest.raises(NotFound):
+        await here.say("step.exit", speaker("producer", tenant="other"))
+
+
+# -- what others make of it -------------------------------------------------------------------------------------------
+
+
+async def test_results_of_a_loop_are_those_of_its_tasks(arclog: Embedded) -> None:
+    here = await started(arclog, LOOP)
+    await arclog.start_worker()
+    assert await arclog.api.ended(here.id, timeout_s=60)
+    outcome = {"status": "ok", "result": "a lie"}
+    for payload in ({"outcome": outcome}, {}):
+        meta = {"step_run_id": "step:start:run:1", "iteration": 1, "task": "start_task"}
+        await here.say("task.done", payload=payload, meta=meta)
+    page = await arclog.control.loop_results(int(here.id), "start", 1, 0, 1000)
+    assert [item.data for item in page.items] == [10, 20]
+
+
+async def test_the_cause_of_a_failure_is_what_failed(arclog: Embedded) -> None:
+    here = await started(arclog, FAILS)
+    for _ in range(3):
+        await here.say(
+            "task.failed", meta={"step_run_id": "step:start:run:1", "task": "nowhere"}, payload={"error": "a lie"}
+        )
+    await arclog.start_worker()
+    assert await arclog.api.ended(here.id, timeout_s=60)
+    await here.say("step.failed", meta={"step_run_id": "step:start:run:1"}, payload={"error": "a lie"})
+    cause = (await arclog.api.why(here.id)).cause
+    assert cause is not None
+    assert (cause.task, "the cause" in cause.message) == ("start_task", True)
+
+
+async def test_a_run_may_have_more_events_from_outside_than_of_its_own(arclog: Embedded) -> None:
+    limited = WAITS.replace("workflow:", "executor: {spec: {policy: {limits: {max_events: 20}}}}\nworkflow:")
+    here = await started(arclog, limited)
+    answers = await here.ingest.batch(
+        {"execution_id": here.id, "events": [{"event_type": "batch.completed"}] * 50}, PRODUCER
+    )
+    assert all(isinstance(one, Taken) for one in answers)
+    await arclog.start_worker()
+    assert await arclog.api.ended(here.id, timeout_s=60)
+    assert (await arclog.api.status(here.id)).state == "COMPLETED"
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_could_not_be_written_can_be_sent_again(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = here.arclog.engine.store
+    append, failures = store.append, [StoreUnavailable("the disk is full")]
+
+    async def failing(what: Append) -> Appended:
+        if failures:
+            raise failures.pop()
+        return await append(what)
+
+    monkeypatch.setattr(store, "append", failing)
+    before = len(await here.log())
+    with pytest.raises(StoreUnavailable):
+        await here.say("call.done", event_id=7)
+    assert len(await here.log()) == before
+    taken = await here.say("call.done", event_id=7)
+    assert (taken.seq, taken.duplicate) == (before + 1, False)
+
+
+async def test_an_answer_that_got_lost_is_given_again(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = here.arclog.engine.store
+    append, failures = store.append, [StoreUnavailable("gone just after the commit")]
+
+    async def losing(what: Append) -> Appended:
+        done = await append(what)
+        if failures:
+            raise failures.pop()
+        return done
+
+    monkeypatch.setattr(store, "append", losing)
+    with pytest.raises(StoreUnavailable):
+        await here.say("call.done", event_id=7)
+    written = await here.log()
+    taken = await here.say("call.done", event_id=7)
+    assert (taken.seq, taken.duplicate) == (written[-1]["seq"], True)
+    assert await here.log() == written
+
+
+async def test_ids_are_known_after_a_restart(tmp_path: Path) -> None:
+    settings = Settings({"home": str(tmp_path)})
+    async with embedded(settings) as arclog:
+        first = await started(arclog)
+        taken = await first.say("call.done", event_id=7, payload={"a": 1})
+    async with embedded(settings) as arclog:
+        again = Here(arclog, first.id)
+        answer = await again.say("call.done", event_id=7, payload={"a": 1})
+        assert (answer.seq, answer.duplicate) == (taken.seq, True)
+        with pytest.raises(EventDiffers):
+            await again.say("call.done", event_id=7, payload={"a": 2})
+        # The count of events from outside is part of what is folded.
+        assert (await arclog.engine.live.folded(int(first.id))).state.informative == 1

@@ -1,0 +1,475 @@
+"""`POST /api/events` and `/api/events/batch` over a real server. The seed's ten wire tests have the names that it gives them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from arclog.dialects.names import reader_of
+from arclog.dialects.run_record import RunSubject
+from arclog.model.settings import Settings
+from arclog.ports.api import ExecuteRequest
+from arclog.ports.control import WorkerInfo
+from arclog.wiring.embedded import Embedded, embedded
+from tests.servers.arclog import running
+
+#: waits until somebody says so: a run with nothing to do meanwhile
+WAITS = """
+metadata: {name: waits}
+workflow:
+  - step: start
+    tool: {kind: wait, signal: go}
+"""
+OTHER = "320816801799016999"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+class Wire:
+    """A run, and a client that says things about it."""
+
+    def __init__(self, client: httpx2.AsyncClient, home: Path, execution_id: str) -> None:
+        self.client = client
+        self.home = home
+        self.id = execution_id
+
+    async def post(self, **event: Any) -> httpx2.Response:
+        return await self.client.post("/api/events", json={"execution_id": self.id, **event})
+
+    async def batch(self, *events: Any, **more: Any) -> dict[str, Any]:
+        answer = await self.client.post(
+            "/api/events/batch", json={"execution_id": self.id, "events": list(events), **more}
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def log(self, after: int = 0) -> list[dict[str, Any]]:
+        async with embedded(Settings({"home": str(self.home)}), read_only=True) as here:
+            return await here.api.events(self.id, after=after)
+
+    async def last(self) -> dict[str, Any]:
+        return (await self.log())[-1]
+
+    async def state(self) -> str:
+        found: str = (await self.client.get(f"/api/executions/{self.id}/status")).json()["state"]
+        return found
+
+
+async def start(home: Path, playbook: str = WAITS) -> str:
+    """A run, begun before the server opens the store."""
+    async with embedded(Settings({"home": str(home)})) as here:
+        return (await here.api.execute(ExecuteRequest(playbook))).execution_id
+
+
+@pytest.fixture
+async def wire(home: Path) -> AsyncIterator[Wire]:
+    execution_id = await start(home)
+    async with running(home, worker=False) as server, server.client() as client:
+        yield Wire(client, home, execution_id)
+
+
+# -- the seed's wire tests --------------------------------------------------------------------------------------------
+
+
+async def test_event_request_accepts_integer_execution_id(wire: Wire) -> None:
+    answer = await wire.post(execution_id=int(wire.id), event_type="batch.completed")
+    assert (answer.status_code, answer.json()["execution_id"]) == (200, wire.id)
+
+
+async def test_event_request_accepts_string_execution_id(wire: Wire) -> None:
+    answer = await wire.post(execution_id=wire.id, event_type="batch.completed")
+    assert (answer.status_code, answer.json()["execution_id"]) == (200, wire.id)
+
+
+async def test_event_request_accepts_integer_event_id(wire: Wire) -> None:
+    answer = await wire.post(event_id=int(OTHER), event_type="batch.completed")
+    assert (answer.status_code, answer.json()["event_id"]) == (200, OTHER)
+    assert (await wire.last())["event_id"] == OTHER
+
+
+async def test_event_request_event_id_null_is_none(wire: Wire) -> None:
+    first, second = [await wire.post(event_id=None, event_type="batch.completed") for _ in range(2)]
+    assert first.status_code == second.status_code == 200
+    stored = await wire.log()
+    assert [one["event_id"] for one in stored[-2:]] == [first.json()["event_id"], second.json()["event_id"]]
+    assert first.json()["event_id"] != second.json()["event_id"]
+
+
+async def test_batch_event_request_accepts_integer_execution_id(wire: Wire) -> None:
+    answer = await wire.batch({"event_type": "batch.completed"}, execution_id=int(wire.id))
+    assert (answer["accepted"], answer["results"][0]["event"]["execution_id"]) == (1, wire.id)
+
+
+@pytest.mark.parametrize("garbage", [[1], {"id": 1}, 1.5, True, "", " 12", "1e3", "0x10", -4, 0, 1 << 63, "१२"])
+async def test_event_request_rejects_garbage_execution_id(wire: Wire, garbage: object) -> None:
+    before = await wire.log()
+    for body in ({"execution_id": garbage}, {"event_id": garbage}):
+        answer = await wire.post(event_type="batch.completed", **body)
+        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+        assert next(iter(body)) in answer.json()["detail"]
+    assert await wire.log() == before
+
+
+async def test_ee4_executor_event_converts_into_event_request(wire: Wire) -> None:
+    """The executor's shape: integer ids, `context`, `created_at` in UTC; what the server alone says takes its default."""
+    answer = await wire.post(
+        execution_id=int(wire.id), event_id=int(OTHER), event_type="call.done", step="start", status="COMPLETED",
+        context={"rows": 3}, worker_id="w-1", meta={"attempt": 2}, created_at="2026-06-04T10:00:00Z",
+    )  # fmt: skip
+    assert answer.json()["warnings"] == []
+    event = await wire.last()
+    assert (event["event_type"], event["step"], event["status"], event["attempt"]) == (
+        "task.done",
+        "start",
+        "success",
+        2,
+    )
+    assert (event["timestamp"], event["worker_id"]) == ("2026-06-04T10:00:00.000000Z", "w-1")
+    assert event["payload"]["rows"] == 3
+    assert event["informative"] is True
+
+
+async def test_ee4_event_request_converts_into_executor_event(wire: Wire) -> None:
+    """What was told can be posted again and is the same event."""
+    sent = {
+        "event_id": OTHER, "event_type": "step.exit", "step": "start", "status": "COMPLETED", "payload": {"a": [1, {}]},
+        "worker_id": "w-1", "created_at": "2026-06-04T10:00:00Z", "meta": {"task": "t", "command_id": "5"},
+    }  # fmt: skip
+    first = await wire.post(**sent)
+    reader = reader_of("wire", RunSubject("", "", ""))
+    told = [one.record for event in await wire.log() for one in reader.tell(event)] + [
+        one.record for one in reader.rest()
+    ]
+    mine = next(record for record in told if record["event_id"] == OTHER)
+    assert {key: mine[key] for key in ("event_type", "step", "status", "worker_id")} == {
+        key: sent[key] for key in ("event_type", "step", "status", "worker_id")
+    }
+    again = await wire.post(**mine)
+    assert again.status_code == 200, again.text
+    assert (again.status_code, again.json()["duplicate"], again.json()["seq"]) == (200, True, first.json()["seq"])
+
+
+async def test_ee4_try_from_event_request_fills_defaults_for_missing_status_and_created_at(wire: Wire) -> None:
+    for name, status in (("step.enter", "in_progress"), ("call.error", "error"), ("step.exit", "success")):
+        assert (await wire.post(event_type=name, step="start")).status_code == 200
+        event = await wire.last()
+        assert event["status"] == status
+        assert event["timestamp"] <= event["persisted_at"]
+
+
+async def test_ee4_try_from_event_request_rejects_non_numeric_execution_id(wire: Wire) -> None:
+    answer = await wire.post(execution_id="run-12", event_type="batch.completed")
+    assert answer.status_code == 422
+
+
+# -- once -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_event_again_is_answered_with_its_first_seq(wire: Wire) -> None:
+    sent = {"event_id": OTHER, "event_type": "call.done", "step": "start", "payload": {"a": 1}}
+    first = (await wire.post(**sent)).json()
+    assert (first["duplicate"], first["informative"]) == (False, True)
+    await wire.post(event_type="batch.completed")
+    again = await wire.post(**{**sent, "name": "call.done", "created_at": "2026-01-01T00:00:00Z", "meta": {"x": 1}})
+    assert (again.status_code, again.json()) == (200, {**first, "duplicate": True})
+    other = await wire.post(**{**sent, "payload": {"a": 2}})
+    assert other.status_code == 409
+    assert OTHER in other.json()["detail"]
+    assert [one["event_id"] for one in await wire.log()].count(OTHER) == 1
+
+
+async def test_an_id_is_the_executions_own(home: Path) -> None:
+    one, two = await start(home), await start(home)
+    async with running(home, worker=False) as server, server.client() as client:
+        for execution_id, payload in ((one, 1), (two, 2)):
+            wire = Wire(client, home, execution_id)
+            answer = await wire.post(event_id=OTHER, event_type="batch.completed", payload=payload)
+            assert (answer.status_code, answer.json()["duplicate"]) == (200, False)
+
+
+async def test_of_many_senders_of_one_event_one_writes(wire: Wire) -> None:
+    before = len(await wire.log())
+    answers = await asyncio.gather(
+        *(wire.post(event_id=OTHER, event_type="batch.completed", payload={"n": n % 2}) for n in range(40))
+    )
+    good = [one.json() for one in answers if one.status_code == 200]
+    assert sorted(one.status_code for one in answers) == [200] * 20 + [409] * 20
+    assert len({one["seq"] for one in good}) == 1
+    assert [one["duplicate"] for one in good].count(False) == 1
+    assert len(await wire.log()) == before + 1
+
+
+async def test_two_servers_on_one_store_take_an_event_once(home: Path) -> None:
+    execution_id = await start(home)
+    async with running(home, worker=False) as a, running(home, worker=False) as b, a.client() as one, b.client() as two:
+        wires = [Wire(client, home, execution_id) for client in (one, two)]
+        before = len(await wires[0].log())
+        ids = [str(int(OTHER) + n // 2) for n in range(60)]
+        sent = [wires[n % 2].post(event_id=event_id, event_type="batch.completed") for n, event_id in enumerate(ids)]
+        answers = [one.json() for one in await asyncio.gather(*sent)]
+        assert len({(one["event_id"], one["seq"]) for one in answers}) == 30
+        assert len(await wires[0].log()) == before + 30
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+async def test_each_item_of_a_batch_has_its_own_answer_in_order(wire: Wire) -> None:
+    await wire.post(event_id=5, event_type="batch.completed", payload={"a": 1}, worker_id="handed down")
+    answer = await wire.batch(
+        {"event_type": "call.done", "step": "start", "event_id": 6},
+        {"event_type": "call.done"},
+        {"event_type": "playbook.finished"},
+        {"event_type": "batch.completed", "event_id": 5, "payload": {"a": 2}},
+        {"event_type": "batch.completed", "event_id": 5, "payload": {"a": 1}},
+        {"event_type": "no.such", "step": "start"},
+        {"event_type": "batch.completed", "execution_id": OTHER},
+        {"event_type": "call.done", "step": "start", "event_id": "6"},
+        {"event_type": "call.error", "step": "start", "event_id": 6},
+        7,
+        {"event_type": "batch.completed", "worker_id": "mine"},
+        worker_id="handed down",
+    )
+    assert [one["status"] for one in answer["results"]] == [200, 422, 403, 409, 200, 422, 404, 200, 409, 422, 200]
+    assert [one["index"] for one in answer["results"]] == list(range(11))
+    assert (answer["accepted"], answer["refused"]) == (4, 7)
+    taken = [one["event"] for one in answer["results"] if one["status"] == 200]
+    assert [one["duplicate"] for one in taken] == [False, True, True, False]
+    assert taken[2]["seq"] == taken[0]["seq"] == taken[3]["seq"] - 1
+    written = (await wire.log())[-2:]
+    assert [one["worker_id"] for one in written] == ["handed down", "mine"]
+    assert [one["seq"] for one in written] == [taken[0]["seq"], taken[3]["seq"]]
+
+
+async def test_a_batch_for_several_runs(home: Path) -> None:
+    ids = [await start(home) for _ in range(3)]
+    async with running(home, worker=False) as server, server.client() as client:
+        events = [{"execution_id": ids[n % 3], "event_type": "batch.completed", "payload": n} for n in range(9)]
+        answer = await client.post("/api/events/batch", json={"events": events})
+        taken = [one["event"] for one in answer.json()["results"]]
+        assert [one["execution_id"] for one in taken] == [ids[n % 3] for n in range(9)]
+        for each in ids:
+            said = [one["payload"]["value"] for one in (await Wire(client, home, each).log())[-3:]]
+            assert said == sorted(said)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"events": {}}', b'{"events": [], "execution_id": "x"}', b"{", b"\xff"]
+)
+async def test_what_is_no_batch_is_refused_whole(wire: Wire, body: bytes) -> None:
+    answer = await wire.client.post("/api/events/batch", content=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+
+
+async def test_a_batch_and_a_run_take_so_many_events(home: Path) -> None:
+    execution_id = await start(home)
+    async with (
+        running(home, worker=False, **{"ingest.max_batch_events": 3, "ingest.max_events": 4}) as server,
+        server.client() as client,
+    ):
+        wire = Wire(client, home, execution_id)
+        item = {"event_type": "batch.completed"}
+        large = {"execution_id": execution_id, "events": [item] * 4}
+        assert (await client.post("/api/events/batch", json=large)).status_code == 422
+        assert (await wire.batch(item, item, {**item, "event_id": 5}))["accepted"] == 3
+        full = await wire.batch(item, {**item, "event_id": 5}, item)
+        assert [one["status"] for one in full["results"]] == [422, 200, 422]
+        assert "ingest.max_events" in full["results"][0]["detail"]
+        assert (await wire.post(**item)).status_code == 200
+        assert (await wire.post(**item)).status_code == 422
+        assert await wire.state() == "RUNNING"
+
+
+async def test_an_event_holds_so_much(wire: Wire) -> None:
+    answer = await wire.post(event_type="batch.completed", payload={"text": "x" * 300_000})
+    assert answer.status_code == 422
+    assert "limits.max_payload_bytes" in answer.json()["detail"]
+    mixed = await wire.batch(
+        {"event_type": "batch.completed", "payload": "x" * 300_000, "event_id": 3},
+        {"event_type": "batch.completed", "event_id": 3},
+    )
+    assert [one["status"] for one in mixed["results"]] == [422, 200]
+    whole = await wire.client.post("/api/events", content=b" " * (8 * 1024 * 1024 + 1))
+    assert whole.status_code == 413
+
+
+# -- who may say what -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["playbook.finished", "playbook.completed", "workflow.finished", "step.scheduled", "next.evaluated", "execution.cancelled",
+     "policy.admit.evaluated", "playbook.started", "signal.received", "timer.fired", "command.cancelled"],
+)  # fmt: skip
+async def test_what_only_the_engine_says_is_refused(wire: Wire, name: str) -> None:
+    before = await wire.log()
+    answer = await wire.post(event_type=name, step="start")
+    assert answer.status_code == 403
+    assert await wire.log() == before
+    assert await wire.state() == "RUNNING"
+
+
+async def test_old_names_are_understood_and_kept(wire: Wire) -> None:
+    await wire.post(name="step_completed", node_name="start", context={"a": 1})
+    event = await wire.last()
+    assert (event["event_type"], event["informative"]) == ("step.done", True)
+    assert event["payload"] == {"a": 1, "meta": {"legacy_type": "step_completed"}}
+    await wire.post(event_type="playbook_completed")
+    assert (await wire.last())["event_type"] == "playbook.finished"
+    assert await wire.state() == "RUNNING"
+
+
+async def test_an_unknown_name_is_refused_with_the_nearest_one(wire: Wire) -> None:
+    answer = await wire.post(event_type="step.exits", step="start")
+    assert answer.status_code == 422
+    assert "did you mean step.exit?" in answer.json()["detail"]
+
+
+async def test_a_run_that_is_not_there(wire: Wire) -> None:
+    assert (await wire.post(execution_id=OTHER, event_type="batch.completed")).status_code == 404
+
+
+async def test_only_the_server_says_how_an_event_counts(wire: Wire) -> None:
+    answer = (await wire.post(event_type="step.exit", step="start", actionable=True, informative=False, odd=1)).json()
+    assert answer["informative"] is True
+    assert len(answer["warnings"]) == 3
+    assert await wire.state() == "RUNNING"
+
+
+async def test_a_late_result_is_recorded_after_the_end(wire: Wire) -> None:
+    async with embedded(Settings({"home": str(wire.home)})) as here:
+        await here.api.cancel(wire.id, "enough")
+    before = await wire.log()
+    for n in range(2):
+        answer = await wire.post(event_type="call.done", step="start", payload={"n": n})
+        assert (answer.status_code, answer.json()["informative"]) == (200, True)
+        assert answer.json()["seq"] == len(before) + n + 1
+    assert await wire.state() == "CANCELLED"
+
+
+# -- workers ----------------------------------------------------------------------------------------------------------
+
+TWO_STEPS = """
+metadata: {name: two}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {arcs: [{step: after, when: "{{ outcome.data.rows > 2 }}"}]}
+  - step: after
+    tool: {kind: noop}
+"""
+
+
+class Worker(Wire):
+    """A worker that claimed a command by the workers' own protocol and speaks on the wire."""
+
+    def __init__(self, wire: Wire, here: Embedded) -> None:
+        super().__init__(wire.client, wire.home, wire.id)
+        self.here = here
+        self.held: dict[str, Any] = {}
+
+    async def claim(self) -> None:
+        (command,) = await self.here.control.claim(WorkerInfo("w-1", ("noop",)), 1)
+        self.held = {"command_id": str(command.command_id), "fence": command.fence, "worker_id": "w-1"}
+        self.held["step"] = command.step
+
+    async def say(self, name: str, **more: Any) -> httpx2.Response:
+        return await self.post(event_type=name, **{**self.held, **more})
+
+
+@pytest.fixture
+async def worker(home: Path) -> AsyncIterator[Worker]:
+    execution_id = await start(home, TWO_STEPS)
+    async with (
+        running(home, worker=False) as server,
+        server.client() as client,
+        embedded(Settings({"home": str(home)})) as here,
+    ):
+        one = Worker(Wire(client, home, execution_id), here)
+        await one.claim()
+        yield one
+
+
+async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
+    outcome = {"status": "ok", "result": {"rows": 3}}
+    said = [
+        await worker.say("step.enter", event_id=11),
+        await worker.say("task.started", task="start_task"),
+        await worker.say("call.done", task="start_task", payload={"outcome": outcome}),
+        await worker.say("step.exit", status="COMPLETED", event_id=12),
+    ]
+    assert [one.status_code for one in said] == [200] * 4, [one.text for one in said]
+    assert [one.json()["informative"] for one in said] == [False] * 4
+    log = await worker.log()
+    by_seq = {one["seq"]: one for one in log}
+    assert [by_seq[one.json()["seq"]]["event_id"] for one in said] == [one.json()["event_id"] for one in said]
+    # The arc read what the worker said, and the next step was scheduled in the same commit.
+    assert [one["event_type"] for one in log if one["seq"] > said[-1].json()["seq"]] == [
+        "next.evaluated",
+        "step.scheduled",
+    ]
+    again = await worker.say("step.exit", status="COMPLETED", event_id=12)
+    assert (again.json()["duplicate"], again.json()["seq"]) == (True, said[-1].json()["seq"])
+    assert await worker.log() == log
+
+
+async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(worker: Worker) -> None:
+    await worker.say("step.enter")
+    await worker.say("task.started", task="start_task")
+    await worker.say("call.done", task="start_task", payload={"outcome": {"status": "ok", "result": {}}})
+    trigger = (await worker.say("step.exit", status="COMPLETED")).json()
+    assert await worker.state() == "FAILED"
+    log = await worker.log()
+    ends = next(one for one in log if one["event_type"] == "playbook.finished")
+    assert (ends["status"], ends["payload"]["error"]["kind"]) == ("error", "template")
+    by_id = {one["event_id"]: one for one in log}
+    cause = ends
+    while "cause_id" in cause:
+        cause = by_id[cause["cause_id"]]
+    assert cause["event_id"] == trigger["event_id"]
+    told = [record for event in log for record in reader_of("wire", RunSubject("", "", "")).tell(event)]
+    terminal = next(one.record for one in told if one.name == "playbook.failed")
+    assert "rows" in terminal["result"]["context"]["error"]["message"]
+
+
+@pytest.mark.parametrize("change", [{"fence": 2}, {"worker_id": "w-2"}, {"command_id": "77"}])
+async def test_who_does_not_hold_the_command_is_refused(worker: Worker, change: dict[str, Any]) -> None:
+    before = await worker.log()
+    answer = await worker.say("step.enter", **change)
+    assert answer.status_code == 409
+    assert await worker.log() == before
+
+
+async def test_the_right_fence_on_a_cancelled_command_is_recorded(worker: Worker) -> None:
+    await worker.say("step.enter")
+    await worker.here.api.cancel(worker.id, "enough")
+    late = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    assert (late.status_code, late.json()["informative"]) == (200, True)
+    again = await worker.say("step.exit", status="COMPLETED", event_id=13)
+    assert (again.json()["duplicate"], again.json()["seq"]) == (True, late.json()["seq"])
+    assert (await worker.say("step.exit", status="COMPLETED", fence=2)).status_code == 409
+    assert await worker.state() == "CANCELLED"
+
+
+async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
+    before = await worker.log()
+    for name, more in (
+        ("step.exit", {}),
+        ("call.done", {"task": "start_task", "payload": {"outcome": {"status": "ok"}}}),
+    ):
+        answer = await worker.say(name, **more)
+        assert answer.status_code == 422
+        assert "comes before step.started" in answer.json()["detail"]
+    assert (await worker.say("step.enter", step="after")).status_code == 422
+    assert (await worker.say("step_started")).status_code == 403
+    assert (await worker.say("step.scheduled")).status_code == 403
+    assert await worker.log() == before
