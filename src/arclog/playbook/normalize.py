@@ -5,11 +5,11 @@ Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
-from arclog.model.kinds import KindSpec
+from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Use
@@ -38,11 +38,9 @@ class _Normalizer:
         self.settings = settings
         self.findings = findings
         self.walker = Walker(findings)
-        self.root = root_field(kinds)
-        step = next(field for field in self.root.fields or () if field.name == "workflow").items
-        step_fields = step.fields if step is not None else None
-        self.loop_field = next(field for field in step_fields or () if field.name == "loop")
         self.value: dict[str, Any] = as_map(document.value)
+        self.root = _language(self.value, kinds)
+        self.loop_field = _below(_step_of(self.root), "loop")
         self.out = Playbook()
         self.executor_spec: dict[str, Any] = as_map(dig(self.value, "executor", "spec"))
         self.tasks = TaskReader(self.walker, kinds, settings, self.executor_spec, self.out.uses)
@@ -294,3 +292,35 @@ class _Normalizer:
             when = arc.get("when")
             when = when if isinstance(when, (str, bool)) else None
             step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), here))
+
+
+def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
+    """What the playbook may say. Asking every kind for its task spec keys imports them all: only if it may matter."""
+    bare = root_field({})
+    for spec, field in _outer_specs(playbook, bare):
+        own = {known.name for known in field.fields or () if known not in COMMON_SPEC_FIELDS}
+        if not own.issuperset(spec):
+            return root_field(kinds)
+    return bare
+
+
+def _outer_specs(playbook: dict[str, Any], root: Field) -> Iterator[tuple[dict[str, Any], Field]]:
+    """The specs that tasks inherit from, each with its shape."""
+    yield as_map(dig(playbook, "executor", "spec")), _below(root, "executor", "spec")
+    step_spec, loop_spec = _below(_step_of(root), "spec"), _below(_step_of(root), "loop", "spec")
+    for step in as_list(playbook.get("workflow")):
+        yield as_map(dig(step, "spec")), step_spec
+        loop = dig(step, "loop")
+        while isinstance(loop, dict):
+            yield as_map(loop.get("spec")), loop_spec
+            loop = loop.get("loop")
+
+
+def _step_of(root: Field) -> Field:
+    return _below(root, "workflow").items or root
+
+
+def _below(field: Field, *names: str) -> Field:
+    for name in names:
+        field = next(inner for inner in field.fields or () if inner.name == name)
+    return field
