@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 #: What another process appends is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
 
+#: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
     ("playbook.finished", status.FAILED): "playbook.failed",
