@@ -38,7 +38,8 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
+from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 if TYPE_CHECKING:
     from arclog.engine.stored import Stored

@@ -9,15 +9,12 @@ from typing import TypeVar
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
-    ANY_LINE,
     Append,
     Appended,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     LogBatch,
-    LogFilter,
-    LogLine,
     Mark,
     PlanRecord,
     ResultRecord,
@@ -26,6 +23,7 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
+from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.sqlite import reads, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.store import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
+from arclog.ports.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
