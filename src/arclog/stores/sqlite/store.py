@@ -51,10 +51,10 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
 
-    async def _look_up(self, job: Callable[[Execute], R]) -> R:
+    async def _look_up(self, work: Callable[[Execute], R]) -> R:
         """A read of a few rows: at once when the writer's connection is free, else on the reader's."""
-        found = self._writer.peek(job)
-        return found[0] if found is not None else await self._reader.do(job)
+        found = self._writer.peek(work)
+        return found[0] if found is not None else await self._reader.do(work)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
