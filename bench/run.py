@@ -17,8 +17,8 @@ if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
 from bench import report  # noqa: E402  the path is set just above
-from bench.harness import Findings, Options, Wrong  # noqa: E402
-from bench.machine import fdatasync_us, machine  # noqa: E402
+from bench.harness import Findings, Options, Wrong  # noqa: E402 - its path is set above
+from bench.machine import fdatasync_us, machine  # noqa: E402 - its path is set above
 
 WORKLOADS = {
     "W1": "w1_start",
