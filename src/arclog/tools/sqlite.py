@@ -130,24 +130,11 @@ class _Session(FileSession):
         import apsw
 
         connection = self._connection = apsw.Connection(self._database)
-        connection.set_busy_handler(self._busy())
+        connection.set_busy_handler(patience(self._busy_s, self._stopped))
         # "x" is a name, never a text; and declared references hold.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-
-    def _busy(self) -> Any:
-        """Decides whether to go on waiting for a lock: not when the attempt is cancelled or out of patience."""
-        since = 0.0
-
-        def waits(prior: int) -> bool:
-            nonlocal since
-            now = time.monotonic()
-            since = since if prior else now
-            left = self._busy_s - (now - since)
-            return left > 0 and not self._stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
-
-        return waits
 
     def _plainly(self, sql: str) -> None:
         self._drop()
@@ -189,6 +176,20 @@ class _Session(FileSession):
         if self._connection is None:
             raise SqlFailure("connection", "the database is not open")
         return self._connection
+
+
+def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
+    """Decides whether to go on waiting for a lock: not when the attempt is cancelled or `busy_s` are over."""
+    since = 0.0
+
+    def waits(prior: int) -> bool:
+        nonlocal since
+        now = time.monotonic()
+        since = since if prior else now
+        left = busy_s - (now - since)
+        return left > 0 and not stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
+
+    return waits
 
 
 def _only_reads(sql: str) -> bool:
