@@ -21,6 +21,7 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
 from arclog.tools.sql.values import checked, is_flat, json_text
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import duckdb
 
 HELPER = "duckdb"
-MEMORY = ":memory:"
 _MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 #: The one column of a statement that only changes rows.
@@ -61,6 +61,7 @@ class DuckdbTool:
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
         self._options = options_of(settings, scratch)
+        self._home = Path(settings.text("home"))
         self._missing = ""
         try:
             import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
@@ -72,7 +73,7 @@ class DuckdbTool:
             return failed_with(SqlFailure("config", self._missing), HELPER)
         if context.auth is not None:
             return failed_with(SqlFailure("config", "a duckdb task takes no auth: a file has no password"), HELPER)
-        session = _Session(config.database, self._options, self._threads)
+        session = _Session(config.database, self._home, self._options, self._threads)
         try:
             await session.open()
             return await run_statements(session, config, context, HELPER)
@@ -91,8 +92,9 @@ class DuckdbTool:
 class _Session:
     """One connection. Its calls run on a thread, one after the other."""
 
-    def __init__(self, database: str, options: dict[str, str], threads: Threads) -> None:
+    def __init__(self, database: str, home: Path, options: dict[str, str], threads: Threads) -> None:
         self._database = database
+        self._home = home
         self._options = options
         self._threads = threads
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -152,6 +154,7 @@ class _Session:
     def _open(self) -> None:
         import duckdb
 
+        not_ours(self._database, self._home)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
             folder = Path(self._database).parent
             message = f"cannot open the database {self._database}: there is no folder {folder}"
@@ -167,6 +170,9 @@ class _Session:
             raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
         parsed = found[0]
         connection.execute(parsed, params)
+        if parsed.type == duckdb.StatementType.ATTACH:
+            self._look_at_attached()
+            return Answer(None, 0)
         described = connection.description or []
         columns = [column[0] for column in described]
         self._json = [at for at, column in enumerate(described) if str(column[1]) == "JSON"]
@@ -175,6 +181,11 @@ class _Session:
             return Answer(columns, 0)
         changed = connection.fetchall() if columns == _CHANGED else []
         return Answer(None, int(changed[0][0]) if changed else 0)
+
+    def _look_at_attached(self) -> None:
+        found = self._open_connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+        for (path,) in found:
+            not_ours(path, self._home)
 
     def _fetch(self) -> list[Any]:
         rows: list[Any] = self._open_connection.fetchmany(BATCH)

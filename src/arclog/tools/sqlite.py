@@ -22,6 +22,7 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.own_folder import not_ours
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
 from arclog.tools.sql.values import checked, json_text
@@ -68,12 +69,13 @@ class SqliteTool:
 
     def __init__(self, settings: Settings) -> None:
         self._busy_s = settings.number("sql.busy_timeout_s")
+        self._home = Path(settings.text("home"))
         self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
 
     async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
         if context.auth is not None:
             return failed_with(SqlFailure("config", "a sqlite task takes no auth: a file has no password"), HELPER)
-        session = _Session(config.database, self._busy_s, self._threads)
+        session = _Session(config.database, self._home, self._busy_s, self._threads)
         try:
             await session.open()
             return await run_statements(session, config, context, HELPER)
@@ -92,13 +94,17 @@ class SqliteTool:
 class _Session:
     """One connection. Its calls run on a thread, one after the other."""
 
-    def __init__(self, database: str, busy_s: float, threads: Threads) -> None:
+    def __init__(self, database: str, home: Path, busy_s: float, threads: Threads) -> None:
         self._database = database
+        self._home = home
         self._busy_s = busy_s
         self._threads = threads
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
         self._columns: list[str] = []
+        #: a statement attached a file whose name was not known before it ran
+        self._attached = False
+        self._refusal: SqlFailure | None = None
         self._stopped = threading.Event()
 
     async def open(self) -> None:
@@ -147,12 +153,37 @@ class _Session:
     def _open(self) -> None:
         import apsw
 
-        connection = self._connection = apsw.Connection(self._database)
+        connection = self._connection = apsw.Connection(not_ours(self._database, self._home))
         connection.set_busy_handler(self._busy())
         # "x" is a name, never a text; and declared references hold.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        attach, fine, deny = apsw.SQLITE_ATTACH, apsw.SQLITE_OK, apsw.SQLITE_DENY
+
+        def allowed(action: int, name: str | None, *_: str | None) -> int:
+            return fine if action != attach or self._may_attach(name) else deny
+
+        connection.authorizer = allowed
+
+    def _may_attach(self, name: str | None) -> bool:
+        """ATTACH, and VACUUM INTO, which is one. The name is told when it is a plain text."""
+        if name is None:
+            self._attached = True
+            return True
+        try:
+            not_ours(name, self._home)
+        except SqlFailure as refusal:
+            self._refusal = refusal
+            return False
+        return True
+
+    def _look_at_attached(self) -> None:
+        """A name that came out of an expression is known when the file is attached; it has not been read yet."""
+        if self._attached:
+            self._attached = False
+            for name in self._open_connection.db_names():
+                not_ours(self._open_connection.db_filename(name) or "", self._home)
 
     def _busy(self) -> Any:
         """Decides whether to go on waiting for a lock: not when the attempt is cancelled or out of patience."""
@@ -177,7 +208,11 @@ class _Session:
         cursor = self._cursor = connection.cursor()
         cursor.exec_trace = self._describe
         before = connection.total_changes()
-        cursor.execute(sql, params)
+        try:
+            cursor.execute(sql, params)
+        except Exception as problem:
+            raise self._refusal or problem from None
+        self._look_at_attached()
         if self._columns:
             return Answer(self._columns, 0)
         return Answer(None, connection.changes() if connection.total_changes() != before else 0)
