@@ -156,8 +156,8 @@ class _Session:
 
         not_ours(self._database, self._home)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
-            folder = Path(self._database).parent
-            message = f"cannot open the database {self._database}: there is no folder {folder}"
+            # Told whole: a part of a path that holds a secret would not be known for one.
+            message = f"cannot open the database {self._database}: its folder is not there"
             raise SqlFailure("connection", message, "IO", retryable=False)
         self._connection = duckdb.connect(self._database, config=dict(self._options))
 

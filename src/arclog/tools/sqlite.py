@@ -278,8 +278,8 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     kind, retryable = _KINDS.get(primary, ("sql", None))
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
-        folder = Path(database).parent
-        why = "" if folder.is_dir() else f": there is no folder {folder}"
+        # Told whole: a part of a path that holds a secret would not be known for one.
+        why = "" if Path(database).parent.is_dir() else ": its folder is not there"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"

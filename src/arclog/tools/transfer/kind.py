@@ -228,6 +228,7 @@ KIND = ToolKind(
     KindSpec(
         name="transfer",
         summary="Moves rows between databases and files in chunks, all or nothing.",
+        auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
         fields=(
             Field(
                 "source",
