@@ -193,7 +193,7 @@ def test_every_kind_has_a_canary():
 #: commands that show something of a run, and commands that show nothing of one
 SHOWING = ("show", "status", "events", "logs", "why", "state")
 OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc"}
-SILENT = {"schema", "pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version"}
+SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version", "schema"}
 
 
 def test_every_command_is_looked_at():

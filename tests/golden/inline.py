@@ -7,6 +7,7 @@ them. Here it is the events that count.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,24 @@ class _Inline:
         """Nothing is held."""
 
 
+class _Told(dict[str, Any]):
+    """The `context` of python code."""
+
+    def __init__(self, context: TaskContext) -> None:
+        names = ("execution_id", "step", "task", "attempt", "workload", "ctx")
+        super().__init__({name: getattr(context, name) for name in names})
+        self.progress = context.progress
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
 class InlinePython(_Inline):
     Config: type[Struct] = python.PythonConfig
 
     async def run(self, config: python.PythonConfig, context: TaskContext) -> Outcome:
         nothing = dict.fromkeys(("exception", "traceback"))
-        space: dict[str, Any] = {**config.args, "input_data": config.args}
+        space: dict[str, Any] = {**config.args, "input_data": config.args, "context": _Told(context)}
         try:
             exec(config.code, space)
             main = space.get("main")
@@ -39,7 +52,7 @@ class InlinePython(_Inline):
         except Exception as problem:
             name = type(problem).__name__
             return failed(error("exception", f"{name}: {problem}", code=name), py={**nothing, "exception": name})
-        return Outcome(result=result, helper={"py": nothing})
+        return Outcome(result=list(result) if inspect.isgenerator(result) else result, helper={"py": nothing})
 
 
 class InlineShell(_Inline):

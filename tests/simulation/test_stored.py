@@ -10,6 +10,7 @@ import pytest
 
 from arclog.core.state import State
 from arclog.model.events import Event
+from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
@@ -162,6 +163,26 @@ def test_a_policy_reads_its_stored_outcome_and_sets_large_iter_values() -> None:
     (evaluated,) = of(events, "policy.task.evaluated")
     assert evaluated.payload["set_iter"] == {"n": 3}
     assert list(evaluated.payload["set_iter_refs"]) == ["rows"]
+
+
+def test_the_policy_of_a_task_that_waits_reads_stored_results_of_tasks_before() -> None:
+    rules = [
+        {
+            "when": "{{ make.n == 3 and _prev.status == 'ok' }}",
+            "then": {"do": "continue", "set_ctx": {"n": "{{ make.n }}"}},
+        }
+    ]
+    text = playbook(
+        step(
+            "start",
+            tool=[
+                {"name": "make", "kind": "act", "returns": {"rows": ROWS, "n": 3}},
+                {"name": "rest", "kind": "wait", "for_s": 5, "spec": {"policy": {"rules": rules}}},
+            ],
+        )
+    )
+    state, _, _ = ran(text)
+    assert (state.status, state.ctx) == ("COMPLETED", {"n": 3})
 
 
 def test_set_ctx_takes_no_large_value() -> None:
@@ -327,6 +348,19 @@ def test_a_missing_or_changed_result_is_an_error_of_its_kind(damage: str) -> Non
     state = run_virtually(go())
     assert state.error is not None
     assert state.error["kind"] == "result", state.error
+
+
+@pytest.mark.parametrize("odd", ["\ud800", {"a": {"b": object()}}], ids=["a surrogate", "an object"])
+def test_a_tool_that_gives_no_json_fails_its_task_alone(odd: Any) -> None:
+    async def hook(call: Any, _context: Any) -> Outcome | None:
+        return Outcome(result=odd) if call.task == "odd" else None
+
+    rules = [{"else": {"then": {"do": "continue"}}}]
+    tool = [
+        {"name": "odd", "kind": "act", "spec": {"policy": {"rules": rules}}},
+        {"name": "after", "kind": "act", "returns": "{{ odd.error.kind }}"},
+    ]
+    assert ran(playbook(step("start", tool=tool)), hook=hook)[0].result == "internal"
 
 
 def test_a_childs_large_result_reaches_its_parent_by_reference() -> None:

@@ -21,13 +21,13 @@ _OWN = frozenset({"status", "error", "meta", "result_ref", "extracted"})
 def demanded(
     reads: Iterable[Path], steps: Iterable[str], own: Mapping[str, Iterable[Path]]
 ) -> dict[str, frozenset[Path]]:
-    """What is read of each step's outcome: by name anywhere, and as `outcome` by the step's own arcs (`own`)."""
+    """What is read of each step's outcome: by the step's name anywhere, and by other names in the step itself (`own`)."""
     found: dict[str, set[Path]] = {step: set() for step in steps}
     for path in reads:
         if path[0] in found:
             found[str(path[0])].add(path[1:])
     for step, paths in own.items():
-        found[step].update(path[1:] for path in paths if path[0] == "outcome")
+        found[step].update(path[1:] for path in paths)
     return {step: frozenset(paths) for step, paths in found.items()}
 
 

@@ -233,6 +233,22 @@ class StepProgram:
         return tuple(ArcProgram(arc, self.plan.spots, self._limits) for arc in self.plan.arcs)
 
     @cached_property
+    def reads_own(self) -> tuple[Path, ...]:
+        """What the server reads of this step's outcomes by names that only the step has.
+
+        On arcs that is `outcome`; in the policies of tasks that the engine runs, the tasks before.
+        """
+        on_arcs = [path for arc in self.arcs for path in (*arc.condition.reads, *arc.args.reads)]
+        policies = [rule for task in self.tasks if task.plan.runs_on == "engine" for rule in task.rules]
+        in_rules = [
+            path for rule in policies for path in (*rule.condition.reads, *rule.set_iter.reads, *rule.set_ctx.reads)
+        ]
+        return (
+            *(path for path in on_arcs if path[0] == "outcome"),
+            *(path for path in in_rules if path[0] == "_prev" or path[0] in self.index),
+        )
+
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Kinds that a worker must know to run the step."""
         return tuple(sorted({task.kind for task in self.plan.tasks if task.runs_on == "worker"}))
@@ -288,10 +304,7 @@ class Program:
     @cached_property
     def demand(self) -> dict[str, frozenset[Path]]:
         """For each step, what of its outcome the server's templates read."""
-        own = {
-            name: [path for arc in step.arcs for path in (*arc.condition.reads, *arc.args.reads)]
-            for name, step in self.steps.items()
-        }
+        own = {name: step.reads_own for name, step in self.steps.items()}
         return demanded(self._routing_reads(items=True), self.steps, own)
 
     def _whose_results(self, paths: Iterable[tuple[Any, ...]]) -> frozenset[str]:

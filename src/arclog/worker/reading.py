@@ -106,14 +106,19 @@ class StoredReader:
             return [self._opened(ref, item) for item in await self._items(content.sha256, first, last)]
         return await self._items(parse_ref(ref["ref"]).sha256, first, last)
 
+    def can_look_into(self, ref: Mapping[str, Any]) -> bool:
+        """Whether parts of stored data can be had: an item of a list always, of anything else if it can be read whole."""
+        return ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes
+
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
         """What stands at a path of stored data, MISSING when nothing does."""
         known = as_ref(ref)
         sha256 = parse_ref(known.ref).sha256
         if known.kind == LIST:
-            index = path[0]
-            if not isinstance(index, int) or not 0 <= index < (known.meta.rows or 0):
+            index, rows = path[0], known.meta.rows or 0
+            if not isinstance(index, int) or not -rows <= index < rows:
                 return MISSING
+            index %= rows
             return value_at((await self._items(sha256, index, index + 1))[0], path[1:], MISSING)
         if not _is_json(known.meta.content_type):
             return MISSING

@@ -58,6 +58,10 @@ class Storing:
         except ResultUnavailable as problem:
             kind = "limit" if isinstance(problem, ResultTooLarge) else "result"
             return _refused(plan, error(kind, str(problem))), []
+        except (TypeError, ValueError) as problem:
+            # A tool's own mistake; it must not cost the worker its other commands.
+            message = f"the {plan.kind} tool gave what is no JSON: {problem}"
+            return _refused(plan, error("internal", message)), []
 
     async def _kept(
         self, move: Run, frame: Frame, outcome: Outcome, record: dict[str, Any], results: TaskResults, now: int

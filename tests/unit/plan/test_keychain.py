@@ -125,9 +125,7 @@ def test_the_reference_names_every_kind_and_key():
     named = set(re.findall(r"`([a-z_]+)`", rows))
     assert {field.name for fields in (*KEYCHAIN_KINDS.values(), SOURCE) for field in fields} <= named
     kinds = set(
-        re.findall(
-            r"^\| `([a-z0-9_]+)` \| ", text.partition("## Keychain")[2].partition("\n## ")[0], re.MULTILINE
-        )
+        re.findall(r"^\| `([a-z0-9_]+)` \| ", text.partition("\n## Keychain")[2].partition("\n## ")[0], re.MULTILINE)
     )
     assert kinds == set(KEYCHAIN_KINDS)
 

@@ -76,15 +76,19 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
+#: Servers that a test process keeps for all its tests; what stands below them is theirs.
+_KEEPERS = ("postgres_keeper", "moto")
+
+
 def offspring() -> list[int]:
-    """All living descendants of this process."""
+    """All living descendants of this process but the servers that it keeps for tests."""
     parents: dict[int, int] = {}
     for process in all_processes():
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if fields[0] != "Z":
+        if fields[0] != "Z" and not _is_kept(process):
             parents[int(process.name)] = int(fields[1])
     found = {os.getpid()}
     while True:
@@ -92,6 +96,14 @@ def offspring() -> list[int]:
         if not more:
             return sorted(found - {os.getpid()})
         found |= more
+
+
+def _is_kept(process: Path) -> bool:
+    try:
+        command = (process / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return any(word in command for word in _KEEPERS)
 
 
 def wait_dead(pids: list[int]) -> list[int]:
