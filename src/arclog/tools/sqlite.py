@@ -203,6 +203,8 @@ class _Session:
         self._open_connection.execute(sql)
 
     def _execute(self, sql: str, params: list[Any]) -> Answer:
+        import apsw
+
         self._drop()
         connection = self._open_connection
         cursor = self._cursor = connection.cursor()
@@ -210,8 +212,10 @@ class _Session:
         before = connection.total_changes()
         try:
             cursor.execute(sql, params)
-        except Exception as problem:
-            raise self._refusal or problem from None
+        except apsw.AuthError:
+            if self._refusal is None:
+                raise
+            raise self._refusal from None
         self._look_at_attached()
         if self._columns:
             return Answer(self._columns, 0)
