@@ -22,6 +22,7 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.files import FileSession, run_on_file
+from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
 from arclog.tools.sql.values import checked, is_flat, json_text
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
 HELPER = "duckdb"
-MEMORY = ":memory:"
 _MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 #: The one column of a statement that only changes rows.
@@ -62,6 +62,7 @@ class DuckdbTool:
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
         self._options = options_of(settings, scratch)
+        self._home = Path(settings.text("home"))
         self._missing = ""
         try:
             import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
@@ -71,7 +72,7 @@ class DuckdbTool:
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
         if self._missing:
             return failed_with(SqlFailure("config", self._missing), HELPER)
-        session = _Session(config.database, self._options, self._threads)
+        session = _Session(config.database, self._home, self._options, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -84,9 +85,10 @@ class DuckdbTool:
 class _Session(FileSession):
     """One connection."""
 
-    def __init__(self, database: str, options: dict[str, str], threads: Threads) -> None:
+    def __init__(self, database: str, home: Path, options: dict[str, str], threads: Threads) -> None:
         super().__init__(threads)
         self._database = database
+        self._home = home
         self._options = options
         self._connection: duckdb.DuckDBPyConnection | None = None
         #: columns of JSON, which the driver gives as text
@@ -134,9 +136,10 @@ class _Session(FileSession):
     def _open(self) -> None:
         import duckdb
 
+        not_ours(self._database, self._home)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
-            folder = Path(self._database).parent
-            message = f"cannot open the database {self._database}: there is no folder {folder}"
+            # Told whole: a part of a path that holds a secret would not be known for one.
+            message = f"cannot open the database {self._database}: its folder is not there"
             raise SqlFailure("connection", message, "IO", retryable=False)
         self._connection = duckdb.connect(self._database, config=dict(self._options))
 
@@ -149,6 +152,9 @@ class _Session(FileSession):
             raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
         parsed = found[0]
         connection.execute(parsed, params)
+        if parsed.type == duckdb.StatementType.ATTACH:
+            self._look_at_attached()
+            return Answer(None, 0)
         described = connection.description or []
         columns = [column[0] for column in described]
         self._json = [at for at, column in enumerate(described) if str(column[1]) == "JSON"]
@@ -157,6 +163,11 @@ class _Session(FileSession):
             return Answer(columns, 0)
         changed = connection.fetchall() if columns == _CHANGED else []
         return Answer(None, int(changed[0][0]) if changed else 0)
+
+    def _look_at_attached(self) -> None:
+        found = self._open_connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+        for (path,) in found:
+            not_ours(path, self._home)
 
     def _fetch(self) -> list[Any]:
         rows: list[Any] = self._open_connection.fetchmany(BATCH)

@@ -23,6 +23,7 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.files import FileSession, run_on_file
+from arclog.tools.sql.own_folder import not_ours
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
 from arclog.tools.sql.values import checked, json_text
@@ -69,10 +70,11 @@ class SqliteTool:
 
     def __init__(self, settings: Settings) -> None:
         self._busy_s = settings.number("sql.busy_timeout_s")
+        self._home = Path(settings.text("home"))
         self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
 
     async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
-        session = _Session(config.database, self._busy_s, self._threads)
+        session = _Session(config.database, self._home, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -85,13 +87,17 @@ class SqliteTool:
 class _Session(FileSession):
     """One connection."""
 
-    def __init__(self, database: str, busy_s: float, threads: Threads) -> None:
+    def __init__(self, database: str, home: Path, busy_s: float, threads: Threads) -> None:
         super().__init__(threads)
         self._database = database
+        self._home = home
         self._busy_s = busy_s
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
         self._columns: list[str] = []
+        #: a statement attached a file whose name was not known before it ran
+        self._attached = False
+        self._refusal: SqlFailure | None = None
         self._stopped = threading.Event()
 
     async def begin(self, statements: Sequence[Bound]) -> None:
@@ -129,24 +135,57 @@ class _Session(FileSession):
     def _open(self) -> None:
         import apsw
 
-        connection = self._connection = apsw.Connection(self._database)
+        connection = self._connection = apsw.Connection(not_ours(self._database, self._home))
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         # "x" is a name, never a text; and declared references hold.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        attach, fine, deny = apsw.SQLITE_ATTACH, apsw.SQLITE_OK, apsw.SQLITE_DENY
+
+        def allowed(action: int, name: str | None, *_: str | None) -> int:
+            return fine if action != attach or self._may_attach(name) else deny
+
+        connection.authorizer = allowed
+
+    def _may_attach(self, name: str | None) -> bool:
+        """ATTACH, and VACUUM INTO, which is one. The name is told when it is a plain text."""
+        if name is None:
+            self._attached = True
+            return True
+        try:
+            not_ours(name, self._home)
+        except SqlFailure as refusal:
+            self._refusal = refusal
+            return False
+        return True
+
+    def _look_at_attached(self) -> None:
+        """A name that came out of an expression is known when the file is attached; it has not been read yet."""
+        if self._attached:
+            self._attached = False
+            for name in self._open_connection.db_names():
+                not_ours(self._open_connection.db_filename(name) or "", self._home)
 
     def _plainly(self, sql: str) -> None:
         self._drop()
         self._open_connection.execute(sql)
 
     def _execute(self, sql: str, params: list[Any]) -> Answer:
+        import apsw
+
         self._drop()
         connection = self._open_connection
         cursor = self._cursor = connection.cursor()
         cursor.exec_trace = self._describe
         before = connection.total_changes()
-        cursor.execute(sql, params)
+        try:
+            cursor.execute(sql, params)
+        except apsw.AuthError:
+            if self._refusal is None:
+                raise
+            raise self._refusal from None
+        self._look_at_attached()
         if self._columns:
             return Answer(self._columns, 0)
         return Answer(None, connection.changes() if connection.total_changes() != before else 0)
@@ -213,8 +252,8 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     kind, retryable = _KINDS.get(primary, ("sql", None))
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
-        folder = Path(database).parent
-        why = "" if folder.is_dir() else f": there is no folder {folder}"
+        # Told whole: a part of a path that holds a secret would not be known for one.
+        why = "" if Path(database).parent.is_dir() else ": its folder is not there"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"
