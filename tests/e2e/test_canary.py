@@ -1,7 +1,8 @@
 """A canary in every place where a secret can go: no spelling of it may be found in anything that arclog writes or prints.
 
 Every worker kind that is installed needs a case here: tasks that are given the secret, give it back, print it, fail with it
-and store it. (Not as a part of a path: what a tool says of a path's folder is a piece of the secret.) The canary is new in each run and holds characters that every encoding spells differently.
+and store it. The canary is new in each run and holds characters that every encoding spells
+differently.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def sql_tasks(kind: str) -> Callable[[str], list[Task]]:
             {"kind": kind, "database": ":memory:", "command": f"SELECT {IT} AS it"},
             {"kind": kind, "database": ":memory:", "command": wrong},
             {"kind": kind, "database": "/nowhere/x", "command": f"SELECT {IT}"},
+            {"kind": kind, "database": f"/nowhere/{IT}", "command": "SELECT 1"},
         ]
 
     return tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.ports.api import Api, Collected, StoredResult
+    from arclog.wiring.environments import Swept
 
 _PAGE = 500
 _WAYS = ("list", "show", "get", "save")
@@ -262,7 +264,10 @@ def _with_home(options: Namespace, work: Callable[[Api], Awaitable[int]]) -> int
 
 def gc_arguments(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, remove nothing")
-    parser.epilog = "How long results are kept: docs/results.md. Settings: results.keep_s, results.orphan_grace_s."
+    parser.epilog = (
+        "How long results are kept: docs/results.md. Settings: results.keep_s, results.orphan_grace_s, "
+        "python.environments_keep_s."
+    )
 
 
 def gc_command(options: Namespace) -> int:
@@ -281,19 +286,33 @@ def gc_command(options: Namespace) -> int:
             done: Collected = await here.api.collect(dry_run=options.dry_run)
             return done
 
+    from msgspec.structs import asdict
+
+    from arclog.wiring.environments import sweep_environments
+
     done = asyncio.run(go())
+    swept = sweep_environments(settings, time.time(), dry_run=options.dry_run)
     if out.as_json:
-        out.data(done)
+        out.data({**asdict(done), **asdict(swept)})
     else:
-        out.say(_verdict(done))
+        out.say(_verdict(done, swept))
     return OK
 
 
-def _verdict(done: Collected) -> str:
+def _verdict(done: Collected, swept: Swept) -> str:
     from arclog.cli.render import counted
 
-    if not (done.results or done.contents or done.leftovers):
-        return "there is nothing to remove"
+    told = [_of_results(done)] if done.results or done.contents or done.leftovers else []
+    if swept.environments:
+        how = "would remove" if done.dry_run else "removed"
+        room = size_text(swept.environment_bytes)
+        told.append(f"{how} {counted(swept.environments, 'unused python environment')}, {room}")
+    return "; ".join(told) or "there is nothing to remove"
+
+
+def _of_results(done: Collected) -> str:
+    from arclog.cli.render import counted
+
     words = (
         ("would let go of", "and remove", "to free") if done.dry_run else ("let go of", "and removed", "which freed")
     )

@@ -31,7 +31,7 @@ from arclog.ports.api import (
     Summary,
     Why,
 )
-from arclog.ports.store import ANY_LINE, LogFilter
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
 from arclog.ports.control import LoopPage, WorkerInfo
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 
 #: Lines that the server does not take for so long are given up.
 _LOGS_PATIENCE_S = 10.0

@@ -15,7 +15,8 @@ from arclog.model.errors import NotFound, StaleFence
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.control import LoopPage, WorkerInfo
-from arclog.ports.store import LogLine, Store
+from arclog.ports.store import Store
+from arclog.ports.task_logs import LogLine
 
 
 class ScopedControl:

@@ -292,11 +292,19 @@ def _constant_keys(steps: list[Any]) -> list[str | int]:
     for step in steps:
         key: Any = _static_key(step)
         if key is None:
-            key = getattr(getattr(step, "arg", None), "value", None)
-            if type(step).__name__ != "Getitem" or type(step.arg).__name__ != "Const" or type(key) is not int:
-                break
+            key = _static_index(step.arg) if type(step).__name__ == "Getitem" else None
+        if key is None:
+            break
         keys.append(key)
     return keys
+
+
+def _static_index(node: Any) -> int | None:
+    """A whole number; `[-1]` is a sign and a number."""
+    sign = 1
+    if type(node).__name__ == "Neg":
+        sign, node = -1, node.node
+    return sign * node.value if type(node).__name__ == "Const" and type(node.value) is int else None
 
 
 def _static_key(step: Any) -> str | None:

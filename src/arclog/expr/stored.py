@@ -20,6 +20,10 @@ class Unread(Exception):
     """A template needs stored data where none can be read."""
 
 
+#: Bytes of `false`, and more than `null`, `-0.0`, `""`, `[]` and `{}` have.
+_LONGEST_FALSY = 5
+
+
 class Reader(Protocol):
     """Reads stored data. May block; raises ResultUnavailable."""
 
@@ -118,8 +122,14 @@ class Stored:
         )
 
     def __bool__(self) -> bool:
-        # Only what is large is stored, so the whole is never empty.
-        return True if self.is_whole else bool(self.plain())
+        if not self.is_whole or "meta" not in self.ref:
+            known = self.length() if self.is_whole else None
+            return bool(self.plain() if known is None else known)
+        meta = self.ref["meta"]
+        if self.is_list or not is_json(meta.get("content_type", "")):
+            return bool(meta["rows"] if self.is_list else meta["bytes"])
+        # `store: always` and a limit of 0 store what is small, too.
+        return meta["bytes"] > _LONGEST_FALSY or bool(self.plain())
 
     def __eq__(self, other: object) -> bool:
         return bool(self.plain() == (other.plain() if isinstance(other, Stored) else other))
@@ -141,6 +151,11 @@ def counted(value: Expression, count: Expression) -> Expression:
     return length
 
 
+def is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip()
+    return kind in ("", "application/json") or kind.endswith("+json")
+
+
 def path_text(path: tuple[Any, ...]) -> str:
     """A path as events write it: rows[0].id"""
     return "".join(map(step_text, path)).removeprefix(".")
@@ -150,7 +165,7 @@ def path_of_text(text: str) -> tuple[str | int, ...]:
     """The inverse of `path_text` for plain keys and indexes, as authors write them in `select`."""
     found: list[str | int] = []
     for part in text.replace("[", ".[").split("."):
-        if part.startswith("[") and part.endswith("]") and part[1:-1].isdecimal():
+        if part.startswith("[") and part.endswith("]") and part[1:-1].removeprefix("-").isdecimal():
             found.append(int(part[1:-1]))
         elif part:
             found.append(part)

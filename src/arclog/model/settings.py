@@ -123,6 +123,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("duckdb.max_temp_bytes", 10240 * MIB, "bytes", "Disk space that one DuckDB database may use to spill.", 0),
     Setting("transfer.chunk_rows", 5_000, "rows", "Rows that a transfer holds at a time, unless its task says `chunk_rows`.", 1),
     Setting("python.environments", "", "path", "Folder that keeps the packages of `requirements`, one environment a set. Empty: `environments` in the home."),
+    Setting("python.environments_keep_s", 30 * 86_400.0, "seconds", "`arclog gc` removes an environment that no task has asked for since so long, and nobody uses.", 0.0),
     Setting("python.offline", False, "yes or no", "Take packages of `requirements` from this machine alone (the installer's cache, `python.find_links`)."),
     Setting("python.find_links", "", "places", "Folders or addresses that hold packages for `requirements`, parted by commas."),
     Setting("shell.max_output_bytes", 16 * MIB, "bytes", "Output of a shell task kept as its result, per stream.", 0),

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from arclog.model.commands import Command, Revocation
 from arclog.ports.control import WorkerInfo
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
 PROTOCOL = 1

@@ -115,6 +115,7 @@ KIND = ToolKind(
     KindSpec(
         name="postgres",
         summary="Runs SQL on a PostgreSQL server; its data are the rows.",
+        auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
         fields=(
             _text("dsn", "postgresql://user@host:port/dbname, or libpq's key=value …; better an `auth`."),
             _text("host", "Server, or the folder of its socket."),

@@ -28,7 +28,7 @@ class Payload:
         """What stands at a path (MISSING: nothing), and its size in bytes; above `most` only the size counts."""
         if self._reader is None or self._ref is None:
             value = value_at(self._value, path, MISSING)
-        elif not path or self._ref["meta"]["bytes"] > self._reader.max_bytes:
+        elif not path or not self._reader.can_look_into(self._ref):
             return MISSING, max(int(self._ref["meta"]["bytes"]), most + 1)
         else:
             value = await self._reader.at(self._ref, path)

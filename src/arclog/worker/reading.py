@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from arclog.expr import MISSING, Stored
+from arclog.expr.stored import is_json
 from arclog.model.errors import ResultUnavailable
 from arclog.model.refs import LIST, as_ref, parse_ref
 from arclog.model.settings import Settings
@@ -106,16 +107,21 @@ class StoredReader:
             return [self._opened(ref, item) for item in await self._items(content.sha256, first, last)]
         return await self._items(parse_ref(ref["ref"]).sha256, first, last)
 
+    def can_look_into(self, ref: Mapping[str, Any]) -> bool:
+        """Whether parts of stored data can be had: an item of a list always, of anything else if it can be read whole."""
+        return bool(ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes)
+
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
         """What stands at a path of stored data, MISSING when nothing does."""
         known = as_ref(ref)
         sha256 = parse_ref(known.ref).sha256
         if known.kind == LIST:
-            index = path[0]
-            if not isinstance(index, int) or not 0 <= index < (known.meta.rows or 0):
+            index, rows = path[0], known.meta.rows or 0
+            if not isinstance(index, int) or not -rows <= index < rows:
                 return MISSING
+            index %= rows
             return value_at((await self._items(sha256, index, index + 1))[0], path[1:], MISSING)
-        if not _is_json(known.meta.content_type):
+        if not is_json(known.meta.content_type):
             return MISSING
         return value_at(self._decoded(ref, await self._content(sha256)), path, MISSING)
 
@@ -136,7 +142,7 @@ class StoredReader:
 
     def _decoded(self, ref: Mapping[str, Any], body: bytes) -> Any:
         kind = ref["meta"].get("content_type", "application/json")
-        if _is_json(kind):
+        if is_json(kind):
             try:
                 return msgspec.json.decode(body)
             except (msgspec.DecodeError, RecursionError) as problem:
@@ -150,8 +156,3 @@ class StoredReader:
 
     async def _items(self, sha256: str, first: int, last: int) -> list[Any]:
         return await self._results.items(self._tenant, sha256, first, last)
-
-
-def _is_json(content_type: str) -> bool:
-    kind = content_type.partition(";")[0].strip()
-    return kind == "application/json" or kind.endswith("+json")

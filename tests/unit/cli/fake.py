@@ -30,7 +30,7 @@ from arclog.ports.api import (
     Wait,
     Why,
 )
-from arclog.ports.store import ANY_LINE, LogFilter
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 #: what tests of the catalog need, they ask of a real engine
 NO_CATALOG = "nothing is registered here"

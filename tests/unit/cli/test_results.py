@@ -160,6 +160,7 @@ def test_gc_says_what_it_did(arclog, home):
     assert "would let go of 3 results and remove 1 file, to free 4.8 MiB" in arclog("gc", "--dry-run").out
     assert json.loads(arclog("gc", "--json").out) == {
         "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2,
+        "environments": 0, "environment_bytes": 0,
     }  # fmt: skip
     assert home.opened == [False, True, False]
 

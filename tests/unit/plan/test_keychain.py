@@ -13,6 +13,7 @@ from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
 from arclog.playbook.keychain import KINDS as KEYCHAIN_KINDS
 from arclog.playbook.keychain import SOURCE
+from arclog.wiring.kinds import installed_kinds
 from tests.unit.plan.kinds import KINDS
 
 MORE = {
@@ -123,7 +124,23 @@ def test_the_reference_names_every_kind_and_key():
     rows = text.partition("### keychain[]\n")[2].partition("### workflow[]")[0]
     named = set(re.findall(r"`([a-z_]+)`", rows))
     assert {field.name for fields in (*KEYCHAIN_KINDS.values(), SOURCE) for field in fields} <= named
-    kinds = set(
-        re.findall(r"^\| `([a-z0-9_]+)` \| ", text.partition("\n## Keychain")[2].partition("\n## ")[0], re.MULTILINE)
-    )
+    section = text.partition("\n## Keychain\n")[2].partition("\n## ")[0]
+    kinds = set(re.findall(r"^\| `([a-z0-9_]+)` \| ", section, re.MULTILINE))
     assert kinds == set(KEYCHAIN_KINDS)
+
+
+def test_every_kind_that_is_installed_says_which_credentials_it_takes():
+    for kind in installed_kinds().values():
+        if kind.runs_on == "worker":
+            assert kind.auth is not None, kind.name
+            assert set(kind.auth) <= KEYCHAIN_KINDS.keys(), kind.name
+
+
+@pytest.mark.parametrize("kind", ["postgres", "transfer"])
+def test_a_token_opens_no_database(kind):
+    text = (
+        "metadata: {name: p}\nkeychain: [{name: tok, kind: bearer, token: {env: T}}]\nworkflow:\n"
+        f"  - {{step: one, tool: {{kind: {kind}, command: SELECT 1, auth: tok}}}}\n"
+    )
+    codes = {one.code for one in build(text, "p.yaml", installed_kinds()).findings}
+    assert "auth-kind" in codes

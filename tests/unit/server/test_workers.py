@@ -21,7 +21,7 @@ from arclog.model.settings import Settings
 from arclog.ports import work
 from arclog.ports.api import ExecuteRequest
 from arclog.ports.control import WorkerInfo
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.workplace import served

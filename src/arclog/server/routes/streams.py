@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros
-from arclog.ports.store import LogFilter
+from arclog.ports.task_logs import LogFilter
 from arclog.server import examples
 from arclog.server.access import VIEW, allows, api_of, services_of
 from arclog.server.bodies import answered

@@ -10,7 +10,6 @@ from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
-    ANY_LINE,
     Append,
     Appended,
     CatalogRecord,
@@ -19,8 +18,6 @@ from arclog.ports.store import (
     ExecutionRecord,
     Ingested,
     LogBatch,
-    LogFilter,
-    LogLine,
     Mark,
     PlanRecord,
     ResultRecord,
@@ -29,6 +26,7 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
+from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.sqlite import access, reads, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
@@ -56,10 +54,10 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
 
-    async def _look_up(self, job: Callable[[Execute], R]) -> R:
+    async def _look_up(self, work: Callable[[Execute], R]) -> R:
         """A read of a few rows: at once when the writer's connection is free, else on the reader's."""
-        found = self._writer.peek(job)
-        return found[0] if found is not None else await self._reader.do(job)
+        found = self._writer.peek(work)
+        return found[0] if found is not None else await self._reader.do(work)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from arclog.tools.http.client import Timeouts
 
 _SHOWN_CHARS = 200
+#: How h11, below the client, says it.
+_TOO_MANY_HEADERS = "Receive buffer too long"
+_CUT = "without sending complete message body"
 
 
 class Failure(Exception):
@@ -76,6 +79,12 @@ def of_exception(problem: Exception, what: str, timeouts: Timeouts) -> TaskError
         return error("connection", message, code="CERTIFICATE", retryable=False)
     if isinstance(cause, ssl.SSLError):
         return error("connection", f"{what}: no TLS connection: {cause.reason or text}", code="TLS")
+    if isinstance(problem, core.RemoteProtocolError):
+        if _TOO_MANY_HEADERS in text:
+            message = f"{what}: the answer's headers are larger than the client takes (setting http.max_header_bytes)"
+            return error("limit", message, code="http.max_header_bytes")
+        if _CUT in text:
+            return error("connection", f"{what}: the answer was cut: {text}", code="CUT_BODY")
     return error("connection", f"{what}: {_reason(problem) or text}")
 
 

@@ -129,7 +129,7 @@ class Reader:
             for chunk in decoder.feed(raw) if decoder else (raw,):
                 seen += len(chunk)
                 if seen > limit:
-                    raise _too_large(limit, setting, "the body is larger")
+                    raise _too_large(limit, setting, "the body has more")
                 yield chunk
             if seen - told >= _PROGRESS_BYTES:
                 told = seen
@@ -287,4 +287,4 @@ def _length(headers: dict[str, str]) -> int | None:
 
 def _too_large(limit: int, setting: str, how: str) -> Failure:
     more = "; `download: true` takes larger ones" if setting == "http.max_body_bytes" else ""
-    return Failure(error("limit", f"{how}, and {limit:,} are taken (setting {setting}){more}", code=setting))
+    return Failure(error("limit", f"{how}, and {limit:,} bytes are taken (setting {setting}){more}", code=setting))

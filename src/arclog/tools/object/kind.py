@@ -289,6 +289,7 @@ KIND = ToolKind(
     KindSpec(
         name="object",
         summary="Puts, gets, lists and deletes objects: files, S3, Google Cloud Storage, Azure.",
+        auth=("secret", "secret_manager", "env", "file", "basic", "bearer", "oauth2"),
         fields=(
             _field(
                 "action",

@@ -20,6 +20,7 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.object.location import Refused
 from arclog.tools.sql.failures import SqlFailure
+from arclog.tools.sql.own_folder import not_ours
 from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, TransferConfig, check
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
@@ -108,7 +109,7 @@ class TransferTool:
             return files.NdjsonTarget(*self._file(end))
         if end.kind == "parquet":
             _need_duckdb(end.kind)
-            from arclog.tools.transfer.duckdb import ParquetTarget
+            from arclog.tools.transfer.parquet import ParquetTarget
 
             return ParquetTarget(*self._file(end), self._duckdb_options(), self._scratch)
         key = [end.key] if isinstance(end.key, str) else end.key or []
@@ -158,15 +159,7 @@ class TransferTool:
         """The path of a database file, as given."""
         if not end.database:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
-        if "\0" in end.database:
-            raise SqlFailure("config", "database: a path holds no NUL")
-        home = Path(self._settings.text("home")).resolve()
-        if Path(end.database).resolve().is_relative_to(home):
-            raise SqlFailure(
-                "config",
-                f"{end.database}: lies in arclog's own folder (setting home), which no playbook reads or writes",
-            )
-        return end.database
+        return not_ours(end.database, Path(self._settings.text("home")))
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""
@@ -235,6 +228,7 @@ KIND = ToolKind(
     KindSpec(
         name="transfer",
         summary="Moves rows between databases and files in chunks, all or nothing.",
+        auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
         fields=(
             Field(
                 "source",

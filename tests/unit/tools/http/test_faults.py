@@ -91,7 +91,6 @@ async def test_nobody_listens(task: Task) -> None:
         OK_HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
         OK_HEAD + b"Content-Length: -3\r\n\r\nabc",
         b"SSH-2.0-OpenSSH_9.0\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
     ],
 )
 async def test_answers_that_are_cut_or_no_http_are_connection_errors(web: Web, task: Task, sent: bytes) -> None:
@@ -104,6 +103,16 @@ async def test_answers_that_are_cut_or_no_http_are_connection_errors(web: Web, t
         outcome = await task(web.url("/x"), download=download)
         assert (error_of(outcome).kind, error_of(outcome).retryable) == ("connection", True)
         assert web.url("/x") in error_of(outcome).message
+
+
+@pytest.mark.parametrize("sent", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
+async def test_a_body_that_ends_too_soon_has_a_code_of_its_own(web: Web, task: Task, sent: bytes) -> None:
+    @web.route("/x")
+    async def cut(_: Asked, wire: Wire) -> None:
+        await wire.raw(OK_HEAD + sent)
+        wire.cut()
+
+    assert error_of(await task(web.url("/x"))).code == "CUT_BODY"
 
 
 async def test_a_reset_connection(web: Web, task: Task) -> None:
@@ -187,8 +196,9 @@ async def test_a_download_is_bounded_by_the_store(web: Web, task: Task) -> None:
     assert error_of(await task(web.url("/x"), download=True)).code == "results.max_bytes"
 
 
-async def test_too_many_headers(web: Web, task: Task) -> None:
-    web.answers("/x", json=1, headers=[(f"X-{n}", "y" * 1000) for n in range(70)])
+@pytest.mark.parametrize("count", [70, 600])
+async def test_too_many_headers(web: Web, task: Task, count: int) -> None:
+    web.answers("/x", json=1, headers=[(f"X-{n}", "y" * 1000) for n in range(count)])
     problem = error_of(await task(web.url("/x")))
     assert (problem.kind, problem.code) == ("limit", "http.max_header_bytes")
 

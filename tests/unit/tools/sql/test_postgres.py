@@ -481,3 +481,13 @@ async def test_a_server_that_refuses(tmp_path, postgres):
     assert "cannot be read" in message
     assert "hunter2" not in message
     await sql.close()
+
+
+@pytest.mark.parametrize("password", ["one@hunter2", "one:hunter2/three", "@hunter2", "hunter2/x", "a@b:hunter2"])
+async def test_a_password_that_breaks_its_url_is_not_taken_for_a_host(tmp_path, password):
+    sql = Sql(KIND, tmp_path)
+    outcome = await sql("SELECT 1", dsn=f"postgresql://me:{password}@127.0.0.1:1/x")
+    assert outcome.error is not None
+    assert outcome.error.kind in {"config", "connection"}
+    assert "hunter2" not in outcome.error.message
+    await sql.close()

@@ -6,7 +6,7 @@ import pytest
 
 from arclog.model.errors import RequestRejected
 from arclog.ports.api import Api
-from arclog.ports.store import LogFilter
+from arclog.ports.task_logs import LogFilter
 from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, started, until_event
 
 _TALKING = """\

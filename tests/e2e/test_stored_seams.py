@@ -1,0 +1,79 @@
+"""Stored data where two features meet, through the real command: what a run gives must not depend on sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [*os.environ]:
+        if name.startswith("ARCLOG_"):
+            monkeypatch.delenv(name)
+
+
+def ran(text: str, **env: str) -> dict[str, Any]:
+    Path("it.yaml").write_text(text)
+    command = [*ARCLOG, "run", "it.yaml", "--json"]
+    done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, **env})
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+LARGEST_READ = "100000"
+ITEMS_OF_A_STREAM = """
+metadata: {name: it}
+executor: {spec: {result: "{{ [made.data[1].n, made.data[-1].n, made.data | length, seen.data] }}"}}
+workflow:
+  - step: made
+    tool:
+      kind: python
+      code: |
+        def main():
+            for n in range(4000):
+                yield {"n": n, "pad": "x" * 100}
+    next:
+      arcs:
+        - {step: seen, when: "{{ outcome.data[0].n == 0 and made.data[-4000].n == 0 }}", args: {last: "{{ made.data[-1].n }}"}}
+  - step: seen
+    tool: {kind: noop, data: "{{ args.last }}"}
+"""
+
+
+def test_routing_reads_items_of_a_list_that_is_too_large_to_be_read_whole():
+    told = ran(ITEMS_OF_A_STREAM, ARCLOG_RESULTS_READ_MAX_BYTES=LARGEST_READ)
+    assert told["state"] == "COMPLETED", told["error"]
+    assert told["result"] == [1, 3999, 4000, 3999]
+
+
+EMPTY = """
+metadata: {{name: it}}
+executor: {{spec: {{result: "{{{{ seen.data }}}}"}}}}
+workflow:
+  - step: made
+    tool: {{kind: noop, data: {value}, spec: {{result: {{store: {store}}}}}}}
+    next:
+      spec: {{on_no_match: fail}}
+      arcs:
+        - {{step: seen, when: "{{{{ not outcome.data }}}}", args: {{server: "{{{{ 'yes' if made.data else 'no' }}}}"}}}}
+        - {{step: seen, args: {{server: wrong way}}}}
+  - step: seen
+    tool: {{kind: noop, data: ["{{{{ args.server }}}}", "{{{{ 'yes' if made.data else 'no' }}}}", "{{{{ made.data or 'none' }}}}"]}}
+"""
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "''", "0", "false", "-0.0"])
+@pytest.mark.parametrize("store", ["auto", "always"])
+def test_what_is_empty_is_so_when_it_is_stored_too(value, store):
+    told = ran(EMPTY.format(value=value, store=store))
+    assert told["result"] == ["no", "no", "none"], told["error"]
