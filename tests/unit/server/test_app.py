@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
+
+from arclog.model.settings import Settings
+from arclog.wiring.server import _listen
 from tests.servers.arclog import RunningServer
 
 
@@ -12,3 +17,9 @@ async def test_health_and_an_unknown_run(server: RunningServer) -> None:
         answer = await client.get("/api/executions/123/status")
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
         assert (await client.get("/api/executions/x/status")).status_code == 422
+
+
+def test_answers_are_not_held_back_by_nagles_algorithm() -> None:
+    """asyncio turns it off for sockets that name their protocol; without, every answer took 40 ms."""
+    with closing(_listen(Settings({"server.port": 0}))) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
