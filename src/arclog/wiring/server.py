@@ -100,7 +100,7 @@ def _listen(settings: Settings) -> socket.socket:
     host, port = settings.text("server.host"), settings.integer("server.port")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With its protocol named: asyncio turns Nagle's algorithm off only then, which else costs an answer 40 ms.
+        # asyncio turns Nagle's algorithm off only where the protocol is named: else a small answer waits 40 ms.
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
