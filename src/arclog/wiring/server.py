@@ -38,7 +38,7 @@ async def serve(
     _check_address(settings)
     listener = _listen(settings)
     try:
-        async with embedded(settings) as here:
+        async with embedded(settings, works_here=with_worker) as here:
             told = stop or asyncio.Event()
             here.start_duties()
             if with_worker:
