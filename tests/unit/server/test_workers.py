@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,7 @@ from arclog.ports.control import WorkerInfo
 from arclog.ports.store import LogLine
 from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.server import _listen
 from tests.servers.workplace import served
 
 PATIENT = Settings({"client.patience_s": 0})
@@ -253,3 +255,12 @@ async def test_items_come_page_by_page(url: str) -> None:
         content = await writer.commit()
         assert await worker.results.items("t", content.sha256, 0, 1 << 62) == items
         assert await worker.results.items("t", content.sha256, 297, 299) == items[297:299]
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """asyncio sets TCP_NODELAY on accepted sockets only if the listener names its protocol."""
+    listener = _listen(Settings({"server.port": 0}))
+    try:
+        assert listener.proto == socket.IPPROTO_TCP
+    finally:
+        listener.close()
