@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -375,6 +376,40 @@ def test_interrupted_watchers_cancel_and_terminated_ones_detach(places: tuple[Pl
     watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 3
     assert there.json("status", "last")["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "state"), [(b"c", 3, "CANCELLED"), (b"d", 130, "RUNNING"), (b"\x03", 130, "RUNNING")]
+)
+def test_on_a_terminal_an_interrupt_asks(places: tuple[Place, Place], key: bytes, code: int, state: str) -> None:
+    _, there = places
+    # Another key first: it goes on watching.
+    keys = (("hold", b"\x03"), ("c cancels", b"x"), ("hold", b"\x03"), ("c cancels", key))
+    assert on_a_terminal(*there.words("run", "waiting.yaml"), keys=keys)[0] == code
+    assert there.json("status", "last")["state"] == state
+
+
+def on_a_terminal(*words: str, keys: tuple[tuple[str, bytes], ...]) -> tuple[int, str]:
+    """Run in a pseudo-terminal; each key is sent once its text was seen behind the last key."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(words[0], [*words], {**os.environ, "TERM": "xterm"})
+    seen, whole, left = b"", b"", list(keys)
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+        whole += chunk
+        if left and left[0][0].encode() in seen:
+            seen = b""
+            os.write(terminal, left.pop(0)[1])
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), whole.decode()
 
 
 def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where: Path) -> None:
