@@ -57,11 +57,13 @@ def documented(
     media: str = JSON,
     takes: Any = None,
     takes_example: Any = None,
-    takes_media: str = JSON,
+    takes_text: tuple[str, str] | None = None,
     also: dict[int, str] | None = None,
     errors: tuple[int, ...] = (404,),
 ) -> dict[str, Any]:
-    """What FastAPI is told: the answer (a type, with an example), the body, other good answers by status, and errors."""
+    """What FastAPI is told: the answer (a type, with an example), the body (and a text that may be sent instead: media
+    type, example), other good answers by status, and errors.
+    """
     good: dict[str, Any] = {"description": text}
     if answer is not None or example is not None:
         good["content"] = {media: _content(answer, example)}
@@ -82,7 +84,9 @@ def documented(
     if media != JSON:
         told["response_class"] = Response  # else FastAPI documents JSON beside it
     if takes is not None:
-        content = {takes_media: _content(takes, takes_example)}
+        content = {JSON: _content(takes, takes_example)}
+        if takes_text is not None:
+            content[takes_text[0]] = _content(None, takes_text[1])
         told["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return told
 
