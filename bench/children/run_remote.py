@@ -12,9 +12,9 @@ import sys
 import time
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from run_arclog import all_events, at, facts, read
+from bench.children.run_arclog import all_events, at, facts, read
 
 
 async def remote(file: str, home: str) -> dict[str, Any]:
