@@ -183,6 +183,7 @@ def test_a_killed_worker_loses_its_lease_and_another_goes_on(site: Site) -> None
     first = site.worker("first")
     run = site.begin(pause=2)
     until(lambda: "task.started" in [event["event_type"] for event in site.events(run)], site)
+    until(partial(site.has, 1), site)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     site.worker("second")

@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 import pytest
 
+from arclog.client import AsyncClient
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
@@ -26,6 +27,8 @@ from arclog.ports.store import LogLine
 from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.server import _listen
+from arclog.wiring.worker import remote_worker
+from tests.servers.arclog import running
 from tests.servers.workplace import served
 
 PATIENT = Settings({"client.patience_s": 0})
@@ -264,3 +267,28 @@ def test_small_answers_are_sent_at_once() -> None:
         assert listener.proto == socket.IPPROTO_TCP
     finally:
         listener.close()
+
+
+KEYCHAIN = """
+metadata: {name: k}
+keychain: [{name: token, kind: env, var: ONLY_THE_WORKER_HAS_IT}]
+workflow:
+  - step: start
+    tool: {kind: shell, command: [sh, -c, 'printf %s "$X" | wc -c'], env: {X: "{{ keychain.token.value }}"}}
+"""
+
+
+async def test_credentials_are_the_workers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without a worker neither needs nor looks for them."""
+    settings = Settings({"home": str(tmp_path / "worker")})
+    async with running(tmp_path / "home", worker=False) as server, AsyncClient(server.url) as client:
+        run = await client.start(KEYCHAIN)
+        monkeypatch.setenv("ONLY_THE_WORKER_HAS_IT", "hunter2")
+        async with remote_worker(settings, server.url, "", ["default"]) as worker:
+            working = asyncio.ensure_future(worker.run())
+            assert await client.ended(run.execution_id, timeout_s=30)
+            worker.leave()
+            await working
+        summary = await client.summary(run.execution_id)
+        assert (summary.state, summary.result["stdout"].strip()) == ("COMPLETED", "7")
+        assert "hunter2" not in str(await client.events(run.execution_id))
