@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from arclog.client.link import Link
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
@@ -57,9 +56,7 @@ class RemoteControl:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        await self._link.ask(
-            "give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), dict[str, Any]
-        )
+        await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), work.Done)
 
     async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
         if not wait_s:  # who does not wait for news does not wait for the server either
@@ -79,4 +76,4 @@ class RemoteControl:
         return await self._link.ask("loop-results", asked, LoopPage)
 
     async def write_logs(self, lines: Sequence[LogLine]) -> None:
-        await self._link.ask("logs", work.Lines(list(lines)), dict[str, Any], patience_s=_LOGS_PATIENCE_S)
+        await self._link.ask("logs", work.Lines(list(lines)), work.Done, patience_s=_LOGS_PATIENCE_S)

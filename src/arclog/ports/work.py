@@ -94,6 +94,10 @@ class Lines(Struct, frozen=True):
     lines: list[LogLine]
 
 
+class Done(Struct, frozen=True):
+    """It was taken."""
+
+
 class Items(Struct, frozen=True, omit_defaults=True):
     """Some items of a stored list, from the first that was asked for."""
 

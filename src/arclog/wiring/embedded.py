@@ -226,8 +226,10 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
-    """An open arclog on `settings.home`; with `read_only` nothing is created."""
+async def embedded(settings: Settings, *, read_only: bool = False, works_here: bool = True) -> AsyncIterator[Embedded]:
+    """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
+    workers' own and are looked at when they are used.
+    """
     if not settings.text("http.allow_networks"):
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
@@ -242,7 +244,7 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
         secrets = SecretsOnDemand(home, settings, clock)
-        engine = Engine(store, clock, settings, Minter(clock, node), secrets)
+        engine = Engine(store, clock, settings, Minter(clock, node), secrets if works_here else None)
         here = Embedded(settings, home, store, engine, owner, secrets)
         try:
             yield here

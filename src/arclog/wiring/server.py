@@ -40,7 +40,7 @@ async def serve(
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
     listener = _listen(settings)
     try:
-        async with embedded(settings) as here:
+        async with embedded(settings, works_here=with_worker) as here:
             told = stop or asyncio.Event()
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))

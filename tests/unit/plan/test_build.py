@@ -206,6 +206,9 @@ def test_a_label_as_key_is_refused_with_the_canonical_form():
         ("tool: {kind: noop}\nspec: {policy: {failure: {mode: slow}}}", "bad-value"),
         ("tool: {kind: noop}\nspec: {policy: {emit: {events: [task.strated]}}}", "bad-value"),
         ("tool: {kind: noop}\nspec: {join: some}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: a/b}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: ''}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: 7}", "wrong-type"),
         ("tool: {kind: noop}\nspec: {join: {count: 0}}", "out-of-range"),
         ("tool: {kind: noop}\nloop: {iterator: x}", "missing-key"),
         ("tool: {kind: noop}\nloop: {in: 5, iterator: x}", "wrong-type"),
@@ -737,3 +740,16 @@ def test_many_unknown_names_do_not_make_hints_the_main_work(monkeypatch):
     made = built(f"metadata: {{name: p}}\nworkflow:\n  - step: a\n    tool:\n{tasks}")
     assert len(made.findings) <= 501
     assert 0 < compared < 60_000
+
+
+def test_a_step_has_its_own_pool_or_the_executors():
+    plan = plan_of("""
+    metadata: {name: p}
+    executor: {spec: {pool: big.mem-1}}
+    workflow:
+      - {step: one, tool: {kind: noop}, next: {arcs: [{step: two}]}}
+      - {step: two, spec: {pool: gpu}, tool: {kind: noop}}
+    """)
+    assert [step.pool for step in plan.steps] == ["big.mem-1", "gpu"]
+    assert "pool" not in plan.steps[0].tasks[0].spec
+    assert plan_of("{metadata: {name: p}, workflow: [{step: a, tool: {kind: noop}}]}").steps[0].pool == "default"

@@ -16,12 +16,17 @@ from starlette.responses import Response, StreamingResponse
 
 from arclog.model.errors import RequestRejected, ResultTooLarge
 from arclog.ports import work
-from arclog.ports.results import Results, ResultWriter
+from arclog.ports.results import Content, Results, ResultWriter, StoredBlob
+from arclog.server import work_examples as examples
 from arclog.server.access import ADMIN, WORK, allows, principal_of, services_of
 from arclog.server.bodies import answered
+from arclog.server.schemas import documented
 
 router = APIRouter(prefix=f"{work.ROOT}/results", tags=["workers"])
 
+_OCTETS = "application/octet-stream"
+_NDJSON = "application/x-ndjson"
+_BYTES = {"type": "string", "format": "binary"}
 #: Items are read so many at a time, until the answer is this large.
 _ITEMS_AT_A_TIME = 256
 _PAGE_BYTES = 4 << 20
@@ -30,7 +35,18 @@ _PIECE_BYTES = 1 << 20
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-@router.post("", dependencies=[allows(WORK)])
+@router.post(
+    "",
+    dependencies=[allows(WORK)],
+    **documented(
+        takes=_BYTES,
+        takes_example="test",
+        takes_media=_OCTETS,
+        answer=Content,
+        example=examples.CONTENT,
+        errors=(404, 413),
+    ),
+)
 async def upload(
     request: Request, tenant: str, sha256: str, listed: bool = False, content_type: str = "application/json"
 ) -> Response:
@@ -53,16 +69,16 @@ async def upload(
         await writer.abandon()
 
 
-@router.get("", dependencies=[allows(WORK)])
+@router.get("", dependencies=[allows(WORK)], **documented(answer=_BYTES, example="test", media=_OCTETS))
 async def download(request: Request, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> Response:
     """The bytes [start, end) of stored content."""
     chunks = _results(request).chunks(tenant, sha256, start, end)
     # What is missing is known with the first piece, while it can still be said.
     first = await anext(chunks, b"")
-    return StreamingResponse(_all_of(first, chunks), media_type="application/octet-stream")
+    return StreamingResponse(_all_of(first, chunks), media_type=_OCTETS)
 
 
-@router.get("/items", dependencies=[allows(WORK)])
+@router.get("/items", dependencies=[allows(WORK)], **documented(answer=work.Items, example=work.Items([1, 2])))
 async def items(request: Request, tenant: str, sha256: str, first: int, last: int) -> Response:
     """Items from `first` on and before `last`, as many as fit into one answer."""
     results = _results(request)
@@ -81,19 +97,19 @@ async def items(request: Request, tenant: str, sha256: str, first: int, last: in
             return answered(work.Items(found, more=True))
 
 
-@router.get("/about", dependencies=[allows(WORK)])
+@router.get("/about", dependencies=[allows(WORK)], **documented(answer=StoredBlob | None, example=examples.BLOB))
 async def about(request: Request, tenant: str, sha256: str) -> Response:
     """What is known of stored content; null when there is none."""
     return answered(await _results(request).find(tenant, sha256))
 
 
-@router.delete("", dependencies=[allows(ADMIN)])
+@router.delete("", dependencies=[allows(ADMIN)], **documented(answer=work.Removed, example=work.Removed(1)))
 async def remove(request: Request, tenant: str, sha256: str, stored_at: int | None = None) -> Response:
     """Remove content; with `stored_at` only if it was not stored again since."""
     return answered(work.Removed(int(await _results(request).remove(tenant, sha256, stored_at))))
 
 
-@router.get("/all", dependencies=[allows(ADMIN)])
+@router.get("/all", dependencies=[allows(ADMIN)], **documented(answer=StoredBlob, media=_NDJSON, example=examples.BLOB))
 async def everything(request: Request) -> Response:
     """Everything that is stored, one JSON value a line."""
     blobs = _results(request).all()
@@ -102,10 +118,10 @@ async def everything(request: Request) -> Response:
         async for blob in blobs:
             yield msgspec.json.encode(blob) + b"\n"
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    return StreamingResponse(lines(), media_type=_NDJSON)
 
 
-@router.delete("/leftovers", dependencies=[allows(ADMIN)])
+@router.delete("/leftovers", dependencies=[allows(ADMIN)], **documented(answer=work.Removed, example=work.Removed(0)))
 async def leftovers(request: Request, older_than: int) -> Response:
     """Remove what writers that are gone left behind before that moment (microseconds since 1970)."""
     return answered(work.Removed(await _results(request).leftovers(older_than)))
