@@ -24,10 +24,12 @@ class Setting(Struct, frozen=True):
     #: lowest value allowed for a number
     minimum: float | None = None
     choices: tuple[str, ...] = ()
+    #: its environment variable, when that is not made from the name
+    known_as: str = ""
 
     @property
     def variable(self) -> str:
-        return "ARCLOG_" + self.name.replace(".", "_").upper()
+        return self.known_as or "ARCLOG_" + self.name.replace(".", "_").upper()
 
 
 KIB = 1024
@@ -39,6 +41,12 @@ TABLE: tuple[Setting, ...] = (
     Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
     Setting("scope.project", "default", "name", "Project of runs started without one."),
     Setting("scope.environment", "local", "name", "Environment of runs started without one."),
+    Setting("client.server", "", "address", "Server that commands speak to, e.g. http://127.0.0.1:8420. Empty: runs are kept and run in this process.", known_as="ARCLOG_SERVER"),
+    Setting("client.token_file", "", "path", "File with the token that a server wants; else `ARCLOG_TOKEN` has it."),
+    Setting("client.ca_file", "", "path", "PEM file of authorities that clients trust beside the system's when a server speaks https."),
+    Setting("client.timeout_s", 30.0, "seconds", "How long a server may take to answer one request.", 0.001),
+    Setting("client.patience_s", 60.0, "seconds", "How long a client goes on trying when a server that it spoke to before cannot be reached, or is busy.", 0.0),
+    Setting("client.poll_s", 20.0, "seconds", "How long one request waits at most for something to happen; who waits longer asks again.", 0.0),
     Setting("playbook.max_bytes", 4 * MIB, "bytes", "Largest playbook file.", 1),
     Setting("playbook.max_nodes", 200_000, "nodes", "Most YAML nodes in a playbook, aliases counted as often as used.", 1),
     Setting("playbook.max_depth", 64, "levels", "Deepest nesting in a playbook.", 1),
@@ -76,6 +84,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("leases.seconds", 30.0, "seconds", "How long a claimed command stays with its worker without a heartbeat.", 1.0),
     Setting("leases.max_losses", 5, "losses", "A command whose lease was lost this often is poison and fails.", 1),
     Setting("worker.slots", 8, "commands", "Commands that one worker runs at a time.", 1),
+    Setting("worker.drain_s", 60.0, "seconds", "Time that tasks under way get when a worker on its own is told to stop; then they are stopped, too.", 0.0),
     Setting("worker.started_flush_ms", 150, "ms", "A start not yet reported is made durable after this time (the promise is 200).", 0),
     Setting("logs.max_task_bytes", 1 * MIB, "bytes", "Log text kept per task attempt; what comes after is counted, not kept.", 0),
     Setting("logs.max_execution_bytes", 256 * MIB, "bytes", "Log text kept per execution; what comes after is not kept, and a line says so.", 0),
@@ -126,6 +135,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
+    Setting("server.max_report_bytes", 320 * MIB, "bytes", "Largest report of a worker, batch of its log lines, or single item of a list that it stores.", 1 * MIB),
     Setting("server.keep_alive_s", 15.0, "seconds", "A stream with nothing to tell sends a comment so often, so that nobody in between takes it for dead.", 0.1),
     Setting("server.long_poll_s", 60.0, "seconds", "Longest time that a request may wait for something to happen.", 0.0),
     Setting("server.max_result_bytes", 1024 * MIB, "bytes", "Most bytes of a stored result in one answer; larger ones are read in ranges.", 1),

@@ -413,9 +413,11 @@ class Store(AccessBook, Protocol):
         kinds: Sequence[str],
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
+        tenant: str = "",
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        `execution_id` limits the claim to one execution and those below it.
+        no `pools` are all of them; `execution_id` limits the claim to one execution and those below it, `tenant` to the
+        executions of one tenant.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -8,7 +8,7 @@ from arclog import __version__
 from arclog.server import access, audit, problems, schemas
 from arclog.server.headers import SecurityHeaders
 from arclog.server.routes import audit as audit_routes
-from arclog.server.routes import catalog, executions, health, keys, results, steering, streams
+from arclog.server.routes import catalog, control, executions, health, keys, results, steering, streams, work_results
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
@@ -20,6 +20,8 @@ ROUTERS = (
     steering.router,
     catalog.router,
     results.router,
+    control.router,
+    work_results.router,
     keys.router,
     audit_routes.router,
 )

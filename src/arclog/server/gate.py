@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from arclog.model.errors import NotAllowed, SettingsError, Unauthenticated
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook
 from arclog.ports.clock import Clock
@@ -36,7 +36,7 @@ class Gate:
         self._cache_s = settings.number("auth.cache_s")
         self._required = self._mode == "required" or self._tokens is not None
         self._looked_at: float | None = None
-        self._everybody = Principal("anybody on this machine", settings.text("scope.tenant"), frozenset(ROLES))
+        self._everybody = Principal(EVERYBODY, settings.text("scope.tenant"), frozenset(ROLES))
         if self._mode == "none" and self._tokens is not None:
             raise SettingsError(
                 "auth.mode is none, and tokens are configured (auth.jwt_issuer); one of them is a mistake"

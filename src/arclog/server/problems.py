@@ -45,6 +45,7 @@ def answer_of(error: errors.ArclogError) -> Response:
     more: dict[str, Any] = {}
     if isinstance(error, errors.PlaybookError):
         more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
+        more["file"] = error.file
     if isinstance(error, errors.ReportGap):
         more["expected"] = error.expected
     answer = problem(status, type(error).__name__, str(error), **more)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from arclog.model.errors import NotFound
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook
@@ -15,10 +17,22 @@ from arclog.ports.control import Control
 from arclog.ports.results import Results
 from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
+from arclog.server.work_answers import Answers
 
 #: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
 #: NotAllowed or TooManyRequests.
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
+
+
+class Workplace(NamedTuple):
+    """Control and results as one principal's workers may use them."""
+
+    control: Control
+    results: Results
+
+
+def _no_workers(_: Principal) -> Workplace:
+    raise NotFound("this server takes no workers")
 
 
 @dataclass(slots=True)
@@ -40,6 +54,10 @@ class Services:
     metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: what a worker on another machine works with
+    workplace: Callable[[Principal], Workplace] = field(default=_no_workers)
+    #: what workers were answered last
+    answers: Answers = field(default_factory=Answers)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
 

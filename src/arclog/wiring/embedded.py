@@ -89,7 +89,9 @@ class Embedded:
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
-        info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
+        # Whoever is there for one run alone is all it has, whatever pools its steps name.
+        pools = () if only else ("default",)
+        info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
         worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)
@@ -233,8 +235,10 @@ async def opened_store(settings: Settings) -> AsyncIterator[SqliteStore]:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
-    """An open arclog on `settings.home`; with `read_only` nothing is created."""
+async def embedded(settings: Settings, *, read_only: bool = False, works_here: bool = True) -> AsyncIterator[Embedded]:
+    """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
+    workers' own and are looked at when they are used.
+    """
     if not settings.text("http.allow_networks"):
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
@@ -249,7 +253,7 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
         secrets = SecretsOnDemand(home, settings, clock)
-        engine = Engine(store, clock, settings, Minter(clock, node), secrets)
+        engine = Engine(store, clock, settings, Minter(clock, node), secrets if works_here else None)
         here = Embedded(settings, home, store, engine, owner, secrets)
         try:
             yield here

@@ -20,6 +20,7 @@ from arclog.server.audit import Audit
 from arclog.server.gate import Gate
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
@@ -35,7 +36,7 @@ async def serve(
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
     listener = _listen(settings)
     try:
-        async with embedded(settings) as here:
+        async with embedded(settings, works_here=with_worker) as here:
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
             told = stop or asyncio.Event()
@@ -144,4 +145,5 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         clock=clock,
         book=book,
         audit=Audit(book, clock, settings),
+        workplace=workplace_of(here),
     )

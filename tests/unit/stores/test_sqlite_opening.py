@@ -11,7 +11,7 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
-from arclog.ports.store import LogLine, log_size
+from arclog.ports.store import LogLine, PlanRecord, log_size
 from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connect import APPLICATION, SCHEMA
@@ -251,7 +251,7 @@ async def test_what_was_registered_before_there_were_tenants_belongs_to_who_ran_
     await store.open()
     try:
         assert [each.version for each in await store.versions("ran", tenant="acme")] == [2, 1]
-        assert (await store.registered("ran", 1, tenant="acme")).source == "one"
+        assert await store.registered("ran", 1, tenant="acme") == PlanRecord("d1", "ran", 1, b"\x00", "one", 5)
         assert [each.path for each in await store.catalog(tenant="acme")] == ["ran"]
         (put_away,) = await store.catalog(tenant="default", archived=True)
         assert (put_away.path, put_away.archived_at) == ("never", 9)

@@ -195,6 +195,14 @@ SELECT min(kinds) FROM commands WHERE lease_until = 0 AND pool = ? AND kinds > ?
 SELECT command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND kinds = ? ORDER BY command_id LIMIT ?
 
+-- name: issued_to
+-- Of one tenant.
+SELECT c.command_id, c.execution_id FROM commands c JOIN executions e ON e.execution_id = c.execution_id
+WHERE c.lease_until = 0 AND c.pool = ? AND c.kinds = ? AND e.tenant = ? ORDER BY c.command_id LIMIT ?
+
+-- name: next_pool
+SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
+
 -- name: issued_in
 -- Of one execution and those below it.
 WITH RECURSIVE family (id) AS (

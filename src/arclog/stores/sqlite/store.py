@@ -145,10 +145,11 @@ class SqliteStore:
         kinds: Sequence[str],
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
+        tenant: str = "",
     ) -> list[CommandRecord]:
         known = frozenset(kinds)
         return await self._writer.do(
-            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id)
+            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
         )
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
