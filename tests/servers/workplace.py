@@ -16,6 +16,7 @@ import uvicorn
 from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
+from arclog.server.audit import Audit
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded
 from arclog.wiring.workplace import workplace_of
@@ -23,12 +24,12 @@ from arclog.wiring.workplace import workplace_of
 _EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
 
 
-async def _authenticate(headers: Mapping[str, str]) -> Principal:
+async def _authenticate(headers: Mapping[str, str], _: str) -> Principal:
     token = headers.get("authorization", "").removeprefix("Bearer ")
     if not token:
         return _EVERYBODY
     tenant, _, name = token.partition("/")
-    return Principal(name, tenant, frozenset({"worker"}))
+    return Principal(name, tenant, frozenset({"worker"}), subject=name)
 
 
 async def _ready() -> str:
@@ -37,13 +38,18 @@ async def _ready() -> str:
 
 @asynccontextmanager
 async def served(here: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
+    settings = settings or Settings()
+    clock, store = here.engine.clock, here.engine.store
     services = Services(
-        settings or Settings(),
+        settings,
         lambda _: here.api,
         here.control,
         here.results,
         _authenticate,
         _ready,
+        clock,
+        store,
+        Audit(store, clock, settings),
         workplace=workplace_of(here),
     )
     listener = socket.create_server(("127.0.0.1", 0))

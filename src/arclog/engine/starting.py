@@ -91,9 +91,9 @@ class Starts:
         if unknown is not None:
             raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
         return Scope(
-            checked_name(self._own.tenant, "tenant"),
-            checked_name(asked.get("project") or self._own.project, "project"),
-            checked_name(asked.get("environment") or self._own.environment, "environment"),
+            checked_name(self._own.tenant, "tenant (scope.tenant)"),
+            checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
+            checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
         )
 
     async def _again(self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest) -> Started:

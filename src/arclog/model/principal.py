@@ -13,6 +13,7 @@ ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
 
 #: The name of whoever asks where no authentication is configured.
 EVERYBODY = "anybody on this machine"
+
 #: Who may give a signal. An engineer may all that an operator may; an admin may everything.
 SIGNAL_ROLES: dict[str, frozenset[str]] = {
     "PAUSE": frozenset({"operator", "engineer"}),
@@ -42,6 +43,8 @@ class Principal(Struct, frozen=True):
     #: where its runs go when a request names no other; '' = the operator's default
     project: str = ""
     environment: str = ""
+    #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
+    subject: str = ""
 
     def may(self, roles: frozenset[str]) -> bool:
         return "admin" in self.roles or not roles.isdisjoint(self.roles)

@@ -9,36 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI, Request
-from msgspec import Struct
 from starlette.responses import Response
 
 from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, Unauthenticated
-from arclog.model.ids import MICROS, timestamp
+from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook, AuditEntry
 from arclog.ports.clock import Clock
+from arclog.server.audited import Audited, page
 from arclog.server.problems import answer_of
 
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _LONGEST = 500
-
-
-class Audited(Struct, frozen=True):
-    """One decision, as it is told."""
-
-    position: int
-    at: str
-    #: granted | denied
-    decision: str
-    principal: str
-    tenant: str
-    method: str
-    route: str
-    target: str
-    address: str
-    reason: str
 
 
 class Audit:
@@ -67,26 +51,6 @@ class Audit:
 
     async def page(self, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
         return await page(self._book, tenant, decision, before, limit)
-
-
-async def page(book: AccessBook, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
-    """Newest first."""
-    found = await book.audit(tenant=tenant, decision=decision, before=before, limit=limit)
-    return [
-        Audited(
-            position=position,
-            at=timestamp(entry.at),
-            decision=entry.decision,
-            principal=entry.principal,
-            tenant=entry.tenant,
-            method=entry.method,
-            route=entry.route,
-            target=entry.target,
-            address=entry.address,
-            reason=entry.reason,
-        )
-        for position, entry in found
-    ]
 
 
 def install(app: FastAPI, audit: Audit) -> None:

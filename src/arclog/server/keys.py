@@ -173,7 +173,14 @@ class Keys:
             raise Unauthenticated(f"the key {record.key_id} was revoked; ask for a new one")
         if record.expires_at is not None and record.expires_at <= self._clock.now():
             raise Unauthenticated(f"the key {record.key_id} has expired; ask for a new one")
-        return Principal(record.name, record.tenant, frozenset(record.roles), record.project, record.environment)
+        return Principal(
+            name=record.name,
+            tenant=record.tenant,
+            roles=frozenset(record.roles),
+            project=record.project,
+            environment=record.environment,
+            subject=f"key-{record.key_id}",
+        )
 
 
 def _digest(text: str) -> bytes:

@@ -79,7 +79,8 @@ class Tokens:
             raise Unauthenticated(f"the token's claim {self._tenant_claim}: {problem}") from None
         roles = _claim(claims, self._roles_claim)
         words = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else []
-        return Principal(name, tenant, frozenset(role for role in ROLES if role in words))
+        roles_known = frozenset(role for role in ROLES if role in words)
+        return Principal(name, tenant, roles_known, subject=f"token-{name}")
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arclog.engine.scoped_control import ScopedControl
-from arclog.model.principal import EVERYBODY, Principal
+from arclog.model.principal import Principal
 from arclog.server.scoped_results import ScopedResults
 from arclog.server.services import Workplace
 from arclog.wiring.embedded import Embedded
@@ -15,9 +15,9 @@ def workplace_of(here: Embedded) -> Callable[[Principal], Workplace]:
     engine = here.engine
 
     def workplace(principal: Principal) -> Workplace:
-        # Where nobody is told apart there is nothing to bind a worker's name to.
-        name = "" if principal.name == EVERYBODY else principal.name
-        control = ScopedControl(here.control, engine.store, engine.clock, tenant=principal.tenant, name=name)
+        control = ScopedControl(
+            here.control, engine.store, engine.clock, tenant=principal.tenant, name=principal.subject
+        )
         return Workplace(control, ScopedResults(here.results, principal.tenant))
 
     return workplace

@@ -25,7 +25,7 @@ ROUTES = [
     for router in ROUTERS
     for route in router.routes
     if isinstance(route, APIRoute)
-    for method in sorted(route.methods)
+    for method in sorted(route.methods or ())
 ]
 #: The only ones that anybody may call.
 PUBLIC = {"/health", "/ready", "/metrics"}
@@ -94,7 +94,7 @@ def test_the_walk_walks() -> None:
 
 
 async def test_every_route_by_every_role_and_by_nobody(world: World) -> None:
-    wrong = []
+    wrong: list[Any] = []
     for method, route in ROUTES:
         roles = access_of(route)
         path = _filled(route)
@@ -118,7 +118,8 @@ async def test_every_route_that_names_a_run_hides_it_from_another_tenant(world: 
     execution_id = await world.start()
     about = (await world.ask("GET", f"/api/executions/{execution_id}", "viewer")).json()
     body = {"signal": "CANCEL", "reason": "mine now", "step": "start"}
-    named, wrong = 0, []
+    named = 0
+    wrong: list[Any] = []
     for method, route in ROUTES:
         names = {field.name for field in route.dependant.path_params}
         if not names & {"execution_id", "run_id"}:
@@ -383,14 +384,15 @@ async def test_a_method_is_what_the_request_line_says(world: World) -> None:
 
 async def test_a_credential_comes_in_one_header_and_nowhere_else(world: World) -> None:
     key = world.keys["acme", "admin"]
-    for more in (
+    elsewhere: list[dict[str, Any]] = [
         {"params": {"token": key, "access_token": key, "api_key": key}},
         {"headers": {"x-api-key": key}},
         {"headers": {"cookie": f"token={key}; authorization=Bearer {key}"}},
         {"headers": {"authorization": f"Basic {key}"}},
         {"headers": {"authorization": key}},
         {"headers": {"proxy-authorization": f"Bearer {key}"}},
-    ):
+    ]
+    for more in elsewhere:
         assert (await world.ask("GET", "/api/executions", **more)).status_code == 401
     head, _ = await _raw(
         world.server.url,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from arclog.server.access import ADMIN, allows, principal_of, services_of
-from arclog.server.audit import Audited
+from arclog.server.audited import Audited
 from arclog.server.bodies import answered
 from arclog.server.schemas import documented
 

@@ -182,7 +182,7 @@ def _control(request: Request) -> Control:
 
 def _asker(request: Request, worker_id: str, call: str) -> tuple[str, ...]:
     principal = principal_of(request)
-    return (principal.tenant, principal.name, worker_id, call)
+    return (principal.tenant, principal.subject, worker_id, call)
 
 
 def _checked(worker: WorkerInfo) -> WorkerInfo:
