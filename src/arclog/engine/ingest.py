@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from arclog.core.inputs import Observed, WorkReported
+from arclog.core.reports import WORKER_TYPES
 from arclog.dialects.authority import PRODUCER, WORKER
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
 from arclog.engine import batch
@@ -191,6 +192,9 @@ class EngineIngest:
                 f"command {event.command_id} is not held by worker {event.worker_id} with fence {event.fence}"
             )
         event.run = event.run or held.run
+        if event.type not in WORKER_TYPES:
+            # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
+            return (await self._write(item.execution_id, [item]))[0]
         digests = {event.own_id: item.digest} if event.own_id else {}
         given = WorkReported(event.command_id, event.fence, 0, event.worker_id, [event], digests)
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)

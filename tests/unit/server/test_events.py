@@ -422,6 +422,15 @@ async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
     assert await worker.log() == log
 
 
+async def test_what_a_worker_says_of_its_command_is_recorded(worker: Worker) -> None:
+    for name in ("command.started", "command.completed"):
+        answer = await worker.say(name)
+        assert (answer.status_code, answer.json()["informative"]) == (200, True)
+    assert (await worker.say("command.completed", fence=2)).status_code == 409
+    assert (await worker.say("step.enter")).json()["informative"] is False
+    assert await worker.state() == "RUNNING"
+
+
 async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(worker: Worker) -> None:
     await worker.say("step.enter")
     await worker.say("task.started", task="start_task")
