@@ -36,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "signal": ("signals", "give a run a signal"),
     "gc": ("results", "remove stored results that are no longer needed"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
+    "key": ("keys", "make, list and revoke API keys of a server"),
+    "audit": ("keys", "show what callers of a server were granted and denied"),
     "version": ("runs", "print the version"),
 }
 

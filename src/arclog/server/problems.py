@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.NotAllowed, 403),
+    (errors.TooManyRequests, 429),
     (errors.NotFound, 404),
     (errors.RequestTooLarge, 413),
     (errors.EventDiffers, 409),
@@ -44,18 +45,26 @@ def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 
+def answer_of(error: errors.ArclogError) -> Response:
+    """One of our errors as a problem."""
+    status = status_of(error)
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.PlaybookError):
+        more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
+    if isinstance(error, errors.ReportGap):
+        more["expected"] = error.expected
+    answer = problem(status, type(error).__name__, str(error), **more)
+    if isinstance(error, errors.TooManyRequests):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
 def install(app: FastAPI) -> None:
     """Answer every exception as a problem; what nobody expected is a 500 that gives nothing away."""
 
     @app.exception_handler(errors.ArclogError)
     async def known(_: Request, error: errors.ArclogError) -> Response:
-        status = status_of(error)
-        more: dict[str, Any] = {}
-        if isinstance(error, errors.PlaybookError):
-            more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
-        if isinstance(error, errors.ReportGap):
-            more["expected"] = error.expected
-        return problem(status, type(error).__name__, str(error), **more)
+        return answer_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
+from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
+from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
 
-#: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+#: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+#: NotAllowed or TooManyRequests.
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
 
 
 @dataclass(slots=True)
@@ -32,6 +36,13 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
+    clock: Clock
+    #: API keys
+    book: AccessBook
+    #: what callers were granted and denied
+    audit: Audit
+    #: what `/metrics` tells, in Prometheus' text format
+    metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: the requests under way

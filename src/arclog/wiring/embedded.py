@@ -220,6 +220,19 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 
 
 @asynccontextmanager
+async def opened_store(settings: Settings) -> AsyncIterator[SqliteStore]:
+    """The store of `settings.home` alone, made if need be."""
+    home = Path(settings.text("home"))
+    _prepare(home, home / DATABASE, read_only=False)
+    store = SqliteStore(home / DATABASE, clock=SystemClock(), settings=settings)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
     if not settings.text("http.allow_networks"):

@@ -7,9 +7,7 @@ refused, streams and long polls end, requests under way are answered; then it cl
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
 from types import FrameType
 
@@ -18,11 +16,12 @@ import uvicorn
 from arclog.engine.ingest import EngineIngest
 from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.errors import ArclogError, SettingsError
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
-from arclog.ports.api import Api
 from arclog.ports.runs import Runs
 from arclog.server.app import create_app
+from arclog.server.audit import Audit
+from arclog.server.gate import Gate
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
 
@@ -38,15 +37,16 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
-    _check_address(settings)
     listener = _listen(settings)
     try:
         async with embedded(settings) as here:
+            gate = Gate(settings, here.engine.store, here.engine.clock)
+            await gate.check_address(settings.text("server.host"))
             here.start_duties()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
-            services = _services(settings, here)
+            services = _services(settings, here, gate)
             server = _Server(services, stop or asyncio.Event())
             if started is not None:
                 started.set_result(_address(listener))
@@ -59,9 +59,14 @@ class _Server(uvicorn.Server):
     """Drains before it closes: `stop` begins it, a second signal cuts it short."""
 
     def __init__(self, services: Services, stop: asyncio.Event) -> None:
+        proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
         super().__init__(
             uvicorn.Config(
                 create_app(services),
+                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=proxies,
+                server_header=False,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -118,16 +123,7 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _services(settings: Settings, here: Embedded) -> Services:
-    everybody = Principal(
-        "anybody on this machine",
-        settings.text("scope.tenant"),
-        frozenset(ROLES),
-    )
-
-    async def authenticate(_: Mapping[str, str]) -> Principal:
-        return everybody
-
+def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     async def ready() -> str:
         try:
             await here.api.list(limit=1)
@@ -135,26 +131,22 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    def api(_: Principal) -> Api:
-        return here.api
-
     cursors = new_cursors()
 
     def runs(caller: Principal) -> Runs:
-        return EngineRuns(here.engine, api(caller), caller.tenant, cursors)
+        return EngineRuns(here.engine, here.api.seen_by(caller), caller.tenant, cursors)
 
-    ingest = EngineIngest(here.engine)
-    return Services(settings, api, here.control, ingest, runs, here.results, authenticate, ready)
-
-
-def _check_address(settings: Settings) -> None:
-    host = settings.text("server.host")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise SettingsError(
-            f"server.host {host} can be reached by others, and no authentication is configured; "
-            "make a key first (arclog key create), or listen on 127.0.0.1"
-        )
+    clock, book = here.engine.clock, here.engine.store
+    return Services(
+        settings=settings,
+        api=here.api.seen_by,
+        control=here.control,
+        ingest=EngineIngest(here.engine),
+        runs=runs,
+        results=here.results,
+        authenticate=gate.authenticate,
+        ready=ready,
+        clock=clock,
+        book=book,
+        audit=Audit(book, clock, settings),
+    )

@@ -151,21 +151,21 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
 
 
-def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-    known = tx.execute(SQL["version_of"], (digest, path)).fetchone()
+def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int, tenant: str) -> PlanRecord:
+    known = tx.execute(SQL["version_of"], (digest, tenant, path)).fetchone()
     if known is not None:
         version, source, at = known
         return PlanRecord(digest, path, version, body, source, at)
     tx.execute(SQL["add_plan"], (digest, body))
-    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at)).fetchall()
+    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at, tenant)).fetchall()
     return PlanRecord(digest, path, version, body, source, at)
 
 
-def archive(tx: Tx, path: str, at: int | None) -> None:
+def archive(tx: Tx, tenant: str, path: str, at: int | None) -> None:
     if at is None:
-        tx.execute(SQL["unarchive"], (path,))
+        tx.execute(SQL["unarchive"], (tenant, path))
     else:
-        tx.execute(SQL["archive"], (path, at))
+        tx.execute(SQL["archive"], (tenant, path, at))
 
 
 def claim(

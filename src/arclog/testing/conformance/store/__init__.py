@@ -8,6 +8,7 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for payloads.
 """
 
+from arclog.testing.conformance.store.access import AccessRules
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
@@ -33,6 +34,7 @@ class StoreContract(
     TaskLogRules,
     PayloadRules,
     StoredRules,
+    AccessRules,
     IngestedRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

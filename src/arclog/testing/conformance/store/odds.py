@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ class OddsRules(Rules):
     # -- plans --------------------------------------------------------------------------------------------------------
 
     async def test_the_same_content_is_the_same_version(self, world: World) -> None:
-        register = world.store.register_plan
+        register = partial(world.store.register_plan, tenant="t1")
         first = await register("d1", "flows/a", b"\x00body", "source", 5)
         assert first == PlanRecord("d1", "flows/a", 1, b"\x00body", "source", 5)
         assert await register("d1", "flows/a", b"\x00body", "source", 9) == first
@@ -111,20 +112,31 @@ class OddsRules(Rules):
         assert (await register("d3", "flows/b", b"b", "b", 7)).version == 1
 
     async def test_a_plan_is_found_by_its_digest(self, world: World) -> None:
-        first = await world.store.register_plan("d1", "flows/a", b"body", "source", 5)
-        elsewhere = await world.store.register_plan("d1", "flows/b", b"body", "source", 6)
+        first = await world.store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        elsewhere = await world.store.register_plan("d1", "flows/b", b"body", "source", 6, tenant="t1")
         assert (elsewhere.path, elsewhere.version) == ("flows/b", 1)
         assert await world.store.plan("d1") == first
         assert await world.store.plan("unknown") is None
 
     async def test_a_plan_is_found_by_its_path(self, world: World) -> None:
-        register = world.store.register_plan
+        register = partial(world.store.register_plan, tenant="t1")
         first = await register("d1", "flows/a", b"body", "source", 5)
         second = await register("d2", "flows/a", b"more", "source 2", 6)
-        assert await world.store.registered("flows/a") == second
-        assert await world.store.registered("flows/a", 1) == first
-        assert await world.store.registered("flows/a", 3) is None
-        assert await world.store.registered("flows/b") is None
+        assert await world.store.registered("flows/a", tenant="t1") == second
+        assert await world.store.registered("flows/a", 1, tenant="t1") == first
+        assert await world.store.registered("flows/a", 3, tenant="t1") is None
+        assert await world.store.registered("flows/b", tenant="t1") is None
+
+    async def test_every_tenant_has_paths_and_versions_of_its_own(self, world: World) -> None:
+        store = world.store
+        first = await store.register_plan("d1", "flows/a", b"body", "mine", 5, tenant="t1")
+        await store.register_plan("d2", "flows/a", b"more", "mine, too", 6, tenant="t1")
+        theirs = await store.register_plan("d1", "flows/a", b"body", "theirs", 7, tenant="t2")
+        assert (theirs.version, theirs.source) == (1, "theirs")
+        assert await store.registered("flows/a", tenant="t2") == theirs
+        assert await store.registered("flows/a", 1, tenant="t1") == first
+        assert await store.registered("flows/a", 2, tenant="t2") is None
+        assert await store.registered("flows/a", tenant="t3") is None
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
