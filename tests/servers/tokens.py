@@ -48,7 +48,7 @@ class Issuer:
         return jwt.encode(body, key, algorithm, headers={"kid": kid, **(header or {})})
 
     def jwks(self) -> dict[str, Any]:
-        told = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+        told: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
         return {
             "keys": [
                 {**told[algorithm].to_jwk(key.public_key(), as_dict=True), "kid": kid}

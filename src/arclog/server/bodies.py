@@ -14,6 +14,8 @@ from arclog.server.schemas import JSON
 
 T = TypeVar("T")
 
+YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
+
 
 async def raw_body(request: Request) -> bytes:
     """The body, at most server.max_body_bytes of it; nothing more than that is ever held."""
@@ -34,6 +36,17 @@ async def raw_body(request: Request) -> bytes:
 async def body_of(request: Request, kind: type[T]) -> T:
     """The body as a type; an empty one is `{}`."""
     return decoded(await raw_body(request) or b"{}", kind)
+
+
+async def yaml_of(request: Request) -> str | None:
+    """The body's text when it is sent as YAML, else None: a playbook may be sent as the file that it is."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in YAML:
+        return None
+    try:
+        return (await raw_body(request)).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestRejected(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
 
 
 def decoded(raw: bytes, kind: type[T]) -> T:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from msgspec import Struct
+from starlette.responses import Response
 
 from arclog.server.problems import MEDIA_TYPE
 
@@ -56,17 +57,19 @@ def documented(
     media: str = JSON,
     takes: Any = None,
     takes_example: Any = None,
-    takes_media: str = JSON,
+    takes_text: tuple[str, str] | None = None,
     also: dict[int, str] | None = None,
     errors: tuple[int, ...] = (404,),
 ) -> dict[str, Any]:
-    """What FastAPI is told: the answer (a type, with an example), the body, other good answers by status, and errors."""
+    """What FastAPI is told: the answer (a type, with an example), the body (and a text that may be sent instead: media
+    type, example), other good answers by status, and errors.
+    """
     good: dict[str, Any] = {"description": text}
     if answer is not None or example is not None:
         good["content"] = {media: _content(answer, example)}
     responses: dict[int | str, Any] = {status: good}
     for other, said in (also or {}).items():
-        responses[other] = {**good, "description": said}
+        responses[other] = {"description": said} if other == 204 else {**good, "description": said}
     _schema(Problem)
     all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({413} if takes is not None else set())
     for code in sorted(all_errors):
@@ -78,8 +81,12 @@ def documented(
         }
         responses[code] = {"description": _TITLES[code], "content": {MEDIA_TYPE: _content(Problem, problem)}}
     told: dict[str, Any] = {"responses": responses, "status_code": status, "response_model": None}
+    if media != JSON:
+        told["response_class"] = Response  # else FastAPI documents JSON beside it
     if takes is not None:
-        content = {takes_media: _content(takes, takes_example)}
+        content = {JSON: _content(takes, takes_example)}
+        if takes_text is not None:
+            content[takes_text[0]] = _content(None, takes_text[1])
         told["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return told
 

@@ -42,15 +42,20 @@ async def serve(
         async with embedded(settings) as here:
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
+            told = stop or asyncio.Event()
             here.start_duties()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
             services = _services(settings, here, gate)
-            server = _Server(services, stop or asyncio.Event())
+            server = _Server(services, told)
+            if here.worker is not None:
+                here.worker.add_done_callback(lambda _: told.set())
             if started is not None:
                 started.set_result(_address(listener))
             await server.serve([listener])
+            if here.worker is not None and here.worker.done():
+                here.worker.result()  # raises what stopped it: a server without its worker is of no use
     finally:
         listener.close()
 
@@ -107,6 +112,7 @@ def _listen(settings: Settings) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
+            listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise

@@ -40,10 +40,23 @@ async def world() -> World:
     return one
 
 
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[KeyRecord | None]:
+    """What argon2 was asked about from now on."""
+    asked: list[KeyRecord | None] = []
+    verify = Keys._verify
+
+    def counted(keys: Keys, text: str, record: KeyRecord | None) -> bool:
+        asked.append(record)
+        return verify(keys, text, record)
+
+    monkeypatch.setattr(Keys, "_verify", counted)
+    return asked
+
+
 async def test_a_key_says_who_its_holder_is(world: World) -> None:
     text, record = await world.key(project="shop", environment="live")
     principal = await world.gate.authenticate(bearer(text), "10.0.0.1")
-    assert (principal.name, principal.tenant, principal.roles) == ("ci", "acme", {"operator"})
+    assert (principal.name, principal.tenant, principal.roles) == ("ci", "acme", frozenset({"operator"}))
     assert (principal.project, principal.environment) == ("shop", "live")
     secret = text.rpartition("_")[2]
     assert text == f"ark_{record.key_id}_{secret}"
@@ -96,9 +109,7 @@ async def test_a_key_expires_on_the_dot(world: World) -> None:
 
 async def test_argon2_is_asked_once_a_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     text, _ = await world.key()
-    asked = []
-    verify = Keys._verify
-    monkeypatch.setattr(Keys, "_verify", lambda *given: asked.append(1) or verify(*given))
+    asked = _counted(monkeypatch)
     for _ in range(3):
         await world.gate.authenticate(bearer(text), "10.0.0.1")
         world.clock.advance(60)
@@ -118,9 +129,7 @@ async def test_remembered_keys_are_bounded(world: World, monkeypatch: pytest.Mon
 async def test_an_unknown_id_is_checked_as_slowly_as_a_known_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a key exists must not show in the time that an answer takes: argon2 is asked all the same."""
     await world.key()
-    asked = []
-    verify = Keys._verify
-    monkeypatch.setattr(Keys, "_verify", lambda *given: asked.append(given[2]) or verify(*given))
+    asked = _counted(monkeypatch)
     for wrong in (make_key("x", ["admin"], "t", 1)[0], "ark_nonsense"):
         with pytest.raises(Unauthenticated):
             await world.gate.authenticate(bearer(wrong), "10.0.0.1")

@@ -50,7 +50,7 @@ def _tokens(jwks: Any, folder: Path, **settings: Any) -> Tokens:
 @pytest.mark.parametrize("kid", ["RS256", "ES256", "EdDSA"])
 async def test_a_good_token_is_taken(tokens: Tokens, issuer: Issuer, kid: str) -> None:
     principal = await tokens.prove(issuer.token(kid))
-    assert (principal.name, principal.tenant, principal.roles) == ("ada", "acme", {"operator"})
+    assert (principal.name, principal.tenant, principal.roles) == ("ada", "acme", frozenset({"operator"}))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,8 @@ async def test_a_key_of_another_kind_does_not_fit(tokens: Tokens, issuer: Issuer
     with pytest.raises(Unauthenticated):
         await tokens.prove(issuer.token("ES256", header={"kid": "RS256"}))
     _, body, signature = issuer.token("ES256").split(".")
-    for kid in (5, None, ["ES256"], {}):
+    kids: list[Any] = [5, None, ["ES256"], {}]
+    for kid in kids:
         with pytest.raises(Unauthenticated):
             await tokens.prove(f"{_part({'alg': 'ES256', 'kid': kid})}.{body}.{signature}")
 

@@ -42,8 +42,7 @@ CREATE TABLE catalog (
 ) STRICT;
 CREATE UNIQUE INDEX catalog_by_digest ON catalog (digest, tenant, path);
 INSERT INTO catalog (tenant, path, version, digest, source, created_at)
-SELECT coalesce((SELECT e.tenant FROM executions e WHERE e.path = c.path AND e.version = c.version
-                 ORDER BY e.execution_id LIMIT 1), 'default'),
+SELECT coalesce((SELECT e.tenant FROM executions e WHERE e.path = c.path ORDER BY e.execution_id LIMIT 1), 'default'),
        path, version, digest, source, created_at
 FROM catalog_1 c ORDER BY rowid;
 DROP TABLE catalog_1;

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
+from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 
@@ -137,6 +137,53 @@ class OddsRules(Rules):
         assert await store.registered("flows/a", 1, tenant="t1") == first
         assert await store.registered("flows/a", 2, tenant="t2") is None
         assert await store.registered("flows/a", tenant="t3") is None
+
+    async def test_the_catalog_lists_paths_with_their_newest_version(self, world: World) -> None:
+        store = world.store
+        for number, path in enumerate(("flows/b", "flows/a", "flows/a", "other", "flows/a%", "flows/")):
+            await store.register_plan(f"d{number}", path, b"body", f"source {number}", number, tenant="t1")
+        listed = await store.catalog(tenant="t1")
+        assert [record.path for record in listed] == ["flows/", "flows/a", "flows/a%", "flows/b", "other"]
+        assert listed[1] == CatalogRecord("flows/a", 2, "d2", 2, None)
+        assert await store.catalog_path("flows/a", tenant="t1") == listed[1]
+        assert await store.catalog_path("flows", tenant="t1") is None
+        assert [record.path for record in await store.catalog(prefix="flows/a", tenant="t1")] == ["flows/a", "flows/a%"]
+        assert [record.path for record in await store.catalog(after="flows/a", limit=2, tenant="t1")] == [
+            "flows/a%",
+            "flows/b",
+        ]
+        versions = await store.versions("flows/a", tenant="t1")
+        assert [(each.version, each.source, each.body) for each in versions] == [
+            (2, "source 2", b""),
+            (1, "source 1", b""),
+        ]
+        assert [each.version for each in await store.versions("flows/a", before=2, tenant="t1")] == [1]
+        assert [each.version for each in await store.versions("flows/a", limit=1, tenant="t1")] == [2]
+        assert await store.versions("none", tenant="t1") == []
+
+    async def test_an_archived_path_is_put_away_and_can_be_brought_back(self, world: World) -> None:
+        store = world.store
+        await store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        await store.archive("flows/a", 7, tenant="t1")
+        await store.archive("flows/a", 9, tenant="t1")  # it was away before
+        assert await store.catalog(tenant="t1") == []
+        assert await store.catalog(archived=True, tenant="t1") == [CatalogRecord("flows/a", 1, "d1", 5, 7)]
+        assert await store.catalog_path("flows/a", tenant="t1") == CatalogRecord("flows/a", 1, "d1", 5, 7)
+        assert await store.registered("flows/a", tenant="t1") is not None
+        await store.archive("flows/a", None, tenant="t1")
+        assert await store.catalog(tenant="t1") == [CatalogRecord("flows/a", 1, "d1", 5, None)]
+        await store.archive("flows/a", 8, tenant="t2")  # another's path of the same name
+        assert len(await store.catalog(tenant="t1")) == 1
+
+    async def test_the_catalog_of_a_tenant_is_its_own(self, world: World) -> None:
+        store = world.store
+        await store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        await store.register_plan("d1", "flows/b", b"body", "source", 6, tenant="t2")
+        assert [record.path for record in await store.catalog(tenant="t1")] == ["flows/a"]
+        assert [record.path for record in await store.catalog(tenant="t2")] == ["flows/b"]
+        assert await store.catalog(tenant="t3") == []
+        assert await store.catalog_path("flows/a", tenant="t2") is None
+        assert await store.versions("flows/a", tenant="t2") == []
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
