@@ -107,8 +107,9 @@ class EngineIngest:
         tenant = self._tenants.get(execution_id)
         if tenant is None:
             record = await self._engine.store.execution(execution_id)
-            tenant = "" if record is None else self._tenants.put(execution_id, record.new.scope.tenant)
-        if tenant != speaker.tenant:
+            if record is not None:
+                tenant = self._tenants.put(execution_id, record.new.scope.tenant)
+        if tenant is None or tenant != speaker.tenant:
             raise NotFound(f"there is no execution {execution_id}")
 
     # -- facts ---------------------------------------------------------------------------------------------------------
@@ -165,6 +166,8 @@ class EngineIngest:
         """What a worker says of a command that it holds; the command's report goes on with it."""
         event = item.event
         own = {event.own_id} - {0}
+        if refusal := self._too_large(item):
+            return refusal
         try:
             if not event.command_id or not event.fence or not event.worker_id:
                 raise RequestRejected("a worker's event names its `command_id`, `fence` and `worker_id`")
