@@ -165,6 +165,8 @@ def event_line(event: dict[str, Any], out: Out) -> str:
     )
     line = " ".join(columns)
     detail = one_line(_detail(event))
+    if event.get("informative"):
+        detail = f"(informative) {detail}"  # in the log for readers only: it must not look like a part of the run
     room = out.size()[0] - width_of(bare(line)) - 2 if out.tty else 200
     return f"{line}  {clip(detail, max(room, 20))}".rstrip()
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from arclog.core.inputs import Observed, WorkReported
+from arclog.core.reports import WORKER_TYPES
 from arclog.dialects.authority import PRODUCER, WORKER
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
 from arclog.engine import batch
@@ -106,8 +107,9 @@ class EngineIngest:
         tenant = self._tenants.get(execution_id)
         if tenant is None:
             record = await self._engine.store.execution(execution_id)
-            tenant = "" if record is None else self._tenants.put(execution_id, record.new.scope.tenant)
-        if tenant != speaker.tenant:
+            if record is not None:
+                tenant = self._tenants.put(execution_id, record.new.scope.tenant)
+        if tenant is None or tenant != speaker.tenant:
             raise NotFound(f"there is no execution {execution_id}")
 
     # -- facts ---------------------------------------------------------------------------------------------------------
@@ -164,6 +166,8 @@ class EngineIngest:
         """What a worker says of a command that it holds; the command's report goes on with it."""
         event = item.event
         own = {event.own_id} - {0}
+        if refusal := self._too_large(item):
+            return refusal
         try:
             if not event.command_id or not event.fence or not event.worker_id:
                 raise RequestRejected("a worker's event names its `command_id`, `fence` and `worker_id`")
@@ -191,6 +195,9 @@ class EngineIngest:
                 f"command {event.command_id} is not held by worker {event.worker_id} with fence {event.fence}"
             )
         event.run = event.run or held.run
+        if event.type not in WORKER_TYPES:
+            # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
+            return (await self._write(item.execution_id, [item]))[0]
         digests = {event.own_id: item.digest} if event.own_id else {}
         given = WorkReported(event.command_id, event.fence, 0, event.worker_id, [event], digests)
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)

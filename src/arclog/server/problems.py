@@ -47,7 +47,7 @@ def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
 
 def answer_of(error: errors.ArclogError) -> Response:
     """One of our errors as a problem."""
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    status = status_of(error)
     more: dict[str, Any] = {}
     if isinstance(error, errors.PlaybookError):
         more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]

@@ -10,6 +10,7 @@ import pytest
 
 from arclog.cli.progress import Progress, tree
 from arclog.cli.render import Out
+from arclog.cli.streams import event_line
 from arclog.cli.watch import _Reader
 from arclog.model.ids import timestamp
 from tests.unit.cli.fake import ID, T0, FakeApi, FakeRun, steps
@@ -27,6 +28,16 @@ def shown(run: FakeRun, *, upto: int | None = None, after_us: int = 0, lines: in
 def test_steps_in_order_of_their_first_run_with_durations():
     run = FakeRun(*steps("start", "second"))
     assert shown(run) == ["├─ ✓ start   0.02 s", "└─ ✓ second  0.02 s"]
+
+
+def test_what_was_only_said_is_not_shown_as_done():
+    said = [
+        ("step.failed", {"step": "second", "run": 1, "informative": True}),
+        ("playbook.finished", {"informative": True}),
+    ]
+    run = FakeRun(*list(steps("start", "second"))[:-1], *said)
+    assert shown(run) == shown(FakeRun(*list(steps("start", "second"))[:-1]))
+    assert event_line(run.events[-1], OUT).endswith("(informative)")
 
 
 def test_a_running_step_shows_its_task_attempt_and_time():

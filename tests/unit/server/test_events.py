@@ -289,6 +289,18 @@ async def test_a_batch_and_a_run_take_so_many_events(home: Path) -> None:
         assert await wire.state() == "RUNNING"
 
 
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 5000, "-1e-400", "1e999", "0." + "1" * 5000])
+async def test_numbers_of_any_size_are_kept_or_refused(wire: Wire, number: str) -> None:
+    body = f'{{"execution_id": {wire.id}, "event_type": "batch.completed", "meta": {{"n": {number}}}, "payload": {number}}}'
+    answer = await wire.client.post("/api/events", content=body)
+    assert answer.status_code in (200, 422), answer.text
+    if answer.status_code == 200:
+        assert (await wire.last())["payload"]["value"] == (
+            float(number) if "." in number or "e" in number else int(number)
+        )
+    assert await wire.state() == "RUNNING"
+
+
 async def test_an_event_holds_so_much(wire: Wire) -> None:
     answer = await wire.post(event_type="batch.completed", payload={"text": "x" * 300_000})
     assert answer.status_code == 422
@@ -422,6 +434,15 @@ async def test_a_worker_runs_a_step_on_the_wire(worker: Worker) -> None:
     assert await worker.log() == log
 
 
+async def test_what_a_worker_says_of_its_command_is_recorded(worker: Worker) -> None:
+    for name in ("command.started", "command.completed"):
+        answer = await worker.say(name)
+        assert (answer.status_code, answer.json()["informative"]) == (200, True)
+    assert (await worker.say("command.completed", fence=2)).status_code == 409
+    assert (await worker.say("step.enter")).json()["informative"] is False
+    assert await worker.state() == "RUNNING"
+
+
 async def test_a_bad_template_in_routing_ends_the_run_with_the_trigger_as_cause(worker: Worker) -> None:
     await worker.say("step.enter")
     await worker.say("task.started", task="start_task")
@@ -458,6 +479,12 @@ async def test_the_right_fence_on_a_cancelled_command_is_recorded(worker: Worker
     assert (again.json()["duplicate"], again.json()["seq"]) == (True, late.json()["seq"])
     assert (await worker.say("step.exit", status="COMPLETED", fence=2)).status_code == 409
     assert await worker.state() == "CANCELLED"
+
+
+async def test_a_report_holds_so_much(worker: Worker) -> None:
+    answer = await worker.say("step.enter", payload={"text": "x" * 300_000})
+    assert (answer.status_code, "limits.max_payload_bytes" in answer.text) == (422, True)
+    assert (await worker.say("step.enter")).status_code == 200
 
 
 async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:

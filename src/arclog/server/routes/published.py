@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from arclog.dialects.schemas import SCHEMAS
 from arclog.model.errors import NotFound
-from arclog.server.access import public
+from arclog.server.access import PRODUCE, VIEW, allows
 from arclog.server.bodies import answered
 from arclog.server.schemas import documented
 
@@ -16,13 +16,21 @@ router = APIRouter(prefix="/api/schemas", tags=["schemas"])
 _NAMED = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
-@router.get("", dependencies=[public()], **documented(answer=_NAMED, example={"run": SCHEMAS["run"][0]}, errors=()))
+@router.get(
+    "",
+    dependencies=[allows(VIEW | PRODUCE)],
+    **documented(answer=_NAMED, example={"run": SCHEMAS["run"][0]}, errors=()),
+)
 async def names() -> Response:
     """What is published: name and what it describes."""
     return answered({name: about for name, (about, _) in SCHEMAS.items()})
 
 
-@router.get("/{name}", dependencies=[public()], **documented(answer={"type": "object"}, example={"type": "object"}))
+@router.get(
+    "/{name}",
+    dependencies=[allows(VIEW | PRODUCE)],
+    **documented(answer={"type": "object"}, example={"type": "object"}),
+)
 async def schema(name: str) -> Response:
     """One JSON Schema (draft 2020-12)."""
     if name not in SCHEMAS:
