@@ -452,17 +452,17 @@ def test_the_server_may_be_in_the_environment_and_a_home_wins(
 
 def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
     nowhere = Place("nowhere", "--server", "http://127.0.0.1:1")
-    for words in (("list",), ("run", "hello.yaml"), ("status", "last")):
-        code, out, err = nowhere(*words)
+    for line in ("list", "run hello.yaml", "status last"):
+        code, out, err = nowhere(*line.split())
         assert (code, out) == (1, "")
         assert "http://127.0.0.1:1 cannot be reached" in err
     code, _, err = nowhere("list", "--json")
     assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
-    for words, said in (
-        (("list", "--server", "nonsense"), "is no address of a server"),
-        (("list", "--server", "http://x", "--home", "y"), "two places"),
-        (("list", "--server", "http://127.0.0.1:1", "--token-file", "nosuch"), "nosuch cannot be read"),
-        (("check", "hello.yaml", "--server", "http://x"), "takes no --server"),
+    for line, said in (
+        ("list --server nonsense", "is no address of a server"),
+        ("list --server http://x --home y", "two places"),
+        ("list --server http://127.0.0.1:1 --token-file nosuch", "nosuch cannot be read"),
+        ("check hello.yaml --server http://x", "takes no --server"),
     ):
-        code, _, err = Place("wrong")(*words)
+        code, _, err = Place("wrong")(*line.split())
         assert (code, said in err) == (2, True), err
