@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected, RequestTooLarge
@@ -23,13 +25,18 @@ async def raw_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most:
         raise _too_large(most)
+    patience = services_of(request).settings.number("server.body_timeout_s")
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise _too_large(most)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(patience):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise _too_large(most)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
     return b"".join(chunks)
 
 
