@@ -208,6 +208,8 @@ def normal(told: Told) -> Told:
 def both(places: tuple[Place, Place], work: Callable[[Place], Told]) -> Told:
     """What comes out here and there is the same; that is what it was."""
     here, there = (normal(work(place)) for place in places)
+    # Line by line, so that a difference is shown by itself.
+    assert [there[0], *"".join(there[1:]).split("\n")] == [here[0], *"".join(here[1:]).split("\n")]
     assert there == here
     return here
 
@@ -347,7 +349,9 @@ def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
             code, out, err = place(*words.split())
             lines.append(f"{words}: {code}\n{out}{err}")
         code, out, err = run.ended()
-        return code, "".join(lines) + run.first + out, err
+        # Whether a pause is seen depends on when one looks.
+        shown = [line for line in out.splitlines(keepends=True) if not line.startswith("‖")]
+        return code, "".join([*lines, run.first, *shown]), err
 
     code, told, _ = both(places, story)
     assert code == 0
