@@ -130,7 +130,7 @@ class Place:
                 code = command([*words, *self._where])
         finally:
             log.handlers, log.propagate = before
-        texts = [stream.detach().getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]  # BytesIO
+        texts = [stream.detach().getvalue().decode() for stream in (out, err)]
         return code, texts[0], texts[1]
 
     def json(self, *words: str) -> Any:
