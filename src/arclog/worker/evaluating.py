@@ -17,7 +17,7 @@ from arclog.model.commands import Pipeline
 from arclog.model.errors import ExpressionError, ResultTooLarge, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
-from arclog.model.refs import ResultRef, as_ref
+from arclog.model.refs import DATA, LIST, ResultRef, as_ref
 from arclog.worker.bridge import Bridge
 from arclog.worker.results import TaskResults
 from arclog.worker.storing import Storing
@@ -124,7 +124,7 @@ def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
         return list(value)
     if not isinstance(value, Stored):
         return value
-    if value.is_whole and value.ref["kind"] != "loop":
+    if value.is_whole and value.ref["kind"] in (DATA, LIST):
         return as_ref(value.ref)
-    # Read as any other template is: results of a loop may hold stored items.
+    # Read as any other template is: results of a loop, which may hold stored items, or an item of a list.
     return tree.evaluate(scope)
