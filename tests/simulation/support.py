@@ -10,6 +10,8 @@ from typing import Any
 
 from arclog.core.state import State
 from arclog.model.settings import Settings
+from arclog.ports.store import Append, Appended
+from arclog.testing.faults import forever
 from arclog.testing.harness import World
 from arclog.testing.playbooks import Drawn
 from arclog.testing.virtual import run_virtually
@@ -105,3 +107,23 @@ def run(drawn: Drawn, main: Any) -> Any:
     except BaseException as problem:
         problem.add_note(f"SIMULATION_SEED={drawn.seed} reproduces it: {drawn!r}")
         raise
+
+
+class Mortal:
+    """A world whose process dies before or after its n-th commit."""
+
+    def __init__(self, text: str, n: int, when: str) -> None:
+        self.world = World(text, settings=EAGER, before=self.before, after=self.after)
+        self.n, self.when, self.commits = n, when, 0
+
+    async def before(self, _: int, append: Append) -> None:
+        self.commits += 1
+        await self.die("before")
+
+    async def after(self, _: int, append: Append, done: Appended) -> None:
+        await self.die("after")
+
+    async def die(self, when: str) -> None:
+        if self.commits == self.n and when == self.when:
+            self.world.crash_now()
+            await forever()

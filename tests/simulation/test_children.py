@@ -17,7 +17,7 @@ from arclog.testing.faults import forever
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
-from tests.simulation.support import EAGER
+from tests.simulation.support import EAGER, Mortal
 
 CHILD = """
 metadata: {name: child, path: flows/child}
@@ -257,25 +257,9 @@ def test_a_detached_child_is_started_and_left_alone() -> None:
 # -- faults --------------------------------------------------------------------------------------------------------------
 
 
-class Mortal:
-    """Dies before or after the n-th commit of the family."""
-
+class MortalFamily(Mortal):
     def __init__(self, n: int, when: str) -> None:
-        text = parent("path: flows/child, args: {n: 41}", AFTER)
-        self.world = World(text, settings=EAGER, before=self.before, after=self.after)
-        self.n, self.when, self.commits = n, when, 0
-
-    async def before(self, _: int, append: Append) -> None:
-        self.commits += 1
-        await self.die("before")
-
-    async def after(self, _: int, append: Append, done: Appended) -> None:
-        await self.die("after")
-
-    async def die(self, when: str) -> None:
-        if self.commits == self.n and when == self.when:
-            self.world.crash_now()
-            await forever()
+        super().__init__(parent("path: flows/child, args: {n: 41}", AFTER), n, when)
 
     async def run(self) -> State:
         async with self.world as world:
@@ -298,12 +282,12 @@ class Mortal:
 
 
 def test_dying_at_every_commit_starts_and_answers_the_child_once() -> None:
-    plain = Mortal(0, "")
+    plain = MortalFamily(0, "")
     state = run_virtually(plain.run())
     assert state.result == {"got": 42, "state": "COMPLETED"}
     for n in range(1, plain.commits + 1):
         for when in ("before", "after"):
-            it = Mortal(n, when)
+            it = MortalFamily(n, when)
             try:
                 other = run_virtually(it.run())
                 assert it.world.lives == 2 or n == plain.commits

@@ -106,7 +106,7 @@ def test_tasks_that_wait_inside_a_loop(spec: str, tool: list[dict[str, Any]]) ->
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_late_loop_fails_with_all_that_is_under_way(spec: str) -> None:
     late = {"spec": {"policy": {"lifecycle": {"timeout_s": 10}, "failure": {"mode": "best_effort"}}}}
-    late["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}  # type: ignore[dict-item]
+    late["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}  # type: ignore[dict-item]  # any JSON
     watch = Watch(takes=4)
     state, events, _ = run_virtually(
         ran(playbook(SPECS[spec], [{"name": "t", "kind": "act"}], count=50, step=late), hook=watch)

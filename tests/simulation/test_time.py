@@ -10,12 +10,10 @@ import pytest
 from arclog.core.inputs import Signal, TimerFired
 from arclog.core.state import State
 from arclog.model.events import Event
-from arclog.ports.store import Append, Appended
-from arclog.testing.faults import forever
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import START, LoopClock, run_virtually
-from tests.simulation.support import EAGER
+from tests.simulation.support import EAGER, Mortal
 
 MICROS = 1_000_000
 
@@ -226,24 +224,9 @@ EVERYTHING = playbook(
 )
 
 
-class Mortal:
-    """Dies before or after its n-th commit."""
-
+class MortalTimers(Mortal):
     def __init__(self, n: int, when: str) -> None:
-        self.world = World(EVERYTHING, settings=EAGER, before=self.before, after=self.after)
-        self.n, self.when, self.commits = n, when, 0
-
-    async def before(self, _: int, append: Append) -> None:
-        self.commits += 1
-        await self.die("before")
-
-    async def after(self, _: int, append: Append, done: Appended) -> None:
-        await self.die("after")
-
-    async def die(self, when: str) -> None:
-        if self.commits == self.n and when == self.when:
-            self.world.crash_now()
-            await forever()
+        super().__init__(EVERYTHING, n, when)
 
     async def run(self) -> tuple[State, list[Event]]:
         async with self.world as world:
@@ -253,14 +236,14 @@ class Mortal:
 
 
 def test_dying_at_every_commit_changes_nothing_and_fires_each_timer_once() -> None:
-    plain = Mortal(0, "")
+    plain = MortalTimers(0, "")
     state, events = run_virtually(plain.run())
     assert (state.status, state.result) == ("COMPLETED", [1, 2])
     fired = sorted(event.payload["timer"] for event in events if event.type == "timer.fired")
     assert len(fired) == len(set(fired)) == 6
     for n in range(1, plain.commits + 1):
         for when in ("before", "after"):
-            it = Mortal(n, when)
+            it = MortalTimers(n, when)
             other, log = run_virtually(it.run())
             assert it.world.lives == 2, (n, when)
             assert (other.status, other.result, other.ctx) == (state.status, state.result, state.ctx), (n, when)

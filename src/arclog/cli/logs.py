@@ -53,7 +53,7 @@ def logs_command(options: Namespace) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
     from arclog.cli.streams import PAGE, stream
-    from arclog.ports.store import LogFilter
+    from arclog.ports.task_logs import LogFilter
 
     out = out_of(options)
     where = LogFilter(

@@ -32,7 +32,7 @@ def _import_msgspec() -> None:
         return
     sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say: there is none
     try:
-        import msgspec  # noqa: F401
+        import msgspec  # noqa: F401 - so that it is loaded
     finally:
         del sys.modules[name]
 
@@ -42,7 +42,7 @@ def _open_closed_streams() -> None:
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until the end
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open until the end
 
 
 def command(words: list[str]) -> int:

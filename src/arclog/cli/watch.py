@@ -8,7 +8,7 @@ from typing import Any
 from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, tree
 from arclog.cli.render import Out, clean, duration
 from arclog.ports.api import Api
-from arclog.ports.store import PROGRESS, LogFilter
+from arclog.ports.task_logs import PROGRESS, LogFilter
 
 _FRAME_S = 0.1
 _PAGE = 1000

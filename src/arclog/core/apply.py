@@ -31,9 +31,9 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     if event.report:
         _count_report(state, event)
     moves = timers.moved(program, state, event)
-    handler = _HANDLERS.get(event.type)
-    if handler is not None:
-        handler(program, state, event)
+    effect = _EFFECTS.get(event.type)
+    if effect is not None:
+        effect(program, state, event)
     return moves
 
 
@@ -337,7 +337,7 @@ def boundary(name: str, event: Event) -> dict[str, Any]:
     }
 
 
-_HANDLERS: dict[str, Callable[[Program, State, Event], None]] = {
+_EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "playbook.execution.requested": _requested,
     "playbook.request.evaluated": _request_evaluated,
     "playbook.started": _playbook_started,

@@ -6,10 +6,9 @@ completion) and the answer is one Txn. If that Txn is not committed, the state m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from arclog.core import firing, joins, leases, loops, routing, signals, slots, waits
+from arclog.core import arrivals, firing, joins, leases, loops, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -29,19 +28,15 @@ from arclog.core.inputs import (
     Txn,
     WorkReported,
 )
-from arclog.core.items import as_payload
 from arclog.core.reports import check_report
-from arclog.core.scopes import arrival_scope, result_scope
-from arclog.core.state import OpenCommand, State, Token, run_key
+from arclog.core.scopes import result_scope
+from arclog.core.state import OpenCommand, State
 from arclog.expr import Stored
 from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
-from arclog.model.merge import deep_merge
 from arclog.model.outcome import TaskError, error
-from arclog.plan.program import Condition, Program, StepProgram
-
-Admission = tuple[tuple[Condition, bool], ...]
+from arclog.plan.program import Program
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
 EVENTS_PER_DECISION = 500
@@ -269,86 +264,13 @@ class Decision:
                 return
             if firing is None:
                 token = next(iter(state.tokens.values()))
-                self._arrive(token, {"tokens": [token.id]})
+                arrivals.arrive(self, token, {"tokens": [token.id]})
             else:
-                self._fire(firing)
+                arrivals.fire(self, firing)
         idle = not (state.open or state.tokens or state.waiting)
         if state.terminal is None and state.workflow == status.RUNNING and idle:
             self._complete()
         signals.settle_pause(self)
-
-    def _fire(self, firing: joins.Firing) -> None:
-        """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
-        step = firing.token.step
-        if firing.problem is None:
-            self._arrive(firing.token, firing.taken)
-        elif not self._over_limit(step):
-            run = self.state.runs.get(step, 0) + 1
-            scheduled = self.say("step.scheduled", firing.taken, step=step, run=run)
-            self.fail_step(step, run, firing.problem.as_dict(), scheduled)
-
-    def _arrive(self, token: Token, taken: dict[str, Any]) -> None:
-        """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
-        step = self.program.steps[token.step]
-        args = token.args
-        if step.admit is not None and token.place != signals.RETRIED:
-            try:
-                allowed, index = _admission(step.admit, lambda: arrival_scope(self.state, token.event, args))
-            except ExpressionError as problem:
-                failure = error("template", f"admission of step {step.name}: {problem}")
-                self.fail_execution(failure.as_dict(), len(self.txn.events) - 1)
-                return
-            payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
-            if not allowed:
-                payload |= taken
-            self.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
-            if not allowed:
-                return
-        self._schedule(step, token, taken)
-
-    def _over_limit(self, step: str) -> bool:
-        """One more step run would be too many: the execution has failed."""
-        state, limits = self.state, self.program.plan.limits
-        if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
-            return False
-        which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
-        cap = getattr(limits, which)
-        message = (
-            f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
-        )
-        self.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(self.txn.events) - 1)
-        return True
-
-    def _schedule(self, step: StepProgram, token: Token, taken: dict[str, Any]) -> None:
-        state = self.state
-        run = state.runs.get(step.name, 0) + 1
-        if self._over_limit(step.name):
-            return
-        payload: dict[str, Any] = dict(taken)
-        problem: TaskError | None = None
-        args = token.args
-        try:
-            if step.plan.args:
-                args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
-            if step.plan.loop is not None:
-                found, problem = loops.items(self, step, step.items_at(0), arrival_scope(state, token.event, args))
-                payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
-        except ExpressionError as failure:
-            problem = error("template", str(failure))
-        if args:
-            payload["args"] = args
-        problem = problem or self.too_large(payload, f"the args and loop items of step {step.name}")
-        if problem is not None:
-            scheduled = self.say("step.scheduled", taken, step=step.name, run=run)
-            self.fail_step(step.name, run, problem.as_dict(), scheduled)
-            return
-        if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
-            scheduled = self.say("step.scheduled", payload, step=step.name, run=run)
-            loops.spread(self, state.open[run_key(step.name, run)], scheduled)
-            return
-        command_id = self.next_id
-        self.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
-        self.issue(command_id, step.name, run)
 
     def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
         cap = self.program.plan.limits.max_payload_bytes
@@ -417,14 +339,3 @@ class Decision:
         payload: dict[str, Any] = {"reason": reason, "kill": True} if kill else {"reason": reason}
         self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id)
         self.txn.close.append(command.id)
-
-
-def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:
-    """The first rule that matches decides; rules that all fail to match deny."""
-    names: Any = None
-    for index, (condition, allow) in enumerate(rules):
-        if condition.template is not None and names is None:
-            names = scope()
-        if condition.holds(names):
-            return allow, index
-    return False, None

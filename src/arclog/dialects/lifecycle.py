@@ -123,7 +123,7 @@ def canonical(record: Envelope) -> Envelope | None:
     """The envelope that was told as this record; None for a derived fact, which is no event of its own."""
     if record.get("derived"):
         return None
-    row = _BACK.get((record["event_type"], record["status"]))
+    row = meaning_of(record["event_type"], record["status"])
     if row is None:
         return record
     payload = dict(record["payload"])

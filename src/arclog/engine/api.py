@@ -38,7 +38,8 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
+from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 if TYPE_CHECKING:
     from arclog.engine.stored import Stored
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 #: What another process appends is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
 
+#: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
     ("playbook.finished", status.FAILED): "playbook.failed",

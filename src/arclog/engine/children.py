@@ -15,18 +15,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.core.inputs import ChildEnded, ParentTold, Request, Signal, TakeSlot
-from arclog.core.loops import encoded_size
+from arclog.core.inputs import ChildEnded, ParentTold, Signal, TakeSlot
 from arclog.core.signals import MAX_ID
-from arclog.core.state import Pause, State, Wait
+from arclog.core.state import Pause, State
+from arclog.engine.calling import record_of, start_child
 from arclog.engine.engine import Engine
 from arclog.engine.live import Live
-from arclog.engine.minter import new_run_id
-from arclog.model import ids, status
+from arclog.model import status
 from arclog.model.errors import ArclogError, Conflict, NotFound
 from arclog.model.events import Event
-from arclog.model.outcome import Outcome, TaskError, error, failed
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, PlanRecord
+from arclog.model.outcome import Outcome, failed
+from arclog.ports.store import ExecutionFilter, ExecutionRecord
 
 log = logging.getLogger("arclog.engine")
 
@@ -136,7 +135,7 @@ class Children:
         if record is None:
             if pause is not None:
                 return  # nothing new begins; RESUME comes back to it
-            problem = await self._start(parent.state, parent.record, wait)
+            problem = await start_child(self._engine, parent.state, parent.record, wait)
             if problem is not None:
                 await self._put(call.parent, ChildEnded(call.key, call.child, failed(problem).as_record()))
                 return
@@ -230,61 +229,6 @@ class Children:
                 live.drop(parent)
                 await self._engine.put(parent, ended)
 
-    async def _start(self, parent: State, record: ExecutionRecord, wait: Wait) -> TaskError | None:
-        """Create the child; what is wrong when it cannot be."""
-        engine, config = self._engine, wait.config
-        cap = engine.settings.integer("limits.max_child_depth")
-        if parent.depth >= cap:
-            message = f"runs may call runs {cap} deep (limits.max_child_depth); does the playbook call itself for ever?"
-            return error("limit", message, code="MAX_CHILD_DEPTH")
-        plan = await self._plan(parent, record, config)
-        if plan is None:
-            what = config.get("path") or config.get("file")
-            version = f" in version {config['version']}" if config.get("version") else ""
-            return error("child", f"no playbook is registered as {what!r}{version}", code="NOT_FOUND")
-        workload = config.get("args") or {}
-        program = await engine.live.program(plan.digest)
-        size, most = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
-        if size > most:
-            message = f"the child's workload takes {size} bytes; an event holds {most} (limits.max_payload_bytes)"
-            return error("limit", message, code="MAX_PAYLOAD_BYTES")
-        scope = record.new.scope
-        new = NewExecution(
-            run_id=new_run_id(),
-            name=program.plan.name,
-            path=plan.path,
-            version=plan.version,
-            plan=plan.digest,
-            scope=scope,
-            created_at=engine.clock.now(),
-            idempotency_key=f"child:{parent.execution_id}:{wait.key}:{wait.child}",
-            parent_execution_id=parent.execution_id,
-        )
-        caller: dict[str, Any] = {
-            "execution_id": str(parent.execution_id),
-            "step_run_id": ids.step_run_id(wait.step, wait.run),
-            "task_run_id": ids.task_run_id(wait.task, wait.task_run),
-            "wait": wait.key,
-        }
-        if wait.iteration is not None:
-            caller["iteration_id"] = ids.iteration_id(wait.step, wait.run, wait.iteration)
-        if config.get("wait") is False:
-            caller["detached"] = True
-        request = Request(
-            plan.path, plan.version, workload, parent.scope, parent=caller, depth=parent.depth + 1, files=parent.files
-        )
-        try:
-            await engine.start(program, new, request, wait.child)
-        except Conflict:
-            log.info("child %s of %s was started before", wait.child, parent.execution_id)
-        return None
-
-    async def _plan(self, parent: State, record: ExecutionRecord, config: dict[str, Any]) -> PlanRecord | None:
-        path, version = config.get("path", ""), int(config.get("version") or 0)
-        if "file" in config:
-            path, version = parent.files.get(record.new.plan, {}).get(config["file"], ("", 0))
-        return await self._engine.store.registered(path, version)
-
     async def _tell_parent(self, child: int) -> None:
         """Hand the result of an ended child to its parent, then say that this is done."""
         engine = self._engine
@@ -297,7 +241,7 @@ class Children:
             return
         if not caller.get("detached"):
             try:
-                await self._put(int(caller["execution_id"]), ChildEnded(caller["wait"], child, _record_of(state)))
+                await self._put(int(caller["execution_id"]), ChildEnded(caller["wait"], child, record_of(state)))
             except NotFound:
                 log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
         self._forget(child)
@@ -385,25 +329,6 @@ class Children:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _record_of(child: State) -> dict[str, Any]:
-    """The outcome of the task that called a run which has ended."""
-    if child.status == status.COMPLETED:
-        record = Outcome(result=child.result, helper=_helper(child)).as_record()
-        return record if child.result_ref is None else {**record, "result_ref": child.result_ref}
-    cause = child.error or {}
-    ended = "was cancelled" if child.status == status.CANCELLED else "failed"
-    where = f" in step {cause['step']}" if "step" in cause else ""
-    message = f"run {child.execution_id} {ended}{where}: {cause.get('kind', '')}: {cause.get('message', '')}"
-    if cause.get("kind") == "child":
-        message = cause["message"]  # names the run in which it really went wrong
-    problem = error("child", message, code=cause.get("code"), retryable=bool(cause.get("retryable")))
-    return {**failed(problem, **_helper(child)).as_record(), "result": {"error": cause}}
-
-
-def _helper(child: State) -> dict[str, dict[str, Any]]:
-    return {"child": {"execution_id": str(child.execution_id), "state": child.status}}
 
 
 def _wants(parent: State, call: Call) -> bool:

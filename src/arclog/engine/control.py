@@ -17,7 +17,8 @@ from arclog.model.ids import MICROS
 from arclog.model.outcome import data_of
 from arclog.plan.program import Program
 from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
-from arclog.ports.store import CommandRecord, LogLine
+from arclog.ports.store import CommandRecord
+from arclog.ports.task_logs import LogLine
 
 #: Work offered by another process is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
-from arclog.expr.sql_scan import DIALECTS, Dialect, Hole, Mark, Misplaced, Statement, statements
+from arclog.expr.sql_dialects import DIALECTS, Dialect
+from arclog.expr.sql_scan import Hole, Mark, Misplaced, Statement, statements
 from arclog.expr.template import Template, compile_ending
 from arclog.expr.tree import Locate, Tree, compile_tree, nowhere
 from arclog.model.errors import NOWHERE, ExpressionError, Position

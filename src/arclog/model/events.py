@@ -202,11 +202,3 @@ BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
 def status_of(event: Event) -> str:
     """The event's status, the type's default when it names none."""
     return event.status or REGISTRY[event.type].statuses[0]
-
-
-def type_bits(events: list[Event]) -> int:
-    """The bit set of the event types in a row."""
-    bits = 0
-    for event in events:
-        bits |= BITS[event.type]
-    return bits

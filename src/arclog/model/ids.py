@@ -16,8 +16,7 @@ MAX_ID = (1 << 63) - 1
 
 #: times are counted in microseconds: so many are a second
 MICROS = 1_000_000
-#: without a zone, whose name isoformat would write
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

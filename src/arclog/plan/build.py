@@ -5,6 +5,7 @@ All findings come back at once; a plan comes back only when none of them is an e
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -48,7 +49,9 @@ def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings:
     except PlaybookError as error:
         return Build(None, _in_order(error.findings), error.source, file)
     findings = Findings(document)
-    playbook = normalize(document, {**ENGINE_KINDS, **kinds}, settings, findings)
+    # Not one dict of all: an installed kind is imported when it is looked up.
+    known = ChainMap(kinds, ENGINE_KINDS)  # type: ignore[arg-type]  # only read
+    playbook = normalize(document, known, settings, findings)
     compiled = compile_playbook(playbook, document, findings)
     check(compiled, playbook, findings, settings)
     found = _in_order(findings.items)

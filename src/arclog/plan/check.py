@@ -19,9 +19,6 @@ from arclog.playbook.canon import Playbook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
-#: Parts of the language that compile and cannot run yet. A part becomes available when its row goes.
-NOT_YET: dict[str, str] = {}
-
 _SERVER = frozenset({"event", "args", "ctx", "workload", "execution_id"})
 _TASK = frozenset({"args", "iter", "ctx", "workload", "keychain", "_prev", "_task", "_attempt", "execution_id"})
 _POLICY = (_TASK - {"keychain"}) | {"outcome"}
@@ -78,10 +75,6 @@ class _Check:
         return [frozenset(task.name for task in step.tasks) for step in self.plan.steps]
 
     def all(self) -> None:
-        for use in self.playbook.uses:
-            what = NOT_YET.get(use.feature)
-            if what is not None:
-                self.findings.key("not-yet", f"{what} is not available in this version", use.path)
         for step, labels in zip(self.plan.steps, self.labels, strict=True):
             for arc in step.arcs:
                 self.arc_target(arc)

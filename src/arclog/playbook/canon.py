@@ -86,13 +86,6 @@ class Step(Struct):
     emit: tuple[str, ...] = ()
 
 
-class Use(Struct):
-    """A part of the language that a playbook uses; `plan.check` knows which are not available yet."""
-
-    feature: str
-    path: Path
-
-
 class Playbook(Struct):
     name: str = ""
     path: str = ""
@@ -111,4 +104,3 @@ class Playbook(Struct):
     limits: dict[str, int] = {}
     emit: tuple[str, ...] = ()
     steps: list[Step] = []
-    uses: list[Use] = []

@@ -5,14 +5,14 @@ Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
-from arclog.model.kinds import KindSpec
+from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
-from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Use
+from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step
 from arclog.playbook.document import Document, Path
 from arclog.playbook.keychain import read_entry
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
@@ -38,14 +38,12 @@ class _Normalizer:
         self.settings = settings
         self.findings = findings
         self.walker = Walker(findings)
-        self.root = root_field(kinds)
-        step = next(field for field in self.root.fields or () if field.name == "workflow").items
-        step_fields = step.fields if step is not None else None
-        self.loop_field = next(field for field in step_fields or () if field.name == "loop")
         self.value: dict[str, Any] = as_map(document.value)
+        self.root = _language(self.value, kinds)
+        self.loop_field = _below(_step_of(self.root), "loop")
         self.out = Playbook()
         self.executor_spec: dict[str, Any] = as_map(dig(self.value, "executor", "spec"))
-        self.tasks = TaskReader(self.walker, kinds, settings, self.executor_spec, self.out.uses)
+        self.tasks = TaskReader(self.walker, kinds, settings, self.executor_spec)
 
     def playbook(self) -> Playbook:
         self.walker.walk(self.findings.document.value, self.root, (), "playbook")
@@ -76,9 +74,6 @@ class _Normalizer:
         self.entry()
         return self.out
 
-    def use(self, feature: str, path: Path) -> None:
-        self.out.uses.append(Use(feature, path))
-
     # --- root sections ------------------------------------------------------------------------------------------
 
     def metadata(self) -> None:
@@ -99,23 +94,15 @@ class _Normalizer:
         out = self.out
         out.result = spec.get("result")
         out.timeout_s = above_zero(spec.get("timeout_s"))
-        if out.timeout_s is not None:
-            self.use("executor.spec.timeout_s", (*path, "timeout_s"))
         if "concurrency" in spec:
             concurrency = as_map(spec["concurrency"])
             out.concurrency = whole(concurrency.get("max"), 1)
             out.on_excess = as_text(concurrency.get("on_excess"), "queue")
-            self.use("executor.spec.concurrency", (*path, "concurrency"))
         if "ctx" in spec:
             out.ctx = as_map(spec["ctx"])
-            self.use("executor.spec.ctx", (*path, "ctx"))
             for key in out.ctx:
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
-        if policy.get("approval") == "required":
-            out.approval = True
-            self.use("approval", (*path, "policy", "approval"))
-        if above_zero(dig(policy, "defaults", "timeouts", "step_s")) is not None:
-            self.use("defaults.timeouts.step_s", (*path, "policy", "defaults", "timeouts", "step_s"))
+        out.approval = policy.get("approval") == "required"
         out.emit = self.emit(policy, (*path, "policy"))
         self.limits(as_map(policy.get("limits")), (*path, "policy", "limits"))
         most = out.limits["max_payload_bytes"] - ENVELOPE_BYTES
@@ -194,8 +181,8 @@ class _Normalizer:
             failure_mode=as_text(dig(policy, "failure", "mode"), "fail_fast"),
             emit=self.emit(policy, here),
         )
-        self.lifecycle(step, policy, here)
-        self.join(step, spec.get("join"), (*path, "spec", "join"))
+        self.lifecycle(step, policy)
+        self.join(step, spec.get("join"))
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
         layers = [
@@ -213,22 +200,17 @@ class _Normalizer:
         self.tasks.read(step, raw.get("tool", _MISSING), (*path, "tool"), tuple(layers))
         return step
 
-    def lifecycle(self, step: Step, policy: dict[str, Any], path: Path) -> None:
+    def lifecycle(self, step: Step, policy: dict[str, Any]) -> None:
         lifecycle = as_map(policy.get("lifecycle"))
-        for key in ("timeout_s", "deadline_s"):
-            if key in lifecycle:
-                self.use(f"lifecycle.{key}", (*path, "lifecycle", key))
         fallback = above_zero(dig(self.executor_spec, "policy", "defaults", "timeouts", "step_s"))
         step.timeout_s = above_zero(lifecycle.get("timeout_s")) or fallback
         step.deadline_s = above_zero(lifecycle.get("deadline_s"))
 
-    def join(self, step: Step, join: Any, path: Path) -> None:
+    def join(self, step: Step, join: Any) -> None:
         if isinstance(join, dict):
             step.join, step.join_count = "count", whole(join.get("count"), 1)
         elif isinstance(join, str):
             step.join = join
-        if step.join != "any":
-            self.use("join", path)
 
     def admission(self, rules: Any, path: Path) -> list[Rule]:
         found = read_rules(self.walker, rules, path)
@@ -247,8 +229,6 @@ class _Normalizer:
         in_flight = self.twice(spec, policy, "max_in_flight", (*path, "spec"))
         mode = as_text(mode, "sequential")
         parallel = mode == "parallel"
-        if parallel:
-            self.use("loop.parallel", (*path, "spec", "mode") if "mode" in spec else (*path, "spec", "policy", "mode"))
         iterator = as_text(raw.get("iterator"))
         if iterator in ITER_KEYS:
             self.findings.value(
@@ -257,7 +237,6 @@ class _Normalizer:
         inner = None
         if isinstance(raw.get("loop"), dict):
             where = (*path, "loop")
-            self.use("loop.nested", where)
             self.walker.walk(raw["loop"], self.loop_field, where, "loop")
             inner = self.loop(raw["loop"], where, layers)
         items = raw.get("in")
@@ -294,3 +273,35 @@ class _Normalizer:
             when = arc.get("when")
             when = when if isinstance(when, (str, bool)) else None
             step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), here))
+
+
+def _language(playbook: dict[str, Any], kinds: Mapping[str, KindSpec]) -> Field:
+    """What the playbook may say. Asking every kind for its task spec keys imports them all: only if it may matter."""
+    bare = root_field({})
+    for spec, field in _outer_specs(playbook, bare):
+        own = {known.name for known in field.fields or () if known not in COMMON_SPEC_FIELDS}
+        if not own.issuperset(spec):
+            return root_field(kinds)
+    return bare
+
+
+def _outer_specs(playbook: dict[str, Any], root: Field) -> Iterator[tuple[dict[str, Any], Field]]:
+    """The specs that tasks inherit from, each with its shape."""
+    yield as_map(dig(playbook, "executor", "spec")), _below(root, "executor", "spec")
+    step_spec, loop_spec = _below(_step_of(root), "spec"), _below(_step_of(root), "loop", "spec")
+    for step in as_list(playbook.get("workflow")):
+        yield as_map(dig(step, "spec")), step_spec
+        loop = dig(step, "loop")
+        while isinstance(loop, dict):
+            yield as_map(loop.get("spec")), loop_spec
+            loop = loop.get("loop")
+
+
+def _step_of(root: Field) -> Field:
+    return _below(root, "workflow").items or root
+
+
+def _below(field: Field, *names: str) -> Field:
+    for name in names:
+        field = next(inner for inner in field.fields or () if inner.name == name)
+    return field

@@ -12,7 +12,7 @@ from arclog.model.kinds import KindSpec
 from arclog.model.merge import deep_merge
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
-from arclog.playbook.canon import Step, Task, Use
+from arclog.playbook.canon import Step, Task
 from arclog.playbook.document import Path
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
 from arclog.playbook.rules import read_action, read_rules
@@ -48,7 +48,6 @@ class TaskReader:
         kinds: Mapping[str, KindSpec],
         settings: Settings,
         executor_spec: dict[str, Any],
-        uses: list[Use],
     ) -> None:
         self.walker = walker
         self.findings = walker.findings
@@ -56,7 +55,6 @@ class TaskReader:
         self.settings = settings
         self.executor_spec = executor_spec
         #: parts of the language that were met, told to the playbook
-        self.uses = uses
         #: usable entries by name: raw task and its path
         self.workbook: dict[str, tuple[dict[str, Any], Path]] = {}
         self.task_fields: dict[str, tuple[Field, ...]] = {}
@@ -144,9 +142,6 @@ class TaskReader:
             known = ", ".join(sorted(self.kinds))
             message = f"there is no tool kind {name[:60]!r} here; known: {known}"
             self.findings.value("unknown-kind", message, (*path, "kind"), "" if hint.startswith("known:") else hint)
-            return None
-        if kind.runs_on == "engine":
-            self._use(f"kind.{name}", (*path, "kind"))
         return kind
 
     def fields_of(self, kind: KindSpec) -> tuple[Field, ...]:
@@ -293,9 +288,6 @@ class TaskReader:
         task.rules = read_rules(self.walker, policy["rules"], (*path, "rules"))
         for rule in task.rules:
             read_action(self.walker, rule)
-
-    def _use(self, feature: str, path: Path) -> None:
-        self.uses.append(Use(feature, path))
 
 
 def _seconds_of(timeout: Any) -> float | None:

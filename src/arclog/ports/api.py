@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from arclog.ports.store import ANY_LINE, LogFilter
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 
 class ExecuteRequest(Struct, frozen=True):

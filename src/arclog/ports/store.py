@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
+from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 
 
 class TerminalExists(Conflict):
@@ -224,22 +225,6 @@ class PlanRecord(Struct, frozen=True):
     created_at: int
 
 
-class LogLine(Struct, frozen=True):
-    """A piece of a task's live log. Not part of the event log."""
-
-    execution_id: int
-    at: int
-    step: str
-    run: int
-    task: str
-    task_run: int
-    attempt: int
-    #: stdout | stderr | log | progress
-    stream: str
-    text: str
-    iteration: tuple[int, ...] | None = None
-
-
 class ResultRecord(Struct, frozen=True):
     """Content that an execution stored outside the log."""
 
@@ -264,38 +249,6 @@ class ResultRecord(Struct, frozen=True):
     seq: int
     #: when gc let go of it; None while it is kept
     removed_at: int | None = None
-
-
-#: the stream of lines that say how far an attempt is
-PROGRESS = "progress"
-#: attempts of one execution whose progress is kept: those that run now, and more than anybody looks at
-PROGRESS_KEPT = 1000
-#: what stands in a log instead of the line that was too much
-LOG_CUT = "log cut here: a run keeps {max_bytes} bytes of its tasks' logs (logs.max_execution_bytes)"
-
-
-def log_size(line: LogLine) -> int:
-    """What a line counts for."""
-    return len(line.text.encode("utf-8", "surrogatepass")) + 1
-
-
-class LogFilter(Struct, frozen=True):
-    """Which log lines to read; empty means any."""
-
-    step: str = ""
-    task: str = ""
-    #: None: any; a loop's index finds what is nested in that iteration, too
-    iteration: tuple[int, ...] | None = None
-    #: empty: every stream but `progress`
-    streams: tuple[str, ...] = ()
-    #: the text has this in it, letter by letter
-    text: str = ""
-    #: microseconds since 1970; lines from then on
-    since: int = 0
-
-
-#: every line but those of the stream `progress`
-ANY_LINE = LogFilter()
 
 
 class ExecutionFilter(Struct, frozen=True):

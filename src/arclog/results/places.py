@@ -130,12 +130,12 @@ class Places:
         """All (tenant, first two digits) that have a folder."""
         found: list[tuple[str, str]] = []
         with suppress(FileNotFoundError), self._root() as root:
-            for folder in os.listdir(root):  # noqa: PTH208
+            for folder in os.listdir(root):  # noqa: PTH208 - of a descriptor
                 tenant = tenant_of(folder)
                 if tenant is None:
                     continue
                 with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder, root) as inside:
-                    names = os.listdir(inside)  # noqa: PTH208
+                    names = os.listdir(inside)  # noqa: PTH208 - of a descriptor
                     found += [(tenant, name) for name in names if re.fullmatch("[0-9a-f]{2}", name)]
         return found
 
@@ -158,7 +158,7 @@ class Places:
         """Remove files that were being written when their writer died."""
         count = 0
         with suppress(FileNotFoundError), self._root() as root, self._opened(NEW, root) as new:
-            for name in os.listdir(new):  # noqa: PTH208
+            for name in os.listdir(new):  # noqa: PTH208 - of a descriptor
                 with suppress(FileNotFoundError):
                     about = os.stat(name, dir_fd=new, follow_symlinks=False)
                     old = about.st_mtime_ns // 1000 < older_than

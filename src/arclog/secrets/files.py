@@ -60,7 +60,7 @@ def _written(path: Path, body: bytes, into_place: Callable[[str], object]) -> No
         _sync_folder(path.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(made)  # noqa: PTH108
+            os.unlink(made)  # noqa: PTH108 - as mkstemp named it
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ fetched from the network; a cancelled attempt is interrupted and rolled back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 if TYPE_CHECKING:
@@ -71,16 +72,8 @@ class DuckdbTool:
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
         if self._missing:
             return failed_with(SqlFailure("config", self._missing), HELPER)
-        if context.auth is not None:
-            return failed_with(SqlFailure("config", "a duckdb task takes no auth: a file has no password"), HELPER)
         session = _Session(config.database, self._home, self._options, self._threads)
-        try:
-            await session.open()
-            return await run_statements(session, config, context, HELPER)
-        except SqlFailure as problem:
-            return failed_with(problem, HELPER)
-        finally:
-            await session.close()
+        return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -89,54 +82,35 @@ class DuckdbTool:
         self._threads.close()
 
 
-class _Session:
-    """One connection. Its calls run on a thread, one after the other."""
+class _Session(FileSession):
+    """One connection."""
 
     def __init__(self, database: str, home: Path, options: dict[str, str], threads: Threads) -> None:
+        super().__init__(threads)
         self._database = database
         self._home = home
         self._options = options
-        self._threads = threads
         self._connection: duckdb.DuckDBPyConnection | None = None
         #: columns of JSON, which the driver gives as text
         self._json: list[int] = []
 
-    async def open(self) -> None:
-        await self._call(self._open)
-
     async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
-        await self._call(self._open_connection.begin)
+        await self.call(self._open_connection.begin)
 
     async def execute(self, statement: Bound) -> Answer:
         params = [
             _bound(value, number, json=number in statement.json)
             for number, value in enumerate(statement.params, start=1)
         ]
-        answer: Answer = await self._call(self._execute, statement.sql, params)
+        answer: Answer = await self.call(self._execute, statement.sql, params)
         return answer
 
-    async def fetch(self) -> Sequence[Sequence[Any]]:
-        rows: list[Any] = await self._call(self._fetch)
-        return rows
-
     async def commit(self) -> None:
-        await self._call(self._open_connection.commit)
-
-    async def rollback(self) -> None:
-        """`close` does it: what is not committed is undone with the connection."""
-
-    async def close(self) -> None:
-        try:
-            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
-        finally:
-            self._close()
+        await self.call(self._open_connection.commit)
 
     def _interrupt(self) -> None:
         if self._connection is not None:
             self._connection.interrupt()
-
-    async def _call(self, function: Any, *args: Any) -> Any:
-        return await self._threads.call(self._interrupt, _translated, function, *args)
 
     @property
     def _open_connection(self) -> duckdb.DuckDBPyConnection:
@@ -145,6 +119,14 @@ class _Session:
         return self._connection
 
     # --- on the thread --------------------------------------------------------------------------------------------
+
+    def _translated(self, function: Callable[..., Any], *args: Any) -> Any:
+        import duckdb
+
+        try:
+            return function(*args)
+        except duckdb.Error as problem:
+            raise failure_of(problem, args) from None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -213,10 +195,6 @@ def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
     }
 
 
-def _nothing() -> None:
-    """There is nothing to interrupt."""
-
-
 def _bound(value: Any, number: int, *, json: bool) -> Any:
     checked(value, f"value {number}", nul=True)
     if json and isinstance(value, str):
@@ -224,15 +202,6 @@ def _bound(value: Any, number: int, *, json: bool) -> Any:
     if (json and value is not None) or isinstance(value, dict) or (isinstance(value, list) and not is_flat(value)):
         return json_text(value)
     return value
-
-
-def _translated(function: Any, *args: Any) -> Any:
-    import duckdb
-
-    try:
-        return function(*args)
-    except duckdb.Error as problem:
-        raise failure_of(problem, args) from None
 
 
 def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:

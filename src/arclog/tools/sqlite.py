@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,10 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import not_ours
 from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with, run_statements
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
 from arclog.tools.sql.values import checked, json_text
 
 if TYPE_CHECKING:
@@ -73,16 +74,8 @@ class SqliteTool:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
 
     async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
-        if context.auth is not None:
-            return failed_with(SqlFailure("config", "a sqlite task takes no auth: a file has no password"), HELPER)
         session = _Session(config.database, self._home, self._busy_s, self._threads)
-        try:
-            await session.open()
-            return await run_statements(session, config, context, HELPER)
-        except SqlFailure as problem:
-            return failed_with(problem, HELPER)
-        finally:
-            await session.close()
+        return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -91,14 +84,14 @@ class SqliteTool:
         self._threads.close()
 
 
-class _Session:
-    """One connection. Its calls run on a thread, one after the other."""
+class _Session(FileSession):
+    """One connection."""
 
     def __init__(self, database: str, home: Path, busy_s: float, threads: Threads) -> None:
+        super().__init__(threads)
         self._database = database
         self._home = home
         self._busy_s = busy_s
-        self._threads = threads
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
         self._columns: list[str] = []
@@ -107,43 +100,32 @@ class _Session:
         self._refusal: SqlFailure | None = None
         self._stopped = threading.Event()
 
-    async def open(self) -> None:
-        await self._call(self._open)
-
     async def begin(self, statements: Sequence[Bound]) -> None:
         reads = all(_only_reads(statement.sql) for statement in statements)
-        await self._call(self._plainly, "BEGIN" if reads else "BEGIN IMMEDIATE")
+        await self.call(self._plainly, "BEGIN" if reads else "BEGIN IMMEDIATE")
 
     async def execute(self, statement: Bound) -> Answer:
         params = [_bound(value, number) for number, value in enumerate(statement.params, start=1)]
-        answer: Answer = await self._call(self._execute, statement.sql, params)
+        answer: Answer = await self.call(self._execute, statement.sql, params)
         return answer
 
-    async def fetch(self) -> Sequence[Sequence[Any]]:
-        rows: list[Any] = await self._call(self._fetch)
-        return rows
-
     async def commit(self) -> None:
-        await self._call(self._plainly, "COMMIT")
-
-    async def rollback(self) -> None:
-        """`close` does it: what is not committed is undone with the connection."""
-
-    async def close(self) -> None:
-        try:
-            await self._threads.call(_nothing, self._close)  # it may write: not on the event loop
-        finally:
-            self._close()
+        await self.call(self._plainly, "COMMIT")
 
     def _interrupt(self) -> None:
         self._stopped.set()
         if self._connection is not None:
             self._connection.interrupt()
 
-    async def _call(self, function: Any, *args: Any) -> Any:
-        return await self._threads.call(self._interrupt, _translated, self._database, function, *args)
-
     # --- on the thread --------------------------------------------------------------------------------------------
+
+    def _translated(self, function: Callable[..., Any], *args: Any) -> Any:
+        import apsw
+
+        try:
+            return function(*args)
+        except apsw.Error as problem:
+            raise failure_of(problem, self._database, args) from None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -154,7 +136,7 @@ class _Session:
         import apsw
 
         connection = self._connection = apsw.Connection(not_ours(self._database, self._home))
-        connection.set_busy_handler(self._busy())
+        connection.set_busy_handler(patience(self._busy_s, self._stopped))
         # "x" is a name, never a text; and declared references hold.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
@@ -184,19 +166,6 @@ class _Session:
             self._attached = False
             for name in self._open_connection.db_names():
                 not_ours(self._open_connection.db_filename(name) or "", self._home)
-
-    def _busy(self) -> Any:
-        """Decides whether to go on waiting for a lock: not when the attempt is cancelled or out of patience."""
-        since = 0.0
-
-        def waits(prior: int) -> bool:
-            nonlocal since
-            now = time.monotonic()
-            since = since if prior else now
-            left = self._busy_s - (now - since)
-            return left > 0 and not self._stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
-
-        return waits
 
     def _plainly(self, sql: str) -> None:
         self._drop()
@@ -248,12 +217,22 @@ class _Session:
         return self._connection
 
 
+def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
+    """Decides whether to go on waiting for a lock: not when the attempt is cancelled or `busy_s` are over."""
+    since = 0.0
+
+    def waits(prior: int) -> bool:
+        nonlocal since
+        now = time.monotonic()
+        since = since if prior else now
+        left = busy_s - (now - since)
+        return left > 0 and not stopped.wait(min(left, _PAUSE_S, 0.001 * (prior + 1)))
+
+    return waits
+
+
 def _only_reads(sql: str) -> bool:
     return bool(_READS.match(sql) or (_WITH.match(sql) and not _WRITES.search(sql)))
-
-
-def _nothing() -> None:
-    """There is nothing to interrupt."""
 
 
 def _bound(value: Any, number: int) -> Any:
@@ -263,15 +242,6 @@ def _bound(value: Any, number: int) -> Any:
     if isinstance(value, int) and not -_I64 <= value < _I64:
         raise SqlFailure("sql", f"value {number} is an integer of more than 64 bits; bind it as text", "22003")
     return json_text(value) if isinstance(value, (list, dict)) else value
-
-
-def _translated(database: str, function: Any, *args: Any) -> Any:
-    import apsw
-
-    try:
-        return function(*args)
-    except apsw.Error as problem:
-        raise failure_of(problem, database, args) from None
 
 
 def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> SqlFailure:

@@ -11,7 +11,7 @@ from arclog.model.errors import ArclogError
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 from arclog.worker.progress import AttemptProgress
 
 log = logging.getLogger("arclog.worker")

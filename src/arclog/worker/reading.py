@@ -109,7 +109,7 @@ class StoredReader:
 
     def can_look_into(self, ref: Mapping[str, Any]) -> bool:
         """Whether parts of stored data can be had: an item of a list always, of anything else if it can be read whole."""
-        return ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes
+        return bool(ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes)
 
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
         """What stands at a path of stored data, MISSING when nothing does."""

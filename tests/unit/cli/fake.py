@@ -26,7 +26,7 @@ from arclog.ports.api import (
     Wait,
     Why,
 )
-from arclog.ports.store import ANY_LINE, LogFilter
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 ID = "380452616754167808"
 RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -101,6 +102,19 @@ def test_the_version_starts_without_anything_heavy():
     code += f"command(['--version']); print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [f"arclog {__version__}", "[]"], done.stderr
+
+
+def test_a_run_imports_only_the_kinds_that_its_playbook_names(tmp_path):
+    """Also where outer specs may hold task keys of every kind: those are asked for only when such a key stands there."""
+    heavy = ["httpx2", "httpcore2", "cryptography", "psycopg", "duckdb", "obstore", "fastapi", "importlib.metadata"]
+    code = "import sys\nfrom arclog.cli.main import command\n"
+    code += f"code = command(['run', '--quiet', {str(ROOT / 'examples/hello.yaml')!r}])\n"
+    code += (
+        f"print(code, sorted(name for name in sys.modules if name.startswith('arclog.tools.') or name in {heavy!r}))"
+    )
+    surroundings = {**os.environ, "ARCLOG_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=surroundings)
+    assert done.stdout.splitlines()[-1] == "0 ['arclog.tools.noop', 'arclog.tools.python']", done.stderr
 
 
 def test_docs_tell_of_every_command_and_option():

@@ -13,7 +13,7 @@ import pytest
 
 from arclog.cli import main as program
 from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
-from arclog.ports.store import LogFilter
+from arclog.ports.task_logs import LogFilter
 from tests.unit.cli.fake import ID, RUN_ID, FakeRun, completed, failed, refused, steps
 
 SUMMARY_KEYS = [

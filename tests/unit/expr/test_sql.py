@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arclog.expr.sql import SqlRefused, compile_sql
-from arclog.expr.sql_scan import DIALECTS
+from arclog.expr.sql_dialects import DIALECTS
 from arclog.model.errors import ExpressionError, Position
 
 ALL = sorted(DIALECTS)

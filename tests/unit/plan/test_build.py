@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from arclog.model.errors import Finding, PlaybookError, Position
 from arclog.model.settings import Settings
-from arclog.plan import check as checks
 from arclog.plan.build import Build, build, build_or_raise, render_finding
 from arclog.plan.net import AdmitRule, NetArc, Place, Plan, StepPlan, TaskPlan, decode, digest, encode
 from arclog.playbook import walk
@@ -402,8 +401,7 @@ def test_limits_are_ceilings():
         ("{max_in_flight: 3}", "sequential", 1),
     ],
 )
-def test_loop_knobs_in_both_places(spec, mode, in_flight, monkeypatch):
-    monkeypatch.setattr(checks, "NOT_YET", {})
+def test_loop_knobs_in_both_places(spec, mode, in_flight):
     loop = step_of(f"tool: {{kind: noop}}\nloop: {{in: [1], iterator: i, spec: {spec}}}").loop
     assert loop is not None
     assert (loop.mode, loop.max_in_flight) == (mode, in_flight)
@@ -489,22 +487,10 @@ def test_refusals_around_the_workbook(body, before, code):
     assert code in codes(playbook_of(body, before))
 
 
-# --- what is not available yet ------------------------------------------------------------------------------------
+# --- what reaches the plan ----------------------------------------------------------------------------------------
 
 
-def test_rows_of_not_yet(monkeypatch):
-    text = playbook_of("tool: {kind: wait, for_s: 1}")
-    monkeypatch.setattr(checks, "NOT_YET", {"kind.wait": "kind wait"})
-    finding = only(text, "not-yet")
-    assert "is not available in this version" in finding.message
-    assert finding.at.line > 0
-    # Without its row the same playbook compiles: nothing else stands in the way.
-    monkeypatch.setattr(checks, "NOT_YET", {})
-    assert built(text).plan is not None
-
-
-def test_what_is_not_yet_available_still_reaches_the_plan(monkeypatch):
-    monkeypatch.setattr(checks, "NOT_YET", {})
+def test_joins_deadlines_and_limits_reach_the_plan():
     plan = plan_of(
         playbook_of(
             """

@@ -124,9 +124,8 @@ def test_the_reference_names_every_kind_and_key():
     rows = text.partition("### keychain[]\n")[2].partition("### workflow[]")[0]
     named = set(re.findall(r"`([a-z_]+)`", rows))
     assert {field.name for fields in (*KEYCHAIN_KINDS.values(), SOURCE) for field in fields} <= named
-    kinds = set(
-        re.findall(r"^\| `([a-z0-9_]+)` \| ", text.partition("\n## Keychain")[2].partition("\n## ")[0], re.MULTILINE)
-    )
+    section = text.partition("\n## Keychain\n")[2].partition("\n## ")[0]
+    kinds = set(re.findall(r"^\| `([a-z0-9_]+)` \| ", section, re.MULTILINE))
     assert kinds == set(KEYCHAIN_KINDS)
 
 

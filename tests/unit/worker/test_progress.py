@@ -12,7 +12,7 @@ import pytest
 from arclog.core.pipeline import Frame, Run
 from arclog.model.settings import Settings
 from arclog.ports.control import Control
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 from arclog.testing.clock import FakeClock
 from arclog.worker.logs import LogSink
 from arclog.worker.progress import AttemptProgress

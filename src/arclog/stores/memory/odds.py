@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.store import ANY_LINE, LogFilter, LogLine
+from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.memory.tables import Tables
 
 

@@ -1,8 +1,8 @@
 """How SQLite is reached from asyncio: one writer, one reader.
 
 Group commit: the writer takes everything that is pending, carries it out in one transaction, commits, then answers all.
-Under load a commit carries many jobs; without load nobody waits. A job that refuses (any ArclogError) does so before its
-first write, so the others of its group stand. Any other error rolls the group back, and each job then runs alone.
+Under load a commit carries many pieces of work; without load nobody waits. One that refuses (any ArclogError) does so
+before its first write, so the others of its group stand. Any other error rolls the group back, and each then runs alone.
 
 The writer's connection has one owner at a time. While commits are fast the event loop carries groups out itself, at the
 end of the iteration that brought them: waking a thread and being woken by it costs half as much as a commit on a good
@@ -28,13 +28,13 @@ from arclog.stores.sqlite.errors import Damaged, translated
 
 R = TypeVar("R")
 Execute = Callable[..., Any]
-Job = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
-#: a job's future, result and error
+Work = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
+#: a piece of work's future, result and error
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Tx:
-    """What a job may use inside the writer's transaction."""
+    """What a piece of work may use inside the writer's transaction."""
 
     __slots__ = ("at", "changes", "execute")
 
@@ -110,13 +110,13 @@ class Reader:
     def open(self) -> None:
         self._is_open = True
 
-    def do(self, job: Callable[[Execute], R]) -> asyncio.Future[R]:
+    def do(self, work: Callable[[Execute], R]) -> asyncio.Future[R]:
         """Queue a read. The thread and the connection come with the first."""
         if not self._is_open:
             raise _closed(self._path)
         if self._hands is None:
             self._hands = Hands("arclog-reader")
-        return self._hands.run(lambda: self._read(job))
+        return self._hands.run(lambda: self._read(work))
 
     async def close(self) -> None:
         self._is_open = False
@@ -125,11 +125,11 @@ class Reader:
             self._hands.stop()
             self._hands = None
 
-    def _read(self, job: Callable[[Execute], R]) -> R:
+    def _read(self, work: Callable[[Execute], R]) -> R:
         try:
             if self._connection is None:
                 self._connection = open_reader(self._path, self._busy_timeout_s)
-            return job(self._connection.execute)
+            return work(self._connection.execute)
         except Exception as error:
             raise translated(error, self._path, self._busy_timeout_s) from error
 
@@ -153,7 +153,7 @@ class Writer:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
-        self._pending: list[Job] = []
+        self._pending: list[Work] = []
         self._flush_is_due = False
         #: the thread owns the connection
         self._away = False
@@ -191,29 +191,29 @@ class Writer:
         try:
             await last
         except StoreUnavailable:
-            pass  # those who wait for their own jobs hear it
+            pass  # those who wait for their own work hear it
         try:
             await self._hands.run(self._connection.close)  # after a checkpoint that may still be under way
         finally:
             self._hands.stop()
 
-    def do(self, job: Callable[[Tx], R]) -> asyncio.Future[R]:
+    def do(self, work: Callable[[Tx], R]) -> asyncio.Future[R]:
         """Queue a write; writes are carried out in the order of the calls."""
         if not self._is_open:
             raise _closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._pending.append((job, future))
+        self._pending.append((work, future))
         if not self._flush_is_due and not self._away:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
         return future
 
-    def peek(self, job: Callable[[Execute], R]) -> tuple[R] | None:
+    def peek(self, work: Callable[[Execute], R]) -> tuple[R] | None:
         """A quick read on the writer's own connection; None when it is not to be had now."""
         if self._away or not self._is_open:
             return None
         try:
-            return (job(self._connection.execute),)
+            return (work(self._connection.execute),)
         except apsw.BusyError:
             return None
         except Exception as error:
@@ -235,7 +235,7 @@ class Writer:
         else:
             self._send(group)
 
-    def _send(self, group: list[Job]) -> None:
+    def _send(self, group: list[Work]) -> None:
         """Lend the connection to the thread, for a group or for a checkpoint alone."""
 
         def back(answers: list[Answer] | None, error: BaseException | None) -> None:
@@ -246,7 +246,7 @@ class Writer:
         self._away = True
         self._hands.send(lambda: self._patiently(group), back)
 
-    def _patiently(self, group: list[Job]) -> list[Answer]:
+    def _patiently(self, group: list[Work]) -> list[Answer]:
         """On the thread: the same, but waiting for other processes, and with time for a checkpoint."""
         self._connection.set_busy_timeout(int(self._busy_timeout_s * 1000))
         try:
@@ -259,8 +259,8 @@ class Writer:
             self._checkpoint()
         return answers
 
-    def _carry_out(self, group: list[Job]) -> list[Answer]:
-        """One transaction for the whole group; every job's answer. A BusyError means that nothing was tried."""
+    def _carry_out(self, group: list[Work]) -> list[Answer]:
+        """One transaction for the whole group; every piece's answer. A BusyError means that nothing was tried."""
         if self._damage is not None:
             return self._refused(self._damage, group)
         tx = self._tx
@@ -274,21 +274,21 @@ class Writer:
             return self._refused(error, group)
         try:
             tx.at = self._clock.now()
-            for job, future in group:
+            for work, future in group:
                 try:
-                    answers.append((future, job(tx), None))
+                    answers.append((future, work(tx), None))
                 except ArclogError as refusal:
                     answers.append((future, None, refusal))
             tx.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - it is raised where the jobs are awaited
+        except Exception as error:  # noqa: BLE001 - it is raised where the work is awaited
             self._roll_back()
             if len(group) == 1 or isinstance(translated(error, self._path), Damaged):
                 return self._refused(error, group)
-            return [answer for job in group for answer in self._carry_out([job])]
+            return [answer for work in group for answer in self._carry_out([work])]
         self._pace += (perf_counter() - started - self._pace) / 8
         return answers
 
-    def _refused(self, error: BaseException, group: list[Job]) -> list[Answer]:
+    def _refused(self, error: BaseException, group: list[Work]) -> list[Answer]:
         known = translated(error, self._path, self._busy_timeout_s)
         if isinstance(known, Damaged):
             self._damage = known

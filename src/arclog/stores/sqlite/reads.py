@@ -1,4 +1,4 @@
-"""The reader's jobs: plain functions over a connection's `execute`."""
+"""What the reader does: plain functions over a connection's `execute`."""
 
 from __future__ import annotations
 

@@ -9,15 +9,12 @@ from typing import TypeVar
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import (
-    ANY_LINE,
     Append,
     Appended,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     LogBatch,
-    LogFilter,
-    LogLine,
     Mark,
     PlanRecord,
     ResultRecord,
@@ -26,6 +23,7 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
+from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.sqlite import reads, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
@@ -53,10 +51,10 @@ class SqliteStore:
         await self._reader.close()
         await self._writer.close()
 
-    async def _look_up(self, job: Callable[[Execute], R]) -> R:
+    async def _look_up(self, work: Callable[[Execute], R]) -> R:
         """A read of a few rows: at once when the writer's connection is free, else on the reader's."""
-        found = self._writer.peek(job)
-        return found[0] if found is not None else await self._reader.do(job)
+        found = self._writer.peek(work)
+        return found[0] if found is not None else await self._reader.do(work)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.store import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
+from arclog.ports.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
@@ -29,7 +29,7 @@ def append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
         if max_bytes is not None and used + log_size(line) > max_bytes:
             if cut:
                 continue
-            line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True  # noqa: PLW2901
+            line, cut = replace(line, stream="log", text=LOG_CUT.format(max_bytes=max_bytes)), True  # noqa: PLW2901 - in its place
         _insert(tx, line)
         sizes[line.execution_id] = (used + log_size(line), cut)
     for execution_id, (used, cut) in sizes.items():

@@ -1,4 +1,4 @@
-"""The writer's jobs. Each runs inside a transaction that it shares with others: it refuses before its first write."""
+"""What the writer does. Each piece runs inside a transaction that it shares with others: it refuses before its first write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows from and to DuckDB, and through it Parquet files.
+"""Rows from and to DuckDB; from Parquet files through it.
 
 DuckDB's Python client takes rows one by one only; so a chunk goes in as a small CSV file, in the types of the table.
 """
@@ -16,7 +16,6 @@ from arclog.tools.duckdb import failure_of
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer import statements
-from arclog.tools.transfer.files import PathTarget
 from arclog.tools.transfer.rows import (
     BOOLEAN,
     BYTES,
@@ -295,39 +294,6 @@ class DuckdbTarget(_Database):
             return SqlFailure(found.kind, f"rows from {self._done + 1}: {kept}", found.code, retryable=found.retryable)
         name = self._columns[int(column[1][1:])].name
         return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", found.code)
-
-
-class ParquetTarget(PathTarget):
-    """A Parquet file, gathered in a DuckDB database of its own and written at the end."""
-
-    def __init__(self, shown: str, path: Path, options: Mapping[str, str], scratch: Path) -> None:
-        super().__init__(shown, path)
-        self._folder = scratch / f"parquet-{id(self)}"
-        self._table = DuckdbTarget(
-            str(self._folder / "rows.db"), options, self._folder, "rows", "", "append", (), create=True
-        )
-
-    def open(self, columns: Sequence[Column]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._table.open(columns)
-
-    def write(self, rows: list[Row]) -> None:
-        self._table.write(rows)
-
-    def commit(self) -> dict[str, Any]:
-        self._table.commit()
-        with self._replacing() as temporary:
-            self._table.export(temporary)
-        return {"bytes": self._path.stat().st_size}
-
-    def interrupt(self) -> None:
-        self._table.interrupt()
-
-    def close(self) -> None:
-        import shutil
-
-        self._table.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 #: What comes out of DuckDB as every target takes it.

@@ -109,7 +109,7 @@ class TransferTool:
             return files.NdjsonTarget(*self._file(end))
         if end.kind == "parquet":
             _need_duckdb(end.kind)
-            from arclog.tools.transfer.duckdb import ParquetTarget
+            from arclog.tools.transfer.parquet import ParquetTarget
 
             return ParquetTarget(*self._file(end), self._duckdb_options(), self._scratch)
         key = [end.key] if isinstance(end.key, str) else end.key or []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
@@ -15,7 +14,7 @@ from uuid import UUID
 
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
-from arclog.tools.sqlite import failure_of
+from arclog.tools.sqlite import failure_of, patience
 from arclog.tools.transfer import statements
 from arclog.tools.transfer.rows import (
     BOOLEAN,
@@ -77,8 +76,6 @@ _MEANT = (
     ("JSON", JSON),
     ("UUID", UUID_TYPE),
 )
-#: Longest pause between two looks at a locked file.
-_PAUSE_S = 0.02
 
 
 class _File:
@@ -106,21 +103,10 @@ class _File:
 
         connection = self._do(lambda: apsw.Connection(self._database, flags=flags))
         self._connection = connection
-        connection.set_busy_handler(self._waits())
+        connection.set_busy_handler(patience(self._busy_s, self._stopped))
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
         return connection
-
-    def _waits(self) -> Callable[[int], bool]:
-        since = 0.0
-
-        def waits(prior: int) -> bool:
-            nonlocal since
-            since = since if prior else time.monotonic()
-            left = self._busy_s - (time.monotonic() - since)
-            return left > 0 and not self._stopped.wait(min(left, _PAUSE_S))
-
-        return waits
 
     def _do(self, work: Callable[[], T]) -> T:
         import apsw

@@ -279,7 +279,7 @@ async def test_a_cancelled_upload_is_aborted(s3: S3Server) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    run.results.chunks = stalling  # type: ignore[method-assign,assignment]
+    run.results.chunks = stalling  # type: ignore[method-assign,assignment]  # a fault
     task = asyncio.create_task(run("put", f"s3://{bucket}/big", content=ref))
     await begun.wait()
     assert s3.uploads(bucket) == 1
@@ -302,7 +302,7 @@ async def test_an_upload_whose_source_breaks_is_aborted(s3: S3Server) -> None:
             yield b"x" * (8 * MIB)
         raise ResultUnavailable("stored result was changed")
 
-    run.results.chunks = breaking  # type: ignore[method-assign,assignment]
+    run.results.chunks = breaking  # type: ignore[method-assign,assignment]  # a fault
     problem = await run.failure("put", f"s3://{bucket}/big", content=ref)
     assert (problem.kind, problem.message) == ("result", "stored result was changed")
     assert s3.uploads(bucket) == 0
@@ -364,7 +364,7 @@ async def test_memory_is_flat(server: RecordingServer, s3: S3Server) -> None:
         return Answer()
 
     context = task_context(results=None, auth=KEYS)
-    context.results = sink  # type: ignore[assignment]
+    context.results = sink  # type: ignore[assignment]  # a fault
     typed = ObjectConfig("put", "s3://b/big", content=ref, endpoint=server.endpoint, allow_http=True)
     server.answer = upload
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -112,7 +112,7 @@ async def test_a_cancelled_put_leaves_nothing(run: Runner, root: Path) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    run.results.chunks = stalling  # type: ignore[method-assign,assignment]
+    run.results.chunks = stalling  # type: ignore[method-assign,assignment]  # a fault
     task = asyncio.create_task(run("put", "a.txt", content=ref))
     await begun.wait()
     assert len(names(root)) == 2

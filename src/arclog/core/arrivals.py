@@ -1,0 +1,111 @@
+"""Tokens that reach their step: admission, then the step run. Joins bring several tokens as one.
+
+Law: a token is taken by exactly one event: by `step.scheduled`, or by a `policy.admit.evaluated` that denies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from arclog.core import joins, loops, signals
+from arclog.core.items import as_payload
+from arclog.core.scopes import arrival_scope
+from arclog.core.state import Token, run_key
+from arclog.model.errors import ExpressionError
+from arclog.model.merge import deep_merge
+from arclog.model.outcome import TaskError, error
+from arclog.plan.program import Condition, StepProgram
+
+if TYPE_CHECKING:
+    from arclog.core.decide import Decision
+
+Admission = tuple[tuple[Condition, bool], ...]
+
+
+def fire(decision: Decision, firing: joins.Firing) -> None:
+    """A join has all that it can get: its tokens start the step as one, or it fails for want of them."""
+    step = firing.token.step
+    if firing.problem is None:
+        arrive(decision, firing.token, firing.taken)
+    elif not _over_limit(decision, step):
+        run = decision.state.runs.get(step, 0) + 1
+        scheduled = decision.say("step.scheduled", firing.taken, step=step, run=run)
+        decision.fail_step(step, run, firing.problem.as_dict(), scheduled)
+
+
+def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
+    """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
+    step = decision.program.steps[token.step]
+    args = token.args
+    if step.admit is not None and token.place != signals.RETRIED:
+        try:
+            allowed, index = _admission(step.admit, lambda: arrival_scope(decision.state, token.event, args))
+        except ExpressionError as problem:
+            failure = error("template", f"admission of step {step.name}: {problem}")
+            decision.fail_execution(failure.as_dict(), len(decision.txn.events) - 1)
+            return
+        payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
+        if not allowed:
+            payload |= taken
+        decision.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
+        if not allowed:
+            return
+    _schedule(decision, step, token, taken)
+
+
+def _over_limit(decision: Decision, step: str) -> bool:
+    """One more step run would be too many: the execution has failed."""
+    state, limits = decision.state, decision.program.plan.limits
+    if state.step_runs < limits.max_step_runs and state.head < limits.max_events:
+        return False
+    which = "max_step_runs" if state.step_runs >= limits.max_step_runs else "max_events"
+    cap = getattr(limits, which)
+    message = (
+        f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
+    )
+    decision.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(decision.txn.events) - 1)
+    return True
+
+
+def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[str, Any]) -> None:
+    state = decision.state
+    run = state.runs.get(step.name, 0) + 1
+    if _over_limit(decision, step.name):
+        return
+    payload: dict[str, Any] = dict(taken)
+    problem: TaskError | None = None
+    args = token.args
+    try:
+        if step.plan.args:
+            args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
+        if step.plan.loop is not None:
+            found, problem = loops.items(decision, step, step.items_at(0), arrival_scope(state, token.event, args))
+            payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
+    except ExpressionError as failure:
+        problem = error("template", str(failure))
+    if args:
+        payload["args"] = args
+    problem = problem or decision.too_large(payload, f"the args and loop items of step {step.name}")
+    if problem is not None:
+        scheduled = decision.say("step.scheduled", taken, step=step.name, run=run)
+        decision.fail_step(step.name, run, problem.as_dict(), scheduled)
+        return
+    if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
+        scheduled = decision.say("step.scheduled", payload, step=step.name, run=run)
+        loops.spread(decision, state.open[run_key(step.name, run)], scheduled)
+        return
+    command_id = decision.next_id
+    decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
+    decision.issue(command_id, step.name, run)
+
+
+def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:
+    """The first rule that matches decides; rules that all fail to match deny."""
+    names: Any = None
+    for index, (condition, allow) in enumerate(rules):
+        if condition.template is not None and names is None:
+            names = scope()
+        if condition.holds(names):
+            return allow, index
+    return False, None
