@@ -77,3 +77,41 @@ workflow:
 def test_what_is_empty_is_so_when_it_is_stored_too(value, store):
     told = ran(EMPTY.format(value=value, store=store))
     assert told["result"] == ["no", "no", "none"], told["error"]
+
+
+RESULTS_THAT_ARE_STORED = """
+metadata: {name: it}
+executor: {spec: {result: "{{ put.data.size }}"}}
+workflow:
+  - step: made
+    loop: {in: "{{ range(6) }}", iterator: i}
+    tool: {kind: python, args: {i: "{{ iter.i }}"}, code: "result = {'i': i, 'pad': 'p' * (70_000 if i % 3 == 0 else 1)}"}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ made.results }}", iterator: one, spec: {mode: MODE}}
+    tool:
+      - name: seen
+        kind: noop
+        data: "{{ [iter.one.i, iter.one.pad | length] }}"
+        spec:
+          policy:
+            rules:
+              - when: "{{ iter.one.i == iter.index }}"
+                then: {do: continue, set_iter: {kept: "{{ iter.one }}"}}
+              - else: {then: {do: fail}}
+      - {name: rest, kind: wait, for_s: 0.01}
+      - {name: again, kind: noop, data: "{{ [iter.one.i, iter.kept.i] }}"}
+      - {name: alone, kind: object, action: put, url: "one-{{ iter.one.i }}.json", content: "{{ iter.one }}"}
+    next: {arcs: [{step: put}]}
+  - step: put
+    tool: {kind: object, action: put, url: all.json, content: "{{ made.results }}"}
+"""
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel"])
+def test_results_of_a_loop_that_are_stored_themselves_can_be_looped_over_and_handed_on(mode):
+    told = ran(RESULTS_THAT_ARE_STORED.replace("MODE", mode))
+    assert told["state"] == "COMPLETED", told["error"]
+    every = json.loads(Path("all.json").read_text())
+    assert [one["i"] for one in every] == list(range(6))
+    assert [json.loads(Path(f"one-{number}.json").read_text()) for number in range(6)] == every

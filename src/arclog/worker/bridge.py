@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -24,13 +25,16 @@ class ThreadBridge:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
 
     async def run(self, compute: Callable[[], T]) -> T:
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         return await asyncio.to_thread(compute)
 
     def wait(self, reading: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+        if self._loop is None or threading.get_ident() == self._thread:
+            # On the event loop itself it would wait for ever.
             reading.close()
             raise InvariantBroken("stored data was read outside a bridge")
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from arclog.core import pipeline as core
 from arclog.core.pipeline import Frame, Run
 from arclog.core.scopes import task_scope
-from arclog.expr import Stored
+from arclog.expr import Stored, Tree
 from arclog.model.commands import Pipeline
 from arclog.model.errors import ExpressionError, ResultTooLarge, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
-from arclog.model.refs import ResultRef, as_ref
+from arclog.model.refs import DATA, LIST, ResultRef, as_ref
 from arclog.worker.bridge import Bridge
 from arclog.worker.results import TaskResults
 from arclog.worker.storing import Storing
@@ -40,7 +40,7 @@ class Evaluating:
         scope = task_scope(pipeline, frame, move, keychain=keychain)
 
         def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
-            by_ref = {name: _as_ref(tree.evaluate_items(scope)) for name, tree in move.task.by_ref.items()}
+            by_ref = {name: _as_ref(tree, scope) for name, tree in move.task.by_ref.items()}
             return move.task.config.evaluate(scope), by_ref
 
         return await self._evaluated(evaluate, stored=_reads_stored(pipeline, frame))
@@ -117,8 +117,14 @@ def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:
     return any("result_ref" in record or "results_in_log" in record for record in records)
 
 
-def _as_ref(value: Any) -> Any:
-    """Stored data that a template names as a whole is handed on as its ref."""
+def _as_ref(tree: Tree, scope: Mapping[str, Any]) -> Any:
+    """The value of a field; stored data that its template names as a whole is handed on as its ref."""
+    value = tree.evaluate_items(scope)
+    if isinstance(value, range):
+        return list(value)
     if not isinstance(value, Stored):
-        return list(value) if isinstance(value, range) else value
-    return as_ref(value.ref) if value.is_whole and value.ref["kind"] != "loop" else value.plain()
+        return value
+    if value.is_whole and value.ref["kind"] in (DATA, LIST):
+        return as_ref(value.ref)
+    # Read as any other template is: results of a loop, which may hold stored items, or an item of a list.
+    return tree.evaluate(scope)

@@ -22,6 +22,7 @@ from arclog.core.iterations import iterator_of
 from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.scopes import task_key
 from arclog.core.state import path_of
+from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
@@ -198,6 +199,9 @@ class CommandRun:
             if loop.parent is not None:
                 names["parent"] = loop.parent
             pipeline = Pipeline(iter=names)
+            if isinstance(item, Stored):  # one of a loop's results that was stored itself
+                del names[self.iterator]
+                pipeline.stored[self.iterator] = dict(item.ref)
         over = await self._pipeline(pipeline, frame)
         if over is None:
             return None

@@ -66,7 +66,7 @@ class StoredReader:
             found = self._bridge.wait(self.part(ref["of"], ref["index"], ref["index"] + 1))
             if not found:
                 raise ResultUnavailable(f"{ref['of'].get('ref')} has no item {ref['index']}")
-            return found[0]
+            return found[0].plain() if isinstance(found[0], Stored) else found[0]
         name, size, rows, listed = self._described(ref)
         with self._kept.lock:
             value = self._kept.get(name)
