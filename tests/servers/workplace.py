@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
+from arclog.engine.ingest import EngineIngest
+from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.principal import EVERYBODY, ROLES, Principal
 from arclog.model.settings import Settings
 from arclog.server.app import create_app
@@ -41,15 +43,17 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
     settings = settings or Settings()
     clock, store = here.engine.clock, here.engine.store
     services = Services(
-        settings,
-        lambda _: here.api,
-        here.control,
-        here.results,
-        _authenticate,
-        _ready,
-        clock,
-        store,
-        Audit(store, clock, settings),
+        settings=settings,
+        api=lambda _: here.api,
+        control=here.control,
+        ingest=EngineIngest(here.engine),
+        runs=lambda caller: EngineRuns(here.engine, here.api, caller.tenant, new_cursors()),
+        results=here.results,
+        authenticate=_authenticate,
+        ready=_ready,
+        clock=clock,
+        book=store,
+        audit=Audit(store, clock, settings),
         workplace=workplace_of(here),
     )
     listener = socket.create_server(("127.0.0.1", 0))

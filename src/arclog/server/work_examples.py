@@ -7,7 +7,7 @@ from arclog.model.events import Event
 from arclog.ports import work
 from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
 from arclog.ports.results import Content, StoredBlob
-from arclog.ports.store import LogLine
+from arclog.ports.task_logs import LogLine
 
 _RUN = 380_512_950_038_827_008
 _ID = 380_512_950_038_827_012

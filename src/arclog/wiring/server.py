@@ -158,5 +158,4 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         clock=clock,
         book=book,
         audit=Audit(book, clock, settings),
-        workplace=workplace_of(here),
     )
