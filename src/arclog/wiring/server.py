@@ -28,6 +28,8 @@ from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
+#: Time for connections to close once the drain is over.
+_CLOSE_S = 1
 
 
 async def serve(
@@ -77,7 +79,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 backlog=_BACKLOG,
-                timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
+                timeout_graceful_shutdown=_CLOSE_S,
             )
         )
         self._services = services
