@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_steps_in_order_of_their_first_run_with_durations():
 
 
 def test_what_was_only_said_is_not_shown_as_done():
-    said = [
+    said: list[tuple[str, dict[str, Any]]] = [
         ("step.failed", {"step": "second", "run": 1, "informative": True}),
         ("playbook.finished", {"informative": True}),
     ]
