@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected, RequestTooLarge
@@ -23,7 +24,7 @@ async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> by
     """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held."""
     most = services_of(request).settings.integer(limit)
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most:
+    if declared.isascii() and declared.isdigit() and int(declared) > most:
         raise _too_large(most, limit)
     patience = services_of(request).settings.number("server.body_timeout_s")
     chunks: list[bytes] = []
@@ -37,6 +38,8 @@ async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> by
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
+    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+        raise HTTPException(400, "the connection ended within the body") from None
     return b"".join(chunks)
 
 
