@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,6 @@ from arclog.wiring.embedded import Embedded, embedded
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60.0
-SERVER = """\
-import asyncio
-from arclog.wiring.server import serve
-from arclog.wiring.settings import load_settings
-asyncio.run(serve(load_settings({}), with_worker=False))
-"""
 #: each task writes its key before it sleeps, and again afterwards
 PLAYBOOK = """\
 metadata: {name: remote}
@@ -73,7 +68,7 @@ class Site:
         self.output = folder / "output"
 
     def server(self) -> subprocess.Popen[bytes]:
-        process = self._start([sys.executable, "-c", SERVER], self.home)
+        process = self._start([sys.executable, "-m", "arclog.cli.main", "server"], self.home)
         until(lambda: self._listens() or process.poll() is not None, self)
         assert process.poll() is None, self.output.read_text()
         return process
@@ -101,7 +96,8 @@ class Site:
             request = ExecuteRequest(playbook=text, workload={"ledger": str(self.ledger), **workload})
             return (await here.api.execute(request)).execution_id
 
-        return self.ask(go)
+        found: str = self.ask(go)
+        return found
 
     def ask(self, question: Callable[[Embedded], Any], *, read_only: bool = False) -> Any:
         async def go() -> Any:
@@ -111,7 +107,8 @@ class Site:
         return asyncio.run(go())
 
     def events(self, execution_id: str) -> list[dict[str, Any]]:
-        return self.ask(lambda here: here.api.events(execution_id, limit=10_000), read_only=True)
+        found: list[dict[str, Any]] = self.ask(lambda here: here.api.events(execution_id, limit=10_000), read_only=True)
+        return found
 
     def completed(self, execution_id: str) -> list[dict[str, Any]]:
         """The events of a run, once it has ended well; its log is whole."""
@@ -129,6 +126,9 @@ class Site:
 
     def lines(self) -> list[str]:
         return self.ledger.read_text().splitlines()
+
+    def has(self, count: int) -> bool:
+        return len(self.lines()) >= count
 
     def close(self) -> None:
         for process in self._processes:
@@ -183,6 +183,7 @@ def test_a_killed_worker_loses_its_lease_and_another_goes_on(site: Site) -> None
     first = site.worker("first")
     run = site.begin(pause=2)
     until(lambda: "task.started" in [event["event_type"] for event in site.events(run)], site)
+    until(partial(site.has, 1), site)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     site.worker("second")
@@ -202,9 +203,9 @@ def test_a_killed_server_comes_back_and_the_worker_delivers(site: Site) -> None:
     for count in (2, 4):  # within a task each time: the worker ends it while nobody listens
         server.kill()
         server.wait()
-        until(lambda count=count: len(site.lines()) >= count, site)
+        until(partial(site.has, count), site)
         server = site.server()
-        until(lambda count=count: len(site.lines()) > count, site)
+        until(partial(site.has, count + 1), site)
     events = site.completed(run)
     assert reasons(events) == [], "within its lease, what was done is delivered"
     assert len(site.lines()) == len(set(site.lines())) == 10, "nothing was done twice"

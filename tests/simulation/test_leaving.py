@@ -46,7 +46,7 @@ def told_in_the_middle(takes: float) -> tuple[list[str], list[str], float]:
             told_at = world.clock.monotonic()
             first.leave()
             assert first.is_leaving
-            while any(record.worker_id == "first" for record in await world.store.commands(world.execution_id)):
+            while any(record.worker_id == "first" for record in await world.store.commands(world.execution_id)):  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.1)
             took = world.clock.monotonic() - told_at
             life.start_worker("second")

@@ -20,14 +20,13 @@ from arclog.ports import work
 from arclog.ports.control import Control, LoopPage, WorkerInfo
 from arclog.server import work_examples as examples
 from arclog.server.access import WORK, allows, principal_of, services_of
-from arclog.server.bodies import answered, body_of
+from arclog.server.bodies import answered, body_of, numbers_fit
 from arclog.server.schemas import documented
 
 router = APIRouter(prefix=work.ROOT, tags=["workers"], dependencies=[allows(WORK)])
 
 #: A long poll looks after its caller, and whether the server drains, this often.
 _LOOK_S = 0.5
-_LONGEST_WAIT_S = 60.0
 _MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
 
@@ -73,7 +72,8 @@ async def claim(request: Request) -> Response:
     async def some(wait_s: float) -> list[Command]:
         return await control.claim(worker, asked.limit, wait_s)
 
-    commands = await _long_poll(request, asked.wait_s, some)
+    with numbers_fit():
+        commands = await _long_poll(request, asked.wait_s, some)
     if commands and await request.is_disconnected():
         for command in commands:
             await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
@@ -90,7 +90,8 @@ async def claim(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """The next piece of a command's report; durable when it is answered."""
     given = await body_of(request, Report, "server.max_report_bytes")
-    return answered(await _control(request).report(given))
+    with numbers_fit():
+        return answered(await _control(request).report(given))
 
 
 @router.post(
@@ -100,7 +101,8 @@ async def report(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     """Extend leases; tells which commands are no longer the worker's."""
     asked = await body_of(request, work.HeartbeatAsked)
-    return answered(work.Lost(await _control(request).heartbeat(asked.worker_id, asked.held)))
+    with numbers_fit():
+        return answered(work.Lost(await _control(request).heartbeat(asked.worker_id, asked.held)))
 
 
 @router.post(
@@ -116,7 +118,8 @@ async def heartbeat(request: Request) -> Response:
 async def give_back(request: Request) -> Response:
     """Return a command between two tasks."""
     asked = await body_of(request, work.GiveBackAsked)
-    await _control(request).give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
+    with numbers_fit():
+        await _control(request).give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
     return answered(work.Done())
 
 
@@ -157,7 +160,8 @@ async def loop_results(request: Request) -> Response:
     asked = await body_of(request, work.LoopResultsAsked)
     if not 1 <= asked.limit <= _MOST_EVENTS:
         raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_EVENTS}")
-    page = await _control(request).loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
+    with numbers_fit():
+        page = await _control(request).loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
     return answered(page)
 
 
@@ -167,7 +171,8 @@ async def loop_results(request: Request) -> Response:
 async def write_logs(request: Request) -> Response:
     """Keep task log lines."""
     given = await body_of(request, work.Lines, "server.max_report_bytes")
-    await _control(request).write_logs(given.lines)
+    with numbers_fit():
+        await _control(request).write_logs(given.lines)
     return answered(work.Done())
 
 
@@ -190,11 +195,12 @@ def _checked(worker: WorkerInfo) -> WorkerInfo:
 
 async def _long_poll(request: Request, wait_s: float, ask: Callable[[float], Awaitable[list[T]]]) -> list[T]:
     """Ask until there is something, the time is over, the caller is gone, or the server drains."""
-    if not 0 <= wait_s <= _LONGEST_WAIT_S:
-        raise RequestRejected(f"wait_s: {wait_s:g} is not from 0 to {_LONGEST_WAIT_S:g}")
-    draining = services_of(request).draining
+    if wait_s < 0:
+        raise RequestRejected(f"wait_s: {wait_s:g} is less than nothing")
+    services = services_of(request)
+    draining = services.draining
     loop = asyncio.get_running_loop()
-    until = loop.time() + wait_s
+    until = loop.time() + min(wait_s, services.settings.number("server.long_poll_s"))
     while True:
         left = until - loop.time()
         found = await ask(0.0 if draining() else max(0.0, min(left, _LOOK_S)))

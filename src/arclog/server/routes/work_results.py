@@ -38,7 +38,14 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 @router.post(
     "",
     dependencies=[allows(WORK)],
-    **documented(takes=_BYTES, takes_media=_OCTETS, answer=Content, example=examples.CONTENT, errors=(404, 413)),
+    **documented(
+        takes=_BYTES,
+        takes_example="test",
+        takes_media=_OCTETS,
+        answer=Content,
+        example=examples.CONTENT,
+        errors=(404, 413),
+    ),
 )
 async def upload(
     request: Request, tenant: str, sha256: str, listed: bool = False, content_type: str = "application/json"
@@ -62,7 +69,7 @@ async def upload(
         await writer.abandon()
 
 
-@router.get("", dependencies=[allows(WORK)], **documented(answer=_BYTES, media=_OCTETS))
+@router.get("", dependencies=[allows(WORK)], **documented(answer=_BYTES, example="test", media=_OCTETS))
 async def download(request: Request, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> Response:
     """The bytes [start, end) of stored content."""
     chunks = _results(request).chunks(tenant, sha256, start, end)
