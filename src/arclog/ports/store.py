@@ -24,6 +24,8 @@ from msgspec import Struct
 
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
+from arclog.ports.outbox import NewDelivery, OutboxStore
+from arclog.ports.schedules import ScheduleStore
 
 
 class TerminalExists(Conflict):
@@ -131,6 +133,18 @@ class CommandRecord(Struct, frozen=True):
     lease_until: int
 
 
+class Backlog(Struct, frozen=True):
+    """Open commands of one pool."""
+
+    pool: str
+    #: offered to workers, and the smallest (oldest) of their ids; 0 when there is none
+    issued: int = 0
+    oldest: int = 0
+    #: held by workers, and when the first of their leases ends
+    claimed: int = 0
+    first_lease_end: int = 0
+
+
 class Timer(Struct, frozen=True):
     """A durable timer: fires once, never before `due`."""
 
@@ -167,6 +181,8 @@ class Append(Struct, frozen=True):
     extend: Sequence[tuple[int, int, int]] = ()
     set_timers: Sequence[Timer] = ()
     clear_timers: Sequence[str] = ()
+    #: only with a terminal event: who is to be told of it
+    tell: Sequence[NewDelivery] = ()
 
 
 class Appended(Struct, frozen=True):
@@ -310,7 +326,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(Protocol):
+class Store(ScheduleStore, OutboxStore, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -398,6 +414,9 @@ class Store(Protocol):
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         """All open commands of an execution."""
+
+    async def backlog(self) -> list[Backlog]:
+        """How much open work there is, by pool."""
 
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         """Open commands that a report was granted."""

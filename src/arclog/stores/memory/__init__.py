@@ -8,9 +8,10 @@ from __future__ import annotations
 from arclog.stores.memory.catalog import Catalog
 from arclog.stores.memory.log import Log
 from arclog.stores.memory.odds import Odds
+from arclog.stores.memory.schedules import Schedules
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Log, Catalog, Odds):
+class MemoryStore(Log, Catalog, Odds, Schedules):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

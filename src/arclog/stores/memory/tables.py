@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from arclog.model.errors import StoreUnavailable
+from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
+from arclog.ports.outbox import Delivery
 from arclog.ports.store import CommandRecord, ExecutionRecord, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
@@ -54,6 +56,12 @@ class Tables:
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._results: dict[tuple[int, str, str], ResultRecord] = {}
+        self._schedules: dict[tuple[str, str], Schedule] = {}
+        #: owner, until
+        self._schedule_leases: dict[tuple[str, str], tuple[str, int]] = {}
+        self._outbox: dict[tuple[int, int], Delivery] = {}
+        self._outbox_leases: dict[tuple[int, int], int] = {}
+        self._settled: set[int] = set()
 
     async def open(self) -> None:
         self._is_open = True

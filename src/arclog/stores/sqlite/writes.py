@@ -8,6 +8,7 @@ from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.ports.store import Append, Appended, CommandRecord, NoSlot, PlanRecord, ResultRecord, TerminalExists
 from arclog.stores.rows import Derived, StepChange
+from arclog.stores.sqlite import outbox
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.records import (
@@ -55,6 +56,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     for result in derived.results:
         execute(SQL["add_result"], result_columns(execution_id, result, tx.at))
     _change_work(tx, what, derived)
+    if what.tell:
+        outbox.put(tx, execution_id, what.tell)
     return Appended(expected + 1, derived.last_seq, tx.at)
 
 

@@ -13,6 +13,7 @@ from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
+from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
@@ -23,6 +24,15 @@ __all__ = ["MakeStore", "StoreContract"]
 
 
 class StoreContract(
-    LogRules, ReadingRules, RaceRules, CommandRules, ControlRules, OddsRules, TaskLogRules, PayloadRules, StoredRules
+    LogRules,
+    ReadingRules,
+    RaceRules,
+    CommandRules,
+    ControlRules,
+    OddsRules,
+    OperationRules,
+    TaskLogRules,
+    PayloadRules,
+    StoredRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
