@@ -32,8 +32,6 @@ class Tick(Struct, frozen=True):
 
     #: with the time to start in `firing`, if there is one
     schedule: Schedule
-    #: the last run is to be cancelled first
-    cancels: bool = False
     #: what was passed over, for the operator's log
     notes: tuple[str, ...] = ()
 
@@ -119,11 +117,11 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
     passed: list[tuple[int, str]] = []
     if len(come) > len(kept):
         passed.append((len(come) - len(kept), f"missed (catch_up: {schedule.catch_up})"))
-    cancels, firing = False, None
+    firing = None
     if on_time is not None:
         busy = is_live or bool(queue)
         if not busy or schedule.overlap == "cancel":
-            firing, cancels = on_time, is_live
+            firing = on_time  # with `cancel` whoever starts it cancels the last run first
         elif schedule.overlap == "queue":
             queue.append(on_time)
         else:
@@ -138,7 +136,7 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
         changes["skipped"] = schedule.skipped + sum(count for count, _ in passed)
         changes["note"] = _note(passed[-1], now)
     notes = tuple(_note(each, now) for each in passed)
-    return Tick(replace(schedule, **changes), cancels, notes)
+    return Tick(replace(schedule, **changes), notes)
 
 
 def started(schedule: Schedule, execution_id: int) -> Schedule:
