@@ -7,6 +7,7 @@
     │   ├── NotFound
     │   ├── Unauthenticated  nobody can tell who asks
     │   ├── NotAllowed       somebody asks for what only others may do
+    │   ├── RequestTooLarge  a limit of the server; names the setting
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
@@ -95,6 +96,10 @@ class NotAllowed(RequestRejected):
 
 class NotFound(RequestRejected):
     """The named thing does not exist for this caller."""
+
+
+class RequestTooLarge(RequestRejected):
+    """More was sent than the server takes at a time; the message names the setting."""
 
 
 class StaleFence(RequestRejected):

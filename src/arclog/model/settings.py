@@ -127,6 +127,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("schedules.max_catch_up", 100, "times", "Most times of one schedule that may wait to be run: missed ones (catch_up: all), overlapping ones (overlap: queue) and backfills.", 1),
     Setting("schedules.late_s", 60.0, "seconds", "A time that nobody looked at for so long was missed, and is treated as `catch_up` says.", 1.0),
     Setting("schedules.lease_s", 30.0, "seconds", "How long one server has a schedule that is due to itself.", 1.0),
+    Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
+    Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from arclog import __version__
-from arclog.server import access, problems
+from arclog.server import access, problems, schemas
 from arclog.server.routes import executions, health
 from arclog.server.services import Services
+from arclog.server.traffic import Admission
 
 #: Every group of routes.
 ROUTERS = (health.router, executions.router)
@@ -18,8 +19,10 @@ def create_app(services: Services) -> FastAPI:
         title="arclog", version=__version__, docs_url="/api/docs", redoc_url=None, openapi_url="/api/openapi.json"
     )
     app.state.services = services
+    app.add_middleware(Admission, settings=services.settings, traffic=services.traffic, stopping=services.stopping)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
     access.check_all(app)
+    schemas.install(app)
     return app

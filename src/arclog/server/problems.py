@@ -19,6 +19,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.NotAllowed, 403),
     (errors.NotFound, 404),
+    (errors.RequestTooLarge, 413),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),
     (errors.PlaybookError, 422),

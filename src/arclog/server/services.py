@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from arclog.model.settings import Settings
 from arclog.ports.api import Api
 from arclog.ports.control import Control
 from arclog.ports.results import Results
+from arclog.server.traffic import Traffic
 
 #: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
@@ -25,5 +27,10 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
-    #: set while the server drains: long polls and streams end
-    draining: Callable[[], bool] = field(default=lambda: False)
+    #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: the requests under way
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def draining(self) -> bool:
+        return self.stopping.is_set()

@@ -40,6 +40,7 @@ DATABASE = "arclog.db"
 #: folder of results that are too large for the log
 RESULTS = "results"
 _NODE_LEASE_S = 600.0
+_PAGE = 200
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
 #: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
@@ -67,6 +68,7 @@ class Embedded:
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._on_duty = False
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
@@ -90,11 +92,32 @@ class Embedded:
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
         worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
         self.worker = asyncio.ensure_future(worker.run())
-        timers = Timers(self.engine).run()
-        waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
-        self._tasks = [self.worker, *(asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting))]
+        self._tasks.append(self.worker)
+        self.start_duties(only)
         if self._scratch is not None and self._scratch.has_others():
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
+
+    def start_duties(self, only: int = 0) -> None:
+        """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere."""
+        if not self._on_duty:
+            self._on_duty = True
+            timers = Timers(self.engine).run()
+            waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
+            self._tasks += [asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting)]
+
+    async def continue_all(self) -> int:
+        """Go on with every run that a process left which is gone; how many there were. What another process has in hand
+        is left to it.
+        """
+        count = 0
+        after = 0
+        while page := await self._store.live(ExecutionFilter(states=("PENDING", "RUNNING")), after=after, limit=_PAGE):
+            for record in page:
+                # A child goes on with the run that called it.
+                if not record.new.parent_execution_id and not self._presence.serving(record.execution_id):
+                    count += not await self.take_over(str(record.execution_id))
+            after = page[-1].execution_id
+        return count
 
     def served_by(self, execution_id: str) -> str:
         """The worker of another process that is there for this run alone, '' when there is none."""
@@ -116,7 +139,8 @@ class Embedded:
             if record.state != "claimed":
                 continue
             # A process that let its lease go by is stopped or hangs; should it go on, its fence is behind.
-            if record.lease_until > self.engine.clock.now() and self._presence.is_alive(record.worker_id):
+            # Of a worker elsewhere nothing is known: its lease is its own until it ends.
+            if record.lease_until > self.engine.clock.now() and self._is_alive(record.worker_id) is not False:
                 until = timestamp(record.lease_until)
                 return f"step {record.step} is being run by worker {record.worker_id} (lease until {until})"
             await self.control.end_lease(record)

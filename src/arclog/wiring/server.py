@@ -1,6 +1,7 @@
 """arclog as a server: store, engine and its duties in this process, the application on a socket.
 
-Workers come over HTTP, or (`arclog up`) one runs in this process, too.
+Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
+refused, streams and long polls end, requests under way are answered; then it closes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 
@@ -19,39 +22,96 @@ from arclog.server.app import create_app
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
 
+#: Connections that may wait to be accepted.
+_BACKLOG = 2048
 
-async def serve(settings: Settings, *, with_worker: bool, started: asyncio.Future[str] | None = None) -> None:
-    """Serve until told to stop (SIGTERM, SIGINT: requests under way end first); `started` gets the address."""
+
+async def serve(
+    settings: Settings,
+    *,
+    with_worker: bool,
+    started: asyncio.Future[str] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
     _check_address(settings)
-    async with embedded(settings) as here:
-        if with_worker:
-            await here.start_worker()
-        services = _services(settings, here)
-        config = uvicorn.Config(
-            create_app(services),
-            host=settings.text("server.host"),
-            port=settings.integer("server.port"),
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=round(settings.number("server.drain_s")),
+    listener = _listen(settings)
+    try:
+        async with embedded(settings) as here:
+            here.start_duties()
+            if with_worker:
+                await here.start_worker()
+            await here.continue_all()
+            services = _services(settings, here)
+            server = _Server(services, stop or asyncio.Event())
+            if started is not None:
+                started.set_result(_address(listener))
+            await server.serve([listener])
+    finally:
+        listener.close()
+
+
+class _Server(uvicorn.Server):
+    """Drains before it closes: `stop` begins it, a second signal cuts it short."""
+
+    def __init__(self, services: Services, stop: asyncio.Event) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(services),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
+            )
         )
-        server = _Announcing(config, started)
-        services.draining = lambda: server.should_exit
-        await server.serve()
+        self._services = services
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+
+    async def main_loop(self) -> None:
+        ticking = asyncio.ensure_future(super().main_loop())
+        told = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((ticking, told), return_when=asyncio.FIRST_COMPLETED)
+            self._services.stopping.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._services.settings.number("server.drain_s")):
+                    await self._services.traffic.quiet()
+        finally:
+            for task in (ticking, told):
+                task.cancel()
+            await asyncio.gather(ticking, told, return_exceptions=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is uvicorn's
+        if self._stop.is_set():
+            self.force_exit = self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stop.set)
 
 
-class _Announcing(uvicorn.Server):
-    """Tells its address once it listens."""
+def _listen(settings: Settings) -> socket.socket:
+    """The socket, bound before anything else is opened: a taken port is known at once."""
+    host, port = settings.text("server.host"), settings.integer("server.port")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as problem:
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}; stop what listens there, or choose "
+            "another port (--port, ARCLOG_SERVER_PORT; 0 takes a free one)"
+        ) from None
+    return listener
 
-    def __init__(self, config: uvicorn.Config, started: asyncio.Future[str] | None) -> None:
-        super().__init__(config)
-        self._announced = started
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and self._announced is not None:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._announced.set_result(f"http://{host}:{port}")
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _services(settings: Settings, here: Embedded) -> Services:
