@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reject": ("signals", "refuse what waits for an approval"),
     "signal": ("signals", "give a run a signal"),
     "gc": ("results", "remove stored results that are no longer needed"),
+    "schedule": ("schedule", "add, list, pause, remove and backfill schedules"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "version": ("runs", "print the version"),
 }

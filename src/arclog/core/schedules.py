@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from cronsim import CronSim, CronSimError
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.model.errors import RequestRejected
+from arclog.model.errors import RequestRejected, SettingsError
 from arclog.model.ids import timestamp
 from arclog.model.schedules import CATCH_UP, OVERLAP, Schedule
 
@@ -65,6 +64,10 @@ def check(schedule: Schedule) -> None:
 
 def times(cron: str, zone: str, after: int) -> Iterator[int]:
     """The times of an expression behind a moment, rising."""
+    try:
+        from cronsim import CronSim, CronSimError  # of the extra; no run needs it
+    except ImportError:
+        raise SettingsError("schedules need the package cronsim: pip install 'arclog[server]'") from None
     place = zone_of(zone)
     try:
         coming = CronSim(cron, (_EPOCH + timedelta(microseconds=after)).astimezone(place))
@@ -127,7 +130,9 @@ def tick(schedule: Schedule, now: int, *, is_live: bool, late: int, most: int) -
         else:
             passed.append((1, "the last run has not ended (overlap: skip)"))
     if len(queue) > most:
-        passed.append((len(queue) - most, f"more than {most} times wait (schedules.max_catch_up); the oldest are let go"))
+        passed.append(
+            (len(queue) - most, f"more than {most} times wait (schedules.max_catch_up); the oldest are let go")
+        )
         queue = queue[-most:]
     if firing is None and queue and not is_live:
         firing = queue.pop(0)
@@ -149,7 +154,9 @@ def started(schedule: Schedule, execution_id: int) -> Schedule:
 def not_started(schedule: Schedule, problem: str) -> Schedule:
     """The run of the time that was firing can never be started."""
     due = timestamp(schedule.firing or 0)
-    return replace(schedule, firing=None, skipped=schedule.skipped + 1, note=f"the run of {due} did not start: {problem}")
+    return replace(
+        schedule, firing=None, skipped=schedule.skipped + 1, note=f"the run of {due} did not start: {problem}"
+    )
 
 
 def paused(schedule: Schedule) -> Schedule:

@@ -97,7 +97,9 @@ class Scheduler:
         plan = await engine.store.registered(schedule.path, schedule.version)
         if plan is None:
             version = f" in version {schedule.version}" if schedule.version else ""
-            raise NotFound(f"no playbook is registered as {schedule.path!r}{version}; register it, or remove the schedule")
+            raise NotFound(
+                f"no playbook is registered as {schedule.path!r}{version}; register it, or remove the schedule"
+            )
         program = await engine.live.program(plan.digest)
         workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **schedule.workload}
         size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
@@ -176,7 +178,9 @@ class EngineSchedules:
         if nested_deeper(new.workload, DEEPEST_INPUT):
             raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
         if await engine.store.registered(new.path, new.version) is None:
-            raise NotFound(f"no playbook is registered as {new.path!r}; register it first (`arclog run FILE` does, too)")
+            raise NotFound(
+                f"no playbook is registered as {new.path!r}; register it first (`arclog run FILE` does, too)"
+            )
         cap = engine.settings.integer("limits.max_payload_bytes")
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")

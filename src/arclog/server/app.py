@@ -6,12 +6,12 @@ from fastapi import FastAPI
 
 from arclog import __version__
 from arclog.server import access, problems, schemas
-from arclog.server.routes import executions, health
+from arclog.server.routes import executions, health, schedules
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
 #: Every group of routes.
-ROUTERS = (health.router, executions.router)
+ROUTERS = (health.router, executions.router, schedules.router)
 
 
 def create_app(services: Services) -> FastAPI:

@@ -11,6 +11,7 @@ from arclog.model.settings import Settings
 from arclog.ports.api import Api
 from arclog.ports.control import Control
 from arclog.ports.results import Results
+from arclog.ports.schedules import ScheduleApi
 from arclog.server.traffic import Traffic
 
 #: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
@@ -27,6 +28,8 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
+    #: the schedules that one principal sees; None: there are none here
+    schedules: Callable[[Principal], ScheduleApi] | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: the requests under way

@@ -23,8 +23,9 @@ from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.results import Results
+from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import ExecutionFilter
+from arclog.ports.store import ExecutionFilter, Scope
 from arclog.ports.tool import ToolServices
 from arclog.results.files import FileResults
 from arclog.stores.sqlite.store import SqliteStore
@@ -104,6 +105,20 @@ class Embedded:
             timers = Timers(self.engine).run()
             waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
             self._tasks += [asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting)]
+
+    def schedules(self, scope: Scope | None = None) -> ScheduleApi:
+        """The schedules of a scope, or of the one in the settings."""
+        from arclog.engine.schedules import EngineSchedules
+
+        settings = self._settings
+        own = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
+        return EngineSchedules(self.engine, scope or own)
+
+    def start_scheduler(self) -> None:
+        """Begin to fire schedules."""
+        from arclog.engine.schedules import Scheduler
+
+        self._tasks.append(asyncio.ensure_future(Scheduler(self.engine, self._worker_id).run()))
 
     async def continue_all(self) -> int:
         """Go on with every run that a process left which is gone; how many there were. What another process has in hand

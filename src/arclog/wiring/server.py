@@ -18,6 +18,8 @@ import uvicorn
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import ROLES, Principal
 from arclog.model.settings import Settings
+from arclog.ports.schedules import ScheduleApi
+from arclog.ports.store import Scope
 from arclog.server.app import create_app
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
@@ -39,6 +41,7 @@ async def serve(
     try:
         async with embedded(settings) as here:
             here.start_duties()
+            here.start_scheduler()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
@@ -131,7 +134,11 @@ def _services(settings: Settings, here: Embedded) -> Services:
             return str(problem)
         return ""
 
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready)
+    def schedules(principal: Principal) -> ScheduleApi:
+        own = settings.text("scope.project"), settings.text("scope.environment")
+        return here.schedules(Scope(principal.tenant, principal.project or own[0], principal.environment or own[1]))
+
+    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready, schedules=schedules)
 
 
 def _check_address(settings: Settings) -> None:

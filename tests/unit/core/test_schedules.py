@@ -75,12 +75,15 @@ def test_what_repeats_within_the_hour_follows_the_time_that_passes() -> None:
 
 @given(
     st.sampled_from(("0 2 * * *", "30 2 * * *", "*/7 * * * *", "15 */2 * * *", "0 0 1 * *", "59 23 * * 0")),
-    st.sampled_from(("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca")),
+    st.sampled_from(
+        ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca")
+    ),
     st.integers(micros("2024-01-01T00:00:00Z"), micros("2030-01-01T00:00:00Z")),
 )
 def test_times_rise_are_behind_the_moment_and_go_on_from_any_of_them(cron: str, zone: str, after: int) -> None:
     found = list(islice(times(cron, zone, after), 5))
-    assert found == sorted(set(found)) and found[0] > after
+    assert found == sorted(set(found))
+    assert found[0] > after
     assert list(islice(times(cron, zone, found[0]), 4)) == found[1:]
 
 
@@ -146,7 +149,8 @@ def test_catching_up_is_bounded_and_says_so() -> None:
     found = look(made(catch_up="all"), NOON + 9 * HOUR + 30 * MINUTE, is_live=True)
     assert found.schedule.queue == tuple(NOON + hour * HOUR for hour in range(5, 10))
     assert found.schedule.skipped == 5
-    assert "schedules.max_catch_up" in found.schedule.note and found.notes
+    assert "schedules.max_catch_up" in found.schedule.note
+    assert found.notes
 
 
 def test_a_long_absence_is_looked_at_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +205,11 @@ def test_backfill_queues_times_once_in_order_and_within_the_limit() -> None:
         schedules.backfilled(replace(given, queue=(1, 2)), due, 4)
 
 
-@given(st.sampled_from(CATCH_UP), st.sampled_from(OVERLAP), st.lists(st.tuples(st.integers(0, 4 * DAY), st.booleans()), max_size=12))
+@given(
+    st.sampled_from(CATCH_UP),
+    st.sampled_from(OVERLAP),
+    st.lists(st.tuples(st.integers(0, 4 * DAY), st.booleans()), max_size=12),
+)
 def test_a_time_is_started_at_most_once_in_order_and_never_early(
     catch_up: str, overlap: str, looks: list[tuple[int, bool]]
 ) -> None:

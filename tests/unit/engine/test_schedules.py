@@ -39,7 +39,7 @@ class Server:
         self.settings = Settings(settings)
         self.store = store
         self.engine = Engine(store, clock, self.settings, Minter(clock, number))
-        self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults(self.settings))
+        self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())
         self.schedules = EngineSchedules(self.engine, Scope("default", "default", "local"))
         self.scheduler = Scheduler(self.engine, f"server-{number}")
 
@@ -113,7 +113,13 @@ async def test_many_servers_fire_once(server: Server, store: MemoryStore, clock:
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_crash_anywhere_neither_loses_nor_repeats_a_run(
-    server: Server, store: MemoryStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, call: str, nth: int, moment: str
+    server: Server,
+    store: MemoryStore,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    nth: int,
+    moment: str,
 ) -> None:
     await server.schedules.add(NEW)
     clock.advance(HOUR / 2)
@@ -141,7 +147,8 @@ async def test_a_crash_anywhere_neither_loses_nor_repeats_a_run(
     await after.scheduler.fire()
     assert await after.fired() == ["12:00"]
     shown = await after.schedules.show("hourly")
-    assert shown.last_execution is not None and shown.last_due == "2026-03-02T12:00:00.000000Z"
+    assert shown.last_execution is not None
+    assert shown.last_due == "2026-03-02T12:00:00.000000Z"
     await after.engine.close()
 
 
@@ -168,7 +175,8 @@ async def test_catching_up_has_a_limit_that_is_loud(
     shown = await after.schedules.show("hourly")
     assert [due[11:16] for due in shown.queued] == ["21:00"]
     assert await after.fired() == ["20:00"]
-    assert "schedules.max_catch_up" in caplog.text and shown.skipped == 8
+    assert "schedules.max_catch_up" in caplog.text
+    assert shown.skipped == 8
     await after.engine.close()
 
 
@@ -304,5 +312,6 @@ async def test_a_schedule_that_is_paused_while_it_fires_stays_paused(
     monkeypatch.setattr(store, "append", meanwhile)
     await server.scheduler.fire()
     shown = await server.schedules.show("hourly")
-    assert shown.paused and shown.last_execution is not None
+    assert shown.paused
+    assert shown.last_execution is not None
     assert await server.fired() == ["12:00"]

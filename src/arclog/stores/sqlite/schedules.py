@@ -16,9 +16,7 @@ _DECODER = msgspec.json.Decoder(Schedule)
 
 def add(tx: Tx, schedule: Schedule) -> None:
     body = msgspec.json.encode(schedule)
-    tx.execute(
-        SQL["add_schedule"], (schedule.tenant, schedule.name, schedule.revision, schedule.wakes_at, body)
-    )
+    tx.execute(SQL["add_schedule"], (schedule.tenant, schedule.name, schedule.revision, schedule.wakes_at, body))
     if not tx.changes():
         raise Conflict(f"there is a schedule {schedule.name} already")
 
