@@ -22,6 +22,7 @@ from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
 from arclog.engine.snapshots import Snapshots
+from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
 from arclog.model.errors import Conflict, InvariantBroken, StoreError
 from arclog.model.events import Event
@@ -103,7 +104,7 @@ class Engine:
         request = await self._evaluated(program, request)
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
-        append = batch.append(state, expected=0, new=new)
+        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         await self.store.append(append)
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
@@ -175,7 +176,8 @@ class Engine:
                     for asked, txn in zip(batched, batch.txns, strict=False)
                     if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
                 ]
-                append = batch.append(live.state, expected=head, extend=extend)
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
                     await self.store.append(append)
                 except Conflict as lost:
@@ -225,7 +227,8 @@ class Engine:
         batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
         if batch.events:
             try:
-                await self.store.append(batch.append(live.state, expected=head))
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                await self.store.append(batch.append(live.state, expected=head, tell=tell))
             finally:
                 self.live.drop(execution_id)
             self._committed(live, batch)

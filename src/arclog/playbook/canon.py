@@ -93,6 +93,13 @@ class Use(Struct):
     path: Path
 
 
+class Webhook(Struct):
+    url: str
+    secret: str
+    on: tuple[str, ...]
+    path: Path
+
+
 class Playbook(Struct):
     name: str = ""
     path: str = ""
@@ -101,6 +108,7 @@ class Playbook(Struct):
     tags: tuple[str, ...] = ()
     workload: dict[str, Any] = {}
     keychain: list[dict[str, Any]] = []
+    webhooks: list[Webhook] = []
     entry: str = ""
     result: Any = None
     timeout_s: float | None = None

@@ -16,6 +16,7 @@ from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.outbox import Outbox
 from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
@@ -34,6 +35,7 @@ from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
 from arclog.wiring.secrets import SecretsOnDemand
+from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -70,6 +72,8 @@ class Embedded:
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._on_duty = False
+        self._webhooks = WebhookSender(settings)
+        self._outbox: Outbox | None = None
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
@@ -104,7 +108,9 @@ class Embedded:
             self._on_duty = True
             timers = Timers(self.engine).run()
             waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
-            self._tasks += [asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting)]
+            self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
+            duties = (self._sweep(), timers, waiting, self._outbox.run())
+            self._tasks += [asyncio.ensure_future(duty) for duty in duties]
 
     def schedules(self, scope: Scope | None = None) -> ScheduleApi:
         """The schedules of a scope, or of the one in the settings."""
@@ -199,12 +205,15 @@ class Embedded:
             # must not be given their time.
             with suppress(ArclogError):
                 await self.control.watch()
+        if self._outbox is not None:
+            await self._outbox.settle(_SETTLE_S)
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._toolbox is not None:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
+        await self._webhooks.close()
         await self.engine.close()
         await self.results.close()
         await self._secrets.close()
@@ -237,6 +246,10 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 @asynccontextmanager
 async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created."""
+    if not settings.text("webhooks.allow_networks"):
+        host = settings.text("server.host")
+        near = _REACHABLE if host in ("localhost", "::1") or host.startswith("127.") else "none"
+        settings = settings.replaced(webhooks__allow_networks=settings.text("http.allow_networks") or near)
     if not settings.text("http.allow_networks"):
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
