@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
-from arclog.core.loops import encoded_size
-from arclog.engine.bundle import register
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
@@ -17,6 +15,7 @@ from arclog.engine.minter import new_run_id
 from arclog.engine.named import require_task
 from arclog.engine.root_cause import root_cause
 from arclog.engine.slots import holders
+from arclog.engine.starting import Starts
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
@@ -24,9 +23,13 @@ from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
     Collected,
     ExecuteRequest,
     Listed,
+    RegisterRequest,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -38,9 +41,10 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
+from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution
 
 if TYPE_CHECKING:
+    from arclog.engine.catalog import Catalog
     from arclog.engine.stored import Stored
 
 #: What another process appends is found by looking again after this long.
@@ -70,39 +74,23 @@ class EngineApi:
         self._is_alive = is_alive
 
     @cached_property
+    def _starts(self) -> Starts:
+        return Starts(self._engine, self._compiler, lambda: self._catalog)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        from arclog.engine.catalog import Catalog  # a run of a file does not need it
+
+        return Catalog(self._engine, self._compiler)
+
+    @cached_property
     def _stored(self) -> Stored:
         from arclog.engine.stored import Stored  # no run needs it, only who asks for results
 
         return Stored(self._engine, self._results)
 
     async def execute(self, request: ExecuteRequest) -> Started:
-        engine = self._engine
-        settings = engine.settings
-        plan = self._compiler.compile(request.playbook, request.file).plan
-        if nested_deeper(dict(request.workload), DEEPEST_INPUT):
-            raise RequestRejected(f"the request's workload is nested deeper than {DEEPEST_INPUT} levels")
-        size, cap = encoded_size({"workload": dict(request.workload)}), plan.limits.max_payload_bytes
-        if size > cap:
-            raise RequestRejected(
-                f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
-            )
-        now = engine.clock.now()
-        record, files = await register(engine, self._compiler, request.playbook, request.file, request.files)
-        program = engine.live.program_of(plan, record.digest)
-        scope = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
-        new = NewExecution(
-            run_id=new_run_id(),
-            name=plan.name,
-            path=record.path,
-            version=record.version,
-            plan=record.digest,
-            scope=scope,
-            created_at=now,
-            idempotency_key=request.idempotency_key,
-        )
-        given = Request(record.path, record.version, dict(request.workload), scope.label, files=files)
-        execution_id = await engine.start(program, new, given)
-        return Started(str(execution_id), new.run_id)
+        return await self._starts.execute(request)
 
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
         number = ids.parse_id(execution_id, "execution id")
@@ -312,6 +300,35 @@ class EngineApi:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
         plan = await self._engine.store.plan(record.new.plan)
         return "" if plan is None else plan.source
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        from arclog.plan import draw
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        drawn = {"json": draw.as_json, "mermaid": draw.as_mermaid, "text": draw.as_text}.get(form)
+        if drawn is None:
+            raise RequestRejected(f"a graph is drawn as json, mermaid or text, not as {form!r}")
+        return drawn((await self._engine.live.program(record.new.plan)).plan)
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        return await self._catalog.register(request)
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        return await self._catalog.listed(prefix, after, limit, archived=archived)
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        return await self._catalog.versions(path, before, limit)
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return await self._catalog.registered(path, version)
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return await self._catalog.difference(path, older, newer)
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return await self._catalog.archive(path, archived=archived)
 
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)

@@ -12,21 +12,30 @@ from arclog.ports.store import ANY_LINE, LogFilter
 
 
 class ExecuteRequest(Struct, frozen=True):
-    """A run asked for."""
+    """A run asked for: of a playbook's text, or of what is registered under a path."""
 
-    #: YAML or JSON text of the playbook
-    playbook: str
+    #: YAML or JSON text of the playbook; '' with `path`
+    playbook: str = ""
     #: where the text came from, for messages
     file: str = ""
     workload: Mapping[str, Any] = {}
     #: texts of the playbooks that are called by file, by where they stand: the folder of `file` joined with the name
     files: Mapping[str, str] = {}
+    #: the same key again is the same run; with another request it is a Conflict
     idempotency_key: str = ""
+    #: in the catalog; '' with `playbook`
+    path: str = ""
+    #: 0 = the newest
+    version: int = 0
+    #: project and environment of the run, where they are not the caller's own
+    scope: Mapping[str, str] = {}
 
 
 class Started(Struct, frozen=True):
     execution_id: str
     run_id: str
+    #: False when the idempotency key had started it before
+    created: bool = True
 
 
 class Status(Struct, frozen=True):
@@ -289,6 +298,49 @@ class Collected(Struct, frozen=True):
     leftovers: int
 
 
+class RegisterRequest(Struct, frozen=True):
+    """A playbook for the catalog."""
+
+    #: YAML or JSON text
+    playbook: str
+    #: where the text came from, for messages
+    file: str = ""
+
+
+class CatalogVersion(Struct, frozen=True):
+    """One version of a playbook, for ever."""
+
+    path: str
+    version: int
+    #: of the plan that it compiles to: the same content is the same version
+    digest: str
+    registered_at: str
+    #: False when this content was registered before
+    created: bool = False
+    #: the playbook as written; '' in lists
+    source: str = ""
+
+
+class CatalogEntry(Struct, frozen=True):
+    """A path of the catalog."""
+
+    path: str
+    #: the newest version
+    version: int
+    digest: str
+    registered_at: str
+    #: an archived path is not listed unless asked for, and starts no run; registering it again brings it back
+    archived_at: str | None = None
+
+
+class CatalogDiff(Struct, frozen=True):
+    path: str
+    older: int
+    newer: int
+    #: unified diff of the two texts; '' when they are the same
+    diff: str
+
+
 class Api(Protocol):
     async def execute(self, request: ExecuteRequest) -> Started:
         """Start a run; durable when it answers. Raises PlaybookError or RequestRejected."""
@@ -351,3 +403,28 @@ class Api(Protocol):
 
     async def source(self, execution_id: str) -> str:
         """The playbook as it was written."""
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        """The run's plan as `json` (a map), `mermaid` or `text`."""
+
+    # -- the catalog --------------------------------------------------------------------------------------------------
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        """Keep a playbook under its path (metadata.path, else its name). Raises PlaybookError."""
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        """What is registered, by path, behind a path; archived ones too if asked for."""
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        """The versions of a path, newest first. Raises NotFound."""
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        """One version (0 = the newest) with its text. Raises NotFound."""
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        """What changed from one version to another (0 = the newest). Raises NotFound."""
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        """Put a path away, or bring it back. Its versions stay, and so do runs of them. Raises NotFound."""

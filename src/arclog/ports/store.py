@@ -240,6 +240,17 @@ class PlanRecord(Struct, frozen=True):
     created_at: int
 
 
+class CatalogRecord(Struct, frozen=True):
+    """A path of the catalog with its newest version."""
+
+    path: str
+    version: int
+    digest: str
+    created_at: int
+    #: None while it is in use
+    archived_at: int | None
+
+
 class LogLine(Struct, frozen=True):
     """A piece of a task's live log. Not part of the event log."""
 
@@ -389,6 +400,20 @@ class Store(ScheduleStore, OutboxStore, Protocol):
 
     async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
         """What is registered under a path: that version, or the newest."""
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> list[CatalogRecord]:
+        """Paths with this prefix, in order, behind `after`; archived ones only if asked for."""
+
+    async def catalog_path(self, path: str) -> CatalogRecord | None:
+        """One path, archived or not."""
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        """The versions of a path, newest first, older than `before` when that is given; without their bodies."""
+
+    async def archive(self, path: str, at: int | None) -> None:
+        """Put a path away (at a time), or bring it back (None)."""
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,20 @@ from fastapi import FastAPI
 
 from arclog import __version__
 from arclog.server import access, problems, schemas
-from arclog.server.routes import executions, health, schedules
+from arclog.server.routes import catalog, executions, health, results, schedules, steering, streams
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
 #: Every group of routes.
-ROUTERS = (health.router, executions.router, schedules.router)
+ROUTERS = (
+    health.router,
+    executions.router,
+    streams.router,
+    steering.router,
+    catalog.router,
+    results.router,
+    schedules.router,
+)
 
 
 def create_app(services: Services) -> FastAPI:

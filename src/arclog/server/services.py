@@ -30,6 +30,8 @@ class Services:
     ready: Callable[[], Awaitable[str]]
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
+    #: what `/metrics` tells, in Prometheus' text format
+    metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: the requests under way

@@ -6,6 +6,8 @@ Plain ASGI, outside everything else: a request that cannot be taken costs nothin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,6 +25,8 @@ class Traffic:
 
     def __init__(self) -> None:
         self.now = 0
+        #: of them, streams that follow a run
+        self.streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -34,6 +38,14 @@ class Traffic:
         self.now -= 1
         if not self.now:
             self._quiet.set()
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
 
     async def quiet(self) -> None:
         """Return once no request is under way."""

@@ -12,9 +12,13 @@ from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
 from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
     Collected,
     ExecuteRequest,
     Listed,
+    RegisterRequest,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -27,6 +31,9 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.store import ANY_LINE, LogFilter
+
+#: what tests of the catalog need, they ask of a real engine
+NO_CATALOG = "nothing is registered here"
 
 ID = "380452616754167808"
 RUN_ID = "5f0c5a0e-0000-4000-8000-000000000001"
@@ -219,6 +226,29 @@ class FakeApi:
 
     async def source(self, execution_id: str) -> str:
         return self.run(execution_id).source
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        raise RequestRejected("these runs have no plan")
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        raise RequestRejected(NO_CATALOG)
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        return []
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        raise NotFound(NO_CATALOG)
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        raise NotFound(NO_CATALOG)
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        raise NotFound(NO_CATALOG)
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        raise NotFound(NO_CATALOG)
 
 
 class FakeEmbedded:

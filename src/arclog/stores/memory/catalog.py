@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
+from msgspec.structs import replace
+
+from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
 from arclog.stores.memory.tables import Tables
 
 
@@ -63,6 +65,35 @@ class Catalog(Tables):
         self._check_open()
         found = [each for each in self._plans.values() if each.path == path and version in {0, each.version}]
         return max(found, key=lambda each: each.version, default=None)
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> list[CatalogRecord]:
+        self._check_open()
+        paths = sorted(
+            {each.path for each in self._plans.values() if each.path.startswith(prefix) and each.path > after}
+        )
+        found = [record for path in paths if (record := await self.catalog_path(path)) is not None]
+        return [record for record in found if archived or record.archived_at is None][:limit]
+
+    async def catalog_path(self, path: str) -> CatalogRecord | None:
+        newest = await self.registered(path)
+        if newest is None:
+            return None
+        return CatalogRecord(path, newest.version, newest.digest, newest.created_at, self._archived.get(path))
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        self._check_open()
+        found = [each for each in self._plans.values() if each.path == path and (not before or each.version < before)]
+        found.sort(key=lambda each: each.version, reverse=True)
+        return [replace(each, body=b"") for each in found[:limit]]
+
+    async def archive(self, path: str, at: int | None) -> None:
+        self._check_open()
+        if at is None:
+            self._archived.pop(path, None)
+        else:
+            self._archived.setdefault(path, at)
 
 
 def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:

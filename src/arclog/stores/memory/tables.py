@@ -52,6 +52,8 @@ class Tables:
         self._grants: dict[int, tuple[int, int, int]] = {}
         self._marks: list[Mark] = []
         self._plans: dict[tuple[str, str], PlanRecord] = {}
+        #: paths that were put away, and when
+        self._archived: dict[str, int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}

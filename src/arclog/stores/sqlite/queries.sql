@@ -146,6 +146,29 @@ SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM catalog c JOIN plans p USING (digest)
 WHERE c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
 
+-- name: catalog
+SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
+FROM catalog c LEFT JOIN archived a USING (path)
+WHERE c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
+  AND c.version = (SELECT max(version) FROM catalog n WHERE n.path = c.path)
+  AND (?4 OR a.archived_at IS NULL)
+ORDER BY c.path LIMIT ?3
+
+-- name: catalog_path
+SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
+FROM catalog c LEFT JOIN archived a USING (path)
+WHERE c.path = ? ORDER BY c.version DESC LIMIT 1
+
+-- name: versions
+SELECT digest, path, version, CAST('' AS BLOB), source, created_at FROM catalog
+WHERE path = ?1 AND (?2 = 0 OR version < ?2) ORDER BY version DESC LIMIT ?3
+
+-- name: archive
+INSERT INTO archived (path, archived_at) VALUES (?, ?) ON CONFLICT DO NOTHING
+
+-- name: unarchive
+DELETE FROM archived WHERE path = ?
+
 -- name: children_of
 SELECT * FROM executions
 WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1

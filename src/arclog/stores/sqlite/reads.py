@@ -12,6 +12,7 @@ from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID
 from arclog.ports.store import (
     Backlog,
+    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
@@ -140,6 +141,19 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
 def registered(execute: Execute, path: str, version: int) -> PlanRecord | None:
     row = execute(SQL["registered"], (path, version)).fetchone()
     return None if row is None else PlanRecord(*row)
+
+
+def catalog(execute: Execute, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
+    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived))]
+
+
+def catalog_path(execute: Execute, path: str) -> CatalogRecord | None:
+    row = execute(SQL["catalog_path"], (path,)).fetchone()
+    return None if row is None else CatalogRecord(*row)
+
+
+def versions(execute: Execute, path: str, before: int, limit: int) -> list[PlanRecord]:
+    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit))]
 
 
 def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:

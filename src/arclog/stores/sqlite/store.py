@@ -15,6 +15,7 @@ from arclog.ports.store import (
     Append,
     Appended,
     Backlog,
+    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
@@ -119,6 +120,20 @@ class SqliteStore:
 
     async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.registered(execute, path, version))
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> list[CatalogRecord]:
+        return await self._reader.do(lambda execute: reads.catalog(execute, prefix, after, limit, archived))
+
+    async def catalog_path(self, path: str) -> CatalogRecord | None:
+        return await self._look_up(lambda execute: reads.catalog_path(execute, path))
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        return await self._reader.do(lambda execute: reads.versions(execute, path, before, limit))
+
+    async def archive(self, path: str, at: int | None) -> None:
+        await self._writer.do(lambda tx: writes.archive(tx, path, at))
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,13 @@ def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: 
     return PlanRecord(digest, path, version, body, source, at)
 
 
+def archive(tx: Tx, path: str, at: int | None) -> None:
+    if at is None:
+        tx.execute(SQL["unarchive"], (path,))
+    else:
+        tx.execute(SQL["archive"], (path, at))
+
+
 def claim(
     tx: Tx, worker_id: str, limit: int, lease_until: int, kinds: frozenset[str], pools: Sequence[str], execution_id: int
 ) -> list[CommandRecord]:

@@ -1,0 +1,124 @@
+"""Starting runs that somebody asks for: what is asked is checked whole before anything is written, and a request with an
+idempotency key that was seen before is the run that it started then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from arclog.core.inputs import Request
+from arclog.core.loops import encoded_size
+from arclog.engine.bundle import Files, register
+from arclog.engine.compiled import Compiler
+from arclog.engine.engine import Engine
+from arclog.engine.minter import new_run_id
+from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import Conflict, RequestRejected
+from arclog.plan.net import Plan
+from arclog.plan.program import Program
+from arclog.ports.api import ExecuteRequest, Started
+from arclog.ports.store import ExecutionRecord, NewExecution, PlanRecord, Scope
+
+if TYPE_CHECKING:
+    from arclog.engine.catalog import Catalog
+
+_LONGEST_KEY = 256
+_LONGEST_NAME = 128
+
+
+class Starts:
+    """Starts runs in one engine."""
+
+    def __init__(self, engine: Engine, compiler: Compiler, catalog: Callable[[], Catalog]) -> None:
+        self._engine = engine
+        self._compiler = compiler
+        self._catalog = catalog
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        engine = self._engine
+        if bool(request.playbook) == bool(request.path):
+            raise RequestRejected(
+                "a run is asked for by `playbook` (its text) or by `path` (in the catalog), one of them"
+            )
+        if len(request.idempotency_key) > _LONGEST_KEY:
+            raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
+        scope = self._scope(request.scope)
+        record, program, files = await self._found(request)
+        if request.idempotency_key:
+            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if known is not None:
+                return await self._again(known, record, request)
+        new = NewExecution(
+            run_id=new_run_id(),
+            name=program.plan.name,
+            path=record.path,
+            version=record.version,
+            plan=record.digest,
+            scope=scope,
+            created_at=engine.clock.now(),
+            idempotency_key=request.idempotency_key,
+        )
+        given = Request(record.path, record.version, dict(request.workload), scope.label, files=files)
+        try:
+            execution_id = await engine.start(program, new, given)
+        except Conflict:  # somebody else was faster with the same key
+            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if known is None:
+                raise
+            return await self._again(known, record, request)
+        return Started(str(execution_id), new.run_id)
+
+    async def _found(self, request: ExecuteRequest) -> tuple[PlanRecord, Program, Files]:
+        """What shall run, once the whole request is known to be good."""
+        if request.path:
+            record, program = await self._catalog().to_run(request.path, request.version)
+            _check_workload(program.plan, request.workload)
+            return record, program, {}
+        if request.version:
+            raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
+        plan = self._compiler.compile(request.playbook, request.file).plan
+        _check_workload(plan, request.workload)
+        record, files = await register(self._engine, self._compiler, request.playbook, request.file, request.files)
+        return record, self._engine.live.program_of(plan, record.digest), files
+
+    def _scope(self, asked: Mapping[str, str]) -> Scope:
+        settings = self._engine.settings
+        unknown = next((name for name in asked if name not in ("project", "environment")), None)
+        if unknown is not None:
+            raise RequestRejected(f"a request's scope has project and environment, not {unknown!r}")
+        for name, value in asked.items():
+            if not _is_name(value):
+                raise RequestRejected(
+                    f"scope.{name} {value[:_LONGEST_NAME]!r} is no name: letters, digits, '.', '_' and '-', at most "
+                    f"{_LONGEST_NAME}"
+                )
+        return Scope(
+            settings.text("scope.tenant"),
+            asked.get("project") or settings.text("scope.project"),
+            asked.get("environment") or settings.text("scope.environment"),
+        )
+
+    async def _again(self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest) -> Started:
+        first = await self._engine.store.events(known.execution_id, limit=1)
+        asked = first[0].event.payload.get("workload") or {}
+        if known.new.plan != record.digest or known.new.path != record.path or asked != dict(request.workload):
+            raise Conflict(
+                f"idempotency key {request.idempotency_key!r} started execution {known.execution_id} with another request; "
+                "use a new key for a new run"
+            )
+        return Started(str(known.execution_id), known.new.run_id, created=False)
+
+
+def _check_workload(plan: Plan, workload: Mapping[str, object]) -> None:
+    if nested_deeper(dict(workload), DEEPEST_INPUT):
+        raise RequestRejected(f"the request's workload is nested deeper than {DEEPEST_INPUT} levels")
+    size, cap = encoded_size({"workload": dict(workload)}), plan.limits.max_payload_bytes
+    if size > cap:
+        raise RequestRejected(
+            f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        )
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and text.isascii() and all(part.isalnum() or part in "._-" for part in text)

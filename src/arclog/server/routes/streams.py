@@ -1,0 +1,180 @@
+"""What a run says: its events in any dialect, followed or by the page, its tasks' logs, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from msgspec import Struct
+from starlette.responses import Response, StreamingResponse
+
+from arclog.model.errors import RequestRejected
+from arclog.model.ids import micros
+from arclog.ports.store import LogFilter
+from arclog.server import examples
+from arclog.server.access import VIEW, allows, api_of, services_of
+from arclog.server.bodies import answered
+from arclog.server.params import Count, ExecutionId, Limit
+from arclog.server.schemas import documented
+from arclog.server.telling import EventPage, Telling
+from arclog.server.waiting import unless_stopping
+
+router = APIRouter(prefix="/api/executions/{execution_id}", tags=["events and logs"])
+
+_EVENT_STREAM = "text/event-stream"
+_STREAMS = ("stdout", "stderr", "log", "progress")
+
+Dialect = Annotated[str, Query(description="canonical, lifecycle, run, wire or legacy")]
+Types = Annotated[
+    list[str], Query(alias="type", description="Only events of these types; names of any dialect", max_length=100)
+]
+After = Annotated[Count, Query(description="Only what comes behind this seq")]
+
+
+class LogPage(Struct, frozen=True):
+    lines: list[dict[str, Any]]
+    #: ask for what comes behind it with `after=`
+    next: int
+
+
+class Head(Struct, frozen=True):
+    """How far a run is."""
+
+    #: seq of its last event
+    head: int
+    ended: bool
+    #: paused, or draining to be
+    pausing: bool
+
+
+@router.get(
+    "/events",
+    dependencies=[allows(VIEW)],
+    **documented(answer=EventPage, example=EventPage([examples.EVENT], 1, more=False)),
+)
+async def events(
+    execution_id: ExecutionId,
+    request: Request,
+    after: After = 0,
+    limit: Limit = 1000,
+    dialect: Dialect = "canonical",
+    types: Types = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`."""
+    api = api_of(request)
+    await api.status(execution_id)
+    return answered(await Telling(api, execution_id, dialect, types).page(after, limit))
+
+
+@router.get(
+    "/events/stream",
+    dependencies=[allows(VIEW)],
+    **documented(
+        example='id: 1\ndata: {"seq": 1, "event_type": "playbook.execution.requested"}\n\n',
+        media=_EVENT_STREAM,
+        text="Server-sent events; the id is the seq.",
+        also={204: "Nothing will ever come behind Last-Event-ID."},
+    ),
+)
+async def stream(
+    execution_id: ExecutionId,
+    request: Request,
+    after: After = 0,
+    dialect: Dialect = "canonical",
+    types: Types = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Follow the run: every event once and in order, from `after` or Last-Event-ID on, to the run's end.
+
+    Who is cut off connects again with the id of the last event that it got (an EventSource does by itself).
+    """
+    api, services = api_of(request), services_of(request)
+    await api.status(execution_id)
+    telling = Telling(api, execution_id, dialect, types)
+    resumed = _resumed(request.headers.get("last-event-id", ""))
+    if resumed is not None:
+        after = resumed
+        if await telling.is_over(after):
+            return Response(status_code=204)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+    async def told() -> AsyncIterator[bytes]:
+        with services.traffic.streaming():
+            async for frames in telling.stream(services, after):
+                yield frames
+
+    return StreamingResponse(told(), headers=headers, media_type=_EVENT_STREAM)
+
+
+def _resumed(raw: str) -> int | None:
+    if not raw:
+        return None
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= 18):
+        raise RequestRejected(f"Last-Event-ID {raw[:50]!r} is no seq")
+    return int(raw)
+
+
+@router.get(
+    "/head", dependencies=[allows(VIEW)], **documented(answer=Head, example=Head(12, ended=False, pausing=False))
+)
+async def head(
+    execution_id: ExecutionId,
+    request: Request,
+    after: Annotated[
+        Count | None, Query(description="Wait until the head is past this seq, or the run has ended")
+    ] = None,
+    until: Annotated[str, Query(description="`ended`: wait for the run's end", pattern="^(ended)?$")] = "",
+    timeout_s: Annotated[float, Query(description="Wait so long at most", ge=0, le=86_400, allow_inf_nan=False)] = 0,
+) -> Response:
+    """How far the run is; with `after` or `until` it waits (a long poll, at most server.long_poll_s)."""
+    api, services = api_of(request), services_of(request)
+    patience = min(timeout_s, services.settings.number("server.long_poll_s"))
+    if until:
+        await unless_stopping(services, api.ended(execution_id, timeout_s=patience))
+    elif after is not None:
+        await unless_stopping(services, api.wait(execution_id, after=after, timeout_s=patience))
+    now = await api.wait(execution_id, timeout_s=0)
+    ended = (await api.status(execution_id)).terminal_event is not None
+    return answered(Head(now, ended, pausing=await api.pausing(execution_id)))
+
+
+@router.get("/logs", dependencies=[allows(VIEW)], **documented(answer=LogPage, example=LogPage([examples.LINE], 1)))
+async def logs(
+    execution_id: ExecutionId,
+    request: Request,
+    after: Annotated[Count, Query(description="Only what comes behind this position")] = 0,
+    limit: Limit = 1000,
+    step: str = "",
+    task: str = "",
+    iteration: Annotated[str, Query(description="3, or 3.1 in a nested loop", max_length=200)] = "",
+    streams: Annotated[
+        list[str], Query(alias="stream", description="stdout, stderr, log, progress (default: all but progress)")
+    ] = [],  # noqa: B006 - FastAPI copies it
+    text: Annotated[str, Query(description="Only lines with this in them", max_length=1000)] = "",
+    since: Annotated[str, Query(description="RFC 3339, or microseconds since 1970", max_length=64)] = "",
+) -> Response:
+    """What the run's tasks printed."""
+    unknown = next((one for one in streams if one not in _STREAMS), None)
+    if unknown is not None:
+        raise RequestRejected(f"there is no stream {unknown!r}; there are {', '.join(_STREAMS)}")
+    where = LogFilter(step, task, _iteration(iteration), tuple(streams), text, _moment(since))
+    lines = await api_of(request).logs(execution_id, after=after, limit=limit, where=where)
+    return answered(LogPage(lines, lines[-1]["position"] if lines else after))
+
+
+def _iteration(raw: str) -> tuple[int, ...] | None:
+    if not raw:
+        return None
+    parts = raw.split(".")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
+        raise RequestRejected(f"iteration {raw[:50]!r} is not like 3, or 3.1 in a nested loop")
+    return tuple(int(part) for part in parts)
+
+
+def _moment(raw: str) -> int:
+    if raw.isascii() and raw.isdigit() and len(raw) <= 18:
+        return int(raw)
+    try:
+        return max(0, micros(raw)) if raw else 0
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"since {raw!r} is no time; write it like 2026-01-31T12:00:00Z") from None

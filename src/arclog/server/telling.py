@@ -1,0 +1,148 @@
+"""A run's events in any dialect: a page of them, or a stream that follows the run to its end.
+
+What a dialect says of an event may depend on those before it: then it is given them again, and what stands at or before
+the cursor is not told. Several records of one seq are never parted, neither by a page nor by a resumed stream.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import AsyncIterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of
+from arclog.dialects.run_record import RunSubject
+from arclog.dialects.telling import Reader, Told
+from arclog.model.errors import RequestRejected
+from arclog.ports.api import Api
+from arclog.server.services import Services
+from arclog.server.waiting import unless_stopping
+
+_PAGE = 500
+#: What ends a log: everything that the run's end asked for was done.
+_LAST = "playbook.processed"
+#: A run that has ended but is not at its log's end is looked at again after so long.
+_LOOK_AGAIN_S = 0.25
+_KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class EventPage(Struct, frozen=True):
+    events: list[dict[str, Any]]
+    #: ask for what comes behind it with `after=`
+    next: int
+    #: whether there is something behind it now
+    more: bool
+
+
+class Telling:
+    """One run, one dialect, one filter by names of any dialect."""
+
+    def __init__(self, api: Api, execution_id: str, dialect: str, names: Sequence[str]) -> None:
+        if dialect not in DIALECTS:
+            raise RequestRejected(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+        for name in names:
+            if name not in MEANINGS:
+                near = get_close_matches(name, MEANINGS, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+        self._api = api
+        self._id = execution_id
+        self._dialect = dialect
+        self._names = names
+
+    async def _reader(self) -> Reader:
+        # Only the Run Events Contract names the run and its plan in every record.
+        if self._dialect != "run":
+            return reader_of(self._dialect, RunSubject("", "", ""))
+        listed = await self._api.list(before=str(int(self._id) + 1), limit=1)
+        run = listed[0]
+        return reader_of(self._dialect, RunSubject(run.run_id, run.path, run.version))
+
+    def _begun(self, reader: Reader, after: int) -> tuple[int, tuple[str, ...]]:
+        """Where in the log to begin, and which canonical types to read."""
+        if reader.needs == frozenset():
+            return after, canonical_types(self._names)
+        return 0, tuple(reader.needs or ())
+
+    def _kept(self, told: Sequence[Told], after: int) -> list[Told]:
+        return [one for one in told if one.seq > after and (not self._names or asked_for(one, self._names))]
+
+    async def page(self, after: int, limit: int) -> EventPage:
+        """Records behind a seq: `limit` of them, or a few more where one seq has several."""
+        over = await self._ended()
+        reader = await self._reader()
+        at, types = self._begun(reader, after)
+        found: list[Told] = []
+        while len(found) <= limit:
+            page = await self._api.events(self._id, after=at, limit=_PAGE, types=types)
+            found += self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+            if page:
+                at = page[-1]["seq"]
+            if len(page) < _PAGE:
+                # What a dialect keeps back until it has seen more is told once there can be no more.
+                found += self._kept(reader.rest(), after) if over else []
+                break
+        cut = limit
+        while 0 < cut < len(found) and found[cut].seq == found[cut - 1].seq:
+            cut += 1
+        shown = found[:cut]
+        last = shown[-1].seq if shown else after
+        return EventPage([one.record for one in shown], last, more=cut < len(found))
+
+    async def stream(self, services: Services, after: int) -> AsyncIterator[bytes]:
+        """Server-sent events behind a seq, to the end of the log or of the server."""
+        reader = await self._reader()
+        at, types = self._begun(reader, after)
+        keep_alive_s = services.settings.number("server.keep_alive_s")
+        # Headers and a first byte at once: whoever asked knows that it is being told.
+        yield _KEEP_ALIVE
+        head = 0
+        while not services.draining():
+            over = await self._ended()
+            while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
+                at = page[-1]["seq"]
+                told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+                if told:
+                    yield _frames(told)
+                if len(page) < _PAGE or services.draining():
+                    break
+            if services.draining():
+                return
+            if over:
+                rest = self._kept(reader.rest(), after)
+                if rest:
+                    yield _frames(rest)
+                return
+            news = await unless_stopping(services, self._news(max(head, at), keep_alive_s))
+            if news is not None and news <= head:
+                yield _KEEP_ALIVE
+            head = news or head
+
+    async def _news(self, head: int, timeout_s: float) -> int:
+        """The head once it has moved, or after the time-out."""
+        now = await self._api.wait(self._id, after=head, timeout_s=timeout_s)
+        if now <= head and (await self._api.status(self._id)).ended_at is not None:
+            await sleep(_LOOK_AGAIN_S)
+            now = await self._api.wait(self._id, timeout_s=0)
+        return now
+
+    async def is_over(self, after: int) -> bool:
+        """Whether nothing will ever be told behind this seq."""
+        return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
+
+    async def _ended(self) -> bool:
+        return bool(await self._api.events(self._id, limit=1, types=(_LAST,)))
+
+
+def _frames(told: Sequence[Told]) -> bytes:
+    """One frame a record. Only the last one of a seq carries the id: who is cut off in between gets all of them again."""
+    frames: list[bytes] = []
+    for index, one in enumerate(told):
+        if index + 1 == len(told) or told[index + 1].seq != one.seq:
+            frames.append(f"id: {one.seq}\n".encode())
+        frames.append(b"data: " + msgspec.json.encode(one.record) + b"\n\n")
+    return b"".join(frames)

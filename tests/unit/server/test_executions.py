@@ -1,0 +1,272 @@
+"""Runs over HTTP: asked for, looked at, told what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.servers.arclog import RunningServer
+
+HELLO = """
+metadata: {name: hello, path: examples/hello}
+workload: {name: world}
+workflow:
+  - step: start
+    tool: {kind: python, code: "print('said'); result = {'greeting': 'hello ' + name}", args: {name: "{{ workload.name }}"}}
+"""
+#: one step that waits until somebody says so
+HELD = """
+metadata: {name: held, path: examples/held}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {arcs: [{step: gate}]}
+  - step: gate
+    tool: {kind: approval}
+"""
+BIG = """
+metadata: {name: big}
+workflow:
+  - step: start
+    tool: {kind: python, code: "result = [{'n': n, 'text': 'x' * 100} for n in range(2000)]"}
+"""
+
+
+@pytest.fixture
+async def client(server: RunningServer):
+    async with server.client() as client:
+        yield client
+
+
+async def started(client: httpx2.AsyncClient, **body: Any) -> str:
+    answer = await client.post("/api/executions", json=body)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"/api/executions/{answer.json()['execution_id']}"
+    execution_id: str = answer.json()["execution_id"]
+    return execution_id
+
+
+async def ended(client: httpx2.AsyncClient, execution_id: str) -> dict[str, Any]:
+    while True:
+        answer = await client.get(f"/api/executions/{execution_id}/head", params={"until": "ended", "timeout_s": 20})
+        assert answer.status_code == 200, answer.text
+        if answer.json()["ended"]:
+            summary: dict[str, Any] = (await client.get(f"/api/executions/{execution_id}")).json()
+            return summary
+
+
+async def waits_for_approval(client: httpx2.AsyncClient, execution_id: str) -> None:
+    """Return once the gate is closed."""
+    seen = 0
+    while True:
+        page = (await client.get(f"/api/executions/{execution_id}/events", params={"after": seen})).json()
+        if any(event["event_type"] == "wait.started" or event.get("step") == "gate" for event in page["events"]):
+            why = (await client.get(f"/api/executions/{execution_id}/why")).json()
+            if any(wait["what"] == "approval" for wait in why["waits"]):
+                return
+        seen = max(seen, page["next"])
+        await client.get(f"/api/executions/{execution_id}/head", params={"after": seen, "timeout_s": 20})
+
+
+async def test_a_run_from_its_request_to_its_end(client: httpx2.AsyncClient) -> None:
+    execution_id = await started(client, playbook=HELLO, workload={"name": "Ada"})
+    summary = await ended(client, execution_id)
+    assert (summary["state"], summary["result"]) == ("COMPLETED", {"greeting": "hello Ada"})
+
+    base = f"/api/executions/{execution_id}"
+    status = (await client.get(f"{base}/status")).json()
+    assert list(status) == [
+        "execution_id", "state", "current_step", "started_at", "ended_at", "terminal_event", "completion_inferred"
+    ]  # fmt: skip
+    assert (status["terminal_event"], status["completion_inferred"]) == ("playbook.completed", False)
+    assert (await client.get(f"{base}/why")).json()["state"] == "COMPLETED"
+    assert (await client.get(f"{base}/state", params={"at": 1})).json()["at"] == 1
+    assert (await client.get(f"{base}/graph")).json()["name"] == "hello"
+    assert (await client.get(f"{base}/graph", params={"format": "mermaid"})).text.startswith("flowchart")
+    assert (await client.get(f"{base}/source")).text == HELLO
+    lines = (await client.get(f"{base}/logs", params={"step": "start", "stream": "stdout"})).json()["lines"]
+    assert [line["text"] for line in lines] == ["said"]
+    unknown = await client.get(f"{base}/logs", params={"step": "strt"})
+    assert (unknown.status_code, "did you mean start" in unknown.json()["detail"]) == (422, True)
+    listed = (await client.get("/api/executions", params={"state": "COMPLETED", "path": "examples/hello"})).json()
+    assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
+
+
+async def test_a_playbook_may_be_json(client: httpx2.AsyncClient) -> None:
+    playbook = {"metadata": {"name": "j"}, "workflow": [{"step": "start", "tool": {"kind": "noop"}}]}
+    answer = await client.post("/api/execute", json={"playbook": playbook})
+    assert answer.status_code == 201
+    assert (await ended(client, answer.json()["execution_id"]))["state"] == "COMPLETED"
+
+
+async def test_the_same_key_is_the_same_run(client: httpx2.AsyncClient) -> None:
+    body = {"playbook": HELLO, "idempotency_key": "order-17", "workload": {"name": "Ada"}}
+    first, second = await client.post("/api/execute", json=body), await client.post("/api/execute", json=body)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["execution_id"] == second.json()["execution_id"]
+    other = await client.post("/api/execute", json={**body, "workload": {"name": "Bob"}})
+    assert (other.status_code, other.json()["title"]) == (409, "Conflict")
+    assert len((await client.get("/api/executions")).json()["executions"]) == 1
+
+
+async def test_a_list_is_paged(client: httpx2.AsyncClient) -> None:
+    made = [await started(client, playbook=HELLO) for _ in range(5)]
+    found: list[str] = []
+    before = ""
+    while True:
+        page = (await client.get("/api/executions", params={"limit": 2, "before": before})).json()
+        found += [one["execution_id"] for one in page["executions"]]
+        if page["next"] is None:
+            break
+        before = page["next"]
+    assert found == made[::-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "`playbook`"),
+        ({"playbook": HELLO, "path": "x"}, "one of them"),
+        ({"playbook": "workflow: 3"}, "workflow"),
+        ({"playbook": HELLO, "version": 2}, "belongs to `path`"),
+        ({"playbook": HELLO, "workload": [1]}, "workload"),
+        ({"playbook": HELLO, "scope": {"tenant": "other"}}, "'tenant'"),
+        ({"playbook": HELLO, "scope": {"project": "a b"}}, "scope.project"),
+        ({"path": "x", "version": "one"}, "version"),
+    ],
+)
+async def test_a_request_that_cannot_succeed(client: httpx2.AsyncClient, body: dict[str, Any], said: str) -> None:
+    answer = await client.post("/api/executions", json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert said in answer.json()["detail"]
+    assert (await client.get("/api/executions")).json()["executions"] == []
+
+
+async def test_a_body_that_is_no_json_or_too_large(client: httpx2.AsyncClient) -> None:
+    assert (await client.post("/api/executions", content=b"{")).status_code == 422
+    large = await client.post("/api/executions", content=b" " * (8 * 1024 * 1024 + 1))
+    assert (large.status_code, "server.max_body_bytes" in large.json()["detail"]) == (413, True)
+
+    async def chunks():
+        for _ in range(9):
+            yield b" " * 1024 * 1024
+
+    assert (await client.post("/api/executions", content=chunks())).status_code == 413
+
+
+async def test_events_in_every_dialect_page_by_page(client: httpx2.AsyncClient) -> None:
+    execution_id = await started(client, playbook=HELLO)
+    await ended(client, execution_id)
+    base = f"/api/executions/{execution_id}/events"
+    for dialect in ("canonical", "lifecycle", "run", "wire", "legacy"):
+        whole = (await client.get(base, params={"dialect": dialect})).json()
+        assert whole["events"]
+        assert not whole["more"]
+        for size in (1, 3):
+            paged: list[Any] = []
+            after = 0
+            while True:
+                page = (await client.get(base, params={"dialect": dialect, "limit": size, "after": after})).json()
+                paged += page["events"]
+                after = page["next"]
+                if not page["more"]:
+                    break
+            assert paged == whole["events"], dialect
+    for name in ("StepCompleted", "step.done"):
+        found = (await client.get(base, params={"type": name})).json()["events"]
+        assert [event["event_type"] for event in found] == ["step.done"]
+    wrong = await client.get(base, params={"type": "step.dne"})
+    assert (wrong.status_code, "did you mean" in wrong.json()["detail"]) == (422, True)
+    assert (await client.get(base, params={"dialect": "klingon"})).status_code == 422
+
+
+async def test_pause_resume_approve_and_cancel(client: httpx2.AsyncClient) -> None:
+    first, second = await started(client, playbook=HELD), await started(client, playbook=HELD)
+    await waits_for_approval(client, first)
+    await waits_for_approval(client, second)
+    paused = await client.post(f"/api/executions/{first}/pause", json={"reason": "tea"})
+    assert (paused.status_code, paused.json()["accepted"]) == (200, True)
+    assert (await client.get(f"/api/executions/{first}/head")).json()["pausing"]
+    assert (await client.post(f"/api/executions/{first}/resume")).status_code == 200
+    assert (await client.post(f"/api/executions/{first}/approve")).status_code == 200
+    assert (await ended(client, first))["state"] == "COMPLETED"
+
+    unreasoned = await client.post(f"/api/executions/{second}/cancel", json={})
+    assert (unreasoned.status_code, "reason" in unreasoned.json()["detail"]) == (409, True)
+    cancelled = await client.post(f"/api/executions/{second}/cancel", json={"reason": "enough", "signal_id": "c1"})
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
+    late = await client.post(f"/api/executions/{second}/pause")
+    assert (late.status_code, late.headers["content-type"]) == (409, "application/problem+json")
+    answer = (await client.post(f"/api/executions/{second}/signal", json={"signal": "PAUSE"})).json()
+    assert not answer["accepted"]
+    again = await client.post(f"/api/executions/{second}/retry")
+    assert again.json()["started"] not in (None, second)
+    await client.post(f"/api/executions/{again.json()['started']}/cancel", json={"reason": "enough"})
+
+
+async def test_results_whole_and_in_ranges(client: httpx2.AsyncClient) -> None:
+    execution_id = await started(client, playbook=BIG)
+    await ended(client, execution_id)
+    (stored,) = (await client.get(f"/api/executions/{execution_id}/results")).json()["results"]
+    ref = {"ref": stored["ref"]}
+    assert (await client.get("/api/result", params=ref)).json()["sha256"] == stored["sha256"]
+    whole = await client.get("/api/result/resolve", params=ref)
+    assert (whole.status_code, len(whole.content), whole.headers["content-disposition"][:10]) == (
+        200, stored["bytes"], "attachment"
+    )  # fmt: skip
+    for asked, part in (
+        ("bytes=0-9", whole.content[:10]),
+        ("bytes=100-", whole.content[100:]),
+        ("bytes=-7", whole.content[-7:]),
+        (f"bytes=5-{10**17}", whole.content[5:]),
+    ):
+        answer = await client.get("/api/result/resolve", params=ref, headers={"Range": asked})
+        assert (answer.status_code, answer.content) == (206, part), asked
+        first, last = len(whole.content) - len(part) if not asked.endswith("9") else 0, 0
+        last = first + len(part) - 1
+        assert answer.headers["content-range"] == f"bytes {first}-{last}/{stored['bytes']}"
+    beyond = await client.get("/api/result/resolve", params=ref, headers={"Range": f"bytes={stored['bytes']}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{stored['bytes']}")
+    assert (await client.get("/api/result/resolve", params=ref, headers={"Range": "lines=1-2"})).status_code == 200
+    for bad in ("noetl://execution/../../etc/passwd", stored["ref"][:-1] + "0", "%2e%2e", "\0"):
+        assert (await client.get("/api/result/resolve", params={"ref": bad})).status_code in (404, 422), bad
+
+
+async def test_the_catalog(client: httpx2.AsyncClient) -> None:
+    first = await client.post("/api/catalog", json={"playbook": HELLO})
+    again = await client.post("/api/catalog", json={"playbook": HELLO})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert (first.json()["path"], first.json()["version"]) == ("examples/hello", 1)
+    changed = await client.post("/api/catalog", json={"playbook": HELLO.replace("'hello '", "'good day '")})
+    assert (changed.status_code, changed.json()["version"]) == (201, 2)
+    listed = (await client.get("/api/catalog", params={"prefix": "examples/"})).json()
+    assert [(one["path"], one["version"]) for one in listed["playbooks"]] == [("examples/hello", 2)]
+    versions = (await client.get("/api/catalog/versions", params={"path": "examples/hello"})).json()["versions"]
+    assert [one["version"] for one in versions] == [2, 1]
+    shown = (await client.get("/api/catalog/show", params={"path": "examples/hello", "version": 1})).json()
+    assert shown["source"] == HELLO
+    diff = (await client.get("/api/catalog/diff", params={"path": "examples/hello", "from": 1})).json()
+    assert ("good day" in diff["diff"], diff["older"], diff["newer"]) == (True, 1, 2)
+
+    pinned = await started(client, path="examples/hello", version=1)
+    newest = await started(client, path="examples/hello")
+    assert (await ended(client, pinned))["result"] == {"greeting": "hello world"}
+    assert (await ended(client, newest))["result"] == {"greeting": "good day world"}
+
+    put_away = await client.post("/api/catalog/archive", json={"path": "examples/hello"})
+    assert put_away.json()["archived_at"]
+    refused = await client.post("/api/executions", json={"path": "examples/hello"})
+    assert (refused.status_code, "archived" in refused.json()["detail"]) == (422, True)
+    assert (await client.get("/api/catalog")).json()["playbooks"] == []
+    assert len((await client.get("/api/catalog", params={"archived": True})).json()["playbooks"]) == 1
+    assert (await client.post("/api/catalog", json={"playbook": HELLO})).status_code == 200
+    assert len((await client.get("/api/catalog")).json()["playbooks"]) == 1
+
+    nowhere = await client.post("/api/executions", json={"path": "examples/helo"})
+    assert (nowhere.status_code, "did you mean examples/hello" in nowhere.json()["detail"]) == (404, True)
+    no_version = await client.post("/api/executions", json={"path": "examples/hello", "version": 9})
+    assert (no_version.status_code, "newest is 2" in no_version.json()["detail"]) == (404, True)
+    calls = "metadata: {name: c}\nworkflow:\n  - step: a\n    tool: {kind: playbook, file: b.yaml}\n"
+    assert (await client.post("/api/catalog", json={"playbook": calls})).status_code == 422
