@@ -15,14 +15,16 @@ from msgspec.structs import replace
 from arclog.core import schedules as rules
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
+from arclog.engine.bundle import called_files
 from arclog.engine.engine import Engine
 from arclog.engine.minter import new_run_id
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
-from arclog.model.ids import MICROS, micros, timestamp
+from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
 from arclog.model.schedules import Schedule
+from arclog.plan.program import Program
 from arclog.ports.schedules import NewSchedule, ScheduleView
-from arclog.ports.store import NewExecution, Scope
+from arclog.ports.store import NewExecution, PlanRecord, Scope
 
 log = logging.getLogger("arclog.engine")
 
@@ -94,13 +96,7 @@ class Scheduler:
         known = await engine.store.by_idempotency_key(scope, key)
         if known is not None:
             return known.execution_id
-        plan = await engine.store.registered(schedule.path, schedule.version)
-        if plan is None:
-            version = f" in version {schedule.version}" if schedule.version else ""
-            raise NotFound(
-                f"no playbook is registered as {schedule.path!r}{version}; register it, or remove the schedule"
-            )
-        program = await engine.live.program(plan.digest)
+        plan, program = await _to_run(engine, schedule.path, schedule.version)
         workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **schedule.workload}
         size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
         if size > cap:
@@ -177,10 +173,7 @@ class EngineSchedules:
         rules.check(schedule)
         if nested_deeper(new.workload, DEEPEST_INPUT):
             raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
-        if await engine.store.registered(new.path, new.version) is None:
-            raise NotFound(
-                f"no playbook is registered as {new.path!r}; register it first (`arclog run FILE` does, too)"
-            )
+        await _to_run(engine, new.path, new.version)
         cap = engine.settings.integer("limits.max_payload_bytes")
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
@@ -231,6 +224,22 @@ class EngineSchedules:
         if found is None:
             raise _unknown(name)
         return found
+
+
+async def _to_run(engine: Engine, path: str, version: int) -> tuple[PlanRecord, Program]:
+    """The playbook that a schedule starts."""
+    entry = await engine.store.catalog_path(path)
+    plan = await engine.store.registered(path, version) if 0 <= version <= MAX_ID else None
+    if entry is None or plan is None:
+        which = f" in version {version}" if version else ""
+        raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")
+    if entry.archived_at is not None:
+        raise RequestRejected(f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back")
+    program = await engine.live.program(plan.digest)
+    file = next(called_files(program.plan), "")
+    if file:
+        raise RequestRejected(f"{path} calls file {file!r}, which the catalog cannot hold; call it by `path:`")
+    return plan, program
 
 
 def view_of(schedule: Schedule) -> ScheduleView:

@@ -28,10 +28,10 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
+    #: what `/metrics` tells, in Prometheus' text format
+    metrics: Callable[[], Awaitable[bytes]]
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
-    #: what `/metrics` tells, in Prometheus' text format
-    metrics: Callable[[], bytes] = field(default=lambda: b"")
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: the requests under way

@@ -21,6 +21,7 @@ from arclog.model.settings import Settings
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.store import Scope
 from arclog.server.app import create_app
+from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
 
@@ -138,7 +139,11 @@ def _services(settings: Settings, here: Embedded) -> Services:
         own = settings.text("scope.project"), settings.text("scope.environment")
         return here.schedules(Scope(principal.tenant, principal.project or own[0], principal.environment or own[1]))
 
-    return Services(settings, lambda _: here.api, here.control, here.results, authenticate, ready, schedules=schedules)
+    metrics = Metrics(here.engine)
+    control = measured(here.control, metrics)
+    return Services(
+        settings, lambda _: here.api, control, here.results, authenticate, ready, metrics.text, schedules=schedules
+    )
 
 
 def _check_address(settings: Settings) -> None:

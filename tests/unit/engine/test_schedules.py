@@ -257,10 +257,25 @@ async def test_what_add_refuses(server: Server) -> None:
         await server.schedules.add(NEW)
     with pytest.raises(NotFound):
         await server.schedules.add(NewSchedule("x", "0 * * * *", "flows/unknown"))
+    for version in (2, -1, 1 << 70):
+        with pytest.raises(NotFound):
+            await server.schedules.add(NewSchedule("x", "0 * * * *", "flows/tidy", version=version))
     with pytest.raises(RequestRejected, match="cron"):
         await server.schedules.add(NewSchedule("x", "whenever", "flows/tidy"))
     with pytest.raises(RequestRejected, match="bytes"):
         await server.schedules.add(NewSchedule("x", "0 * * * *", "flows/tidy", workload={"a": "b" * 300_000}))
+
+
+async def test_an_archived_playbook_starts_no_run(server: Server, clock: FakeClock, store: MemoryStore) -> None:
+    await server.schedules.add(NEW)
+    await store.archive("flows/tidy", 1)
+    with pytest.raises(RequestRejected, match="archived"):
+        await server.schedules.add(NewSchedule("x", "0 * * * *", "flows/tidy"))
+    clock.advance(HOUR / 2)
+    await server.scheduler.fire()
+    shown = await server.schedules.show("hourly")
+    assert (shown.last_execution, shown.skipped) == (None, 1)
+    assert "archived" in shown.note
 
 
 async def test_a_schedule_is_not_another_tenants(server: Server) -> None:
