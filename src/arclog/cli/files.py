@@ -26,6 +26,29 @@ def playbook_text(file: str, settings: Settings) -> tuple[str, str]:
     return text, name
 
 
+def in_catalog(word: str) -> bool:
+    """Whether a word means a path of the catalog: no file of that name is there, and it does not look like one."""
+    import os
+
+    return (
+        word != "-"
+        and word.strip() != ""
+        and not word.endswith((".yaml", ".yml", ".json"))
+        and not word.startswith((".", "/", "~"))
+        and not os.path.exists(word)  # noqa: PTH110 - pathlib costs a start 2 ms
+    )
+
+
+def path_and_version(word: str) -> tuple[str, int]:
+    """`reports/daily@3` is version 3 of reports/daily; without a version it is the newest."""
+    path, mark, version = word.rpartition("@")
+    if not mark:
+        return word, 0
+    if not (version.isascii() and version.isdigit() and 0 < len(version) <= 9 and int(version)):
+        raise Usage(f"{version!r} is no version; write it like {path or 'reports/daily'}@3")
+    return path, int(version)
+
+
 def called_playbooks(text: str, file: str, settings: Settings) -> dict[str, str]:
     """The texts of the playbooks that this one, and those that it calls, call by file."""
     found: dict[str, str] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_arguments(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", help="playbook file; - is standard input")
+    parser.add_argument("file", metavar="FILE|PATH", help="playbook file, or PATH[@VERSION] in the catalog; - is stdin")
     parser.add_argument(
         "--set",
         dest="assignments",
@@ -29,7 +29,8 @@ def run_arguments(parser: Parser) -> None:
     parser.epilog = (
         "examples:\n"
         "  arclog run examples/hello.yaml\n"
-        "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n\n"
+        "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n"
+        "  arclog run reports/daily@3\n\n"
         "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
         "Ctrl-C cancels the run; a second one leaves it so that `arclog resume ID` can go on with it."
     )
@@ -39,20 +40,23 @@ def run_command(options: Namespace) -> int:
     import asyncio
 
     from arclog.cli.exits import Usage
-    from arclog.cli.files import playbook_text, workload_of
+    from arclog.cli.files import in_catalog, playbook_text, workload_of
     from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
 
     settings = settings_of(options)
     if options.file == "-" and options.workload == "-":
         raise Usage("the playbook and the workload cannot both come from standard input")
+    if in_catalog(options.file):
+        workload = workload_of(options.workload, options.assignments, settings)
+        return asyncio.run(_run(settings, "", options.file, workload, out_of(options)))
     text, name = playbook_text(options.file, settings)
     workload = workload_of(options.workload, options.assignments, settings)
     return asyncio.run(_run(settings, text, name, workload, out_of(options)))
 
 
 async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out) -> int:
-    from arclog.cli.files import called_playbooks
+    from arclog.cli.files import called_playbooks, path_and_version
     from arclog.cli.home import opened
     from arclog.cli.interrupts import Interrupts
     from arclog.ports.api import ExecuteRequest
@@ -63,9 +67,15 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
     try:
         with interrupts:
             async with opened(settings) as here:
+                if text:
+                    files = called_playbooks(text, file, settings)
+                    request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
+                else:
+                    path, version = path_and_version(file)
+                    pinned = await here.api.registered(path, version)
+                    text, file = pinned.source, ""
+                    request = ExecuteRequest(path=path, version=pinned.version, workload=workload)
                 here.open_tools(text)
-                files = called_playbooks(text, file, settings)
-                request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
                 started = await here.api.execute(request)
                 interrupts.started(here.api, started.execution_id)
                 await here.start_worker(started.execution_id)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from msgspec import Struct
+from starlette.responses import Response
 
 from arclog.server.problems import MEDIA_TYPE
 
@@ -66,7 +67,7 @@ def documented(
         good["content"] = {media: _content(answer, example)}
     responses: dict[int | str, Any] = {status: good}
     for other, said in (also or {}).items():
-        responses[other] = {**good, "description": said}
+        responses[other] = {"description": said} if other == 204 else {**good, "description": said}
     _schema(Problem)
     all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({413} if takes is not None else set())
     for code in sorted(all_errors):
@@ -78,6 +79,8 @@ def documented(
         }
         responses[code] = {"description": _TITLES[code], "content": {MEDIA_TYPE: _content(Problem, problem)}}
     told: dict[str, Any] = {"responses": responses, "status_code": status, "response_model": None}
+    if media != JSON:
+        told["response_class"] = Response  # else FastAPI documents JSON beside it
     if takes is not None:
         content = {takes_media: _content(takes, takes_example)}
         told["openapi_extra"] = {"requestBody": {"required": True, "content": content}}

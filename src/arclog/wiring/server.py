@@ -41,16 +41,21 @@ async def serve(
     listener = _listen(settings)
     try:
         async with embedded(settings) as here:
+            told = stop or asyncio.Event()
             here.start_duties()
             here.start_scheduler()
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
             services = _services(settings, here)
-            server = _Server(services, stop or asyncio.Event())
+            server = _Server(services, told)
+            if here.worker is not None:
+                here.worker.add_done_callback(lambda _: told.set())
             if started is not None:
                 started.set_result(_address(listener))
             await server.serve([listener])
+            if here.worker is not None and here.worker.done():
+                here.worker.result()  # raises what stopped it: a server without its worker is of no use
     finally:
         listener.close()
 
@@ -65,6 +70,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                server_header=False,
                 backlog=_BACKLOG,
                 timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
             )
@@ -102,6 +108,7 @@ def _listen(settings: Settings) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
+            listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise
