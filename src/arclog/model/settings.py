@@ -129,6 +129,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("schedules.lease_s", 30.0, "seconds", "How long one server has a schedule that is due to itself.", 1.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
+    Setting("server.log_format", "auto", "word", "A server's own log on stderr: JSON lines, plain ones, or plain ones at a terminal only.", choices=("auto", "json", "plain")),
+    Setting("server.log_level", "info", "word", "How much it tells.", choices=("debug", "info", "warning", "error")),
     Setting("webhooks.timeout_s", 10.0, "seconds", "How long the receiver of a webhook may take to answer.", 0.001),
     Setting("webhooks.max_attempts", 12, "attempts", "A webhook that was refused so often is given up, and the server's log says so.", 1),
     Setting("webhooks.first_retry_s", 5.0, "seconds", "Pause before a webhook's second attempt; each further one is twice as long.", 0.0),

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import FrameType
 
 import uvicorn
@@ -21,6 +21,7 @@ from arclog.model.settings import Settings
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.store import Scope
 from arclog.server.app import create_app
+from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
@@ -39,9 +40,10 @@ async def serve(
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
     _check_address(settings)
     listener = _listen(settings)
-    try:
+    with closing(listener), operators_log(settings):
         async with embedded(settings) as here:
             told = stop or asyncio.Event()
+            log_runs(here.engine.hints)
             here.start_duties()
             here.start_scheduler()
             if with_worker:
@@ -56,8 +58,6 @@ async def serve(
             await server.serve([listener])
             if here.worker is not None and here.worker.done():
                 here.worker.result()  # raises what stopped it: a server without its worker is of no use
-    finally:
-        listener.close()
 
 
 class _Server(uvicorn.Server):
