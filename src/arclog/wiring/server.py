@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
 from types import FrameType
 
 import uvicorn
 
+from arclog.engine.engine import Engine
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import ROLES, Principal
 from arclog.model.settings import Settings
@@ -41,7 +42,7 @@ async def serve(
     _check_address(settings)
     listener = _listen(settings)
     with closing(listener), operators_log(settings):
-        async with embedded(settings) as here:
+        async with embedded(settings) as here, _traced(here.engine):
             told = stop or asyncio.Event()
             log_runs(here.engine.hints)
             here.start_duties()
@@ -58,6 +59,24 @@ async def serve(
             await server.serve([listener])
             if here.worker is not None and here.worker.done():
                 here.worker.result()  # raises what stopped it: a server without its worker is of no use
+
+
+@asynccontextmanager
+async def _traced(engine: Engine) -> AsyncIterator[None]:
+    """Send traces meanwhile, if somebody wants them."""
+    if not engine.settings.text("telemetry.otlp_endpoint"):
+        yield
+        return
+    from arclog.server.tracing import Tracing
+
+    tracing = Tracing(engine)
+    exporting = asyncio.ensure_future(tracing.run())
+    try:
+        yield
+    finally:
+        await tracing.close(engine.settings.number("telemetry.timeout_s"))
+        exporting.cancel()
+        await asyncio.gather(exporting, return_exceptions=True)
 
 
 class _Server(uvicorn.Server):
