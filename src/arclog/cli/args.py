@@ -43,9 +43,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("runs", "print the version"),
 }
 
+#: Commands that never speak to a server: they look at files, at what is kept on this machine alone, or are the server.
+LOCAL = frozenset({"check", "plan", "schema", "secret", "version", "server", "up"})
+
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr
   --home DIR      where the runs are kept (else $ARCLOG_HOME, else .arclog)
+  --server URL    speak to a server instead (else $ARCLOG_SERVER); --token-file FILE has its token (else $ARCLOG_TOKEN)
   --quiet, -q     only what was asked for, and errors
 """
 
@@ -94,6 +98,8 @@ def dispatch(words: list[str]) -> int:
             hint = f"to run a playbook: arclog run {command}"
         raise Usage(f"there is no command {command!r}{_perhaps(command, list(COMMANDS))}", hint)
     options = parser_of(command).parse([*first, *rest])
+    if command in LOCAL and (options.server or options.token_file):
+        raise Usage(f"{command} works on this machine alone; it takes no --server")
     module = import_module(f"arclog.cli.{COMMANDS[command][0]}")
     code: int = getattr(module, f"{command}_command")(options)
     return code
@@ -125,8 +131,25 @@ def parser_of(command: str) -> Parser:
     shared = parser.add_argument_group("options of every command")
     shared.add_argument("--json", action="store_true", help="output for scripts; errors are JSON on stderr")
     shared.add_argument("--home", metavar="DIR", help="where the runs are kept (else $ARCLOG_HOME, else .arclog)")
+    shared.add_argument(
+        "--server",
+        metavar="URL",
+        help=argparse.SUPPRESS if command in LOCAL else "speak to this server instead (else $ARCLOG_SERVER)",
+    )
+    shared.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=argparse.SUPPRESS
+        if command in LOCAL
+        else "file with the token that the server wants (else $ARCLOG_TOKEN)",
+    )
     shared.add_argument("--quiet", "-q", action="store_true", help="only what was asked for, and errors")
     return parser
+
+
+#: options of every command that take a value
+_WITH_VALUE = ("--home", "--server", "--token-file")
+_WITH_VALUE_JOINED = tuple(f"{word}=" for word in _WITH_VALUE)
 
 
 def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
@@ -134,9 +157,9 @@ def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
     index = 0
     while index < len(words) and words[index].startswith("-"):
         word = words[index]
-        if word in ("-h", "--help", "--json", "--quiet", "-q") or word.startswith("--home="):
+        if word in ("-h", "--help", "--json", "--quiet", "-q") or word.startswith(_WITH_VALUE_JOINED):
             index += 1
-        elif word == "--home":
+        elif word in _WITH_VALUE:
             index += 2
         elif word in ("--version", "-V"):
             return words[:index], "version", words[index + 1 :]

@@ -1,4 +1,7 @@
-"""The way from a command to the runs in a home. A command that only reads never creates a home."""
+"""The way from a command to the runs: in a home on this machine, or at a server. Only here does a command's way part.
+
+A command that only reads never creates a home.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,33 @@ def settings_of(options: Any) -> Settings:
 
     if options.home == "":
         raise Usage("--home is empty; name a folder")
-    return load_settings({} if options.home is None else {"home": options.home})
+    if options.home is not None and options.server is not None:
+        raise Usage("--home and --server are two places; name one")
+    said = {"home": options.home, "client.server": options.server, "client.token_file": options.token_file}
+    if options.home is not None:
+        said["client.server"] = ""  # a home that was asked for is meant, whatever ARCLOG_SERVER says
+    return load_settings({name: value for name, value in said.items() if value is not None})
+
+
+def server_of(settings: Settings) -> str:
+    """The server that is spoken to, '' when runs are in this process."""
+    return settings.text("client.server")
 
 
 def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncContextManager[Any]:
-    """Store, engine and worker in this process."""
+    """Store, engine and worker in this process; or a server, which has its own."""
+    if server_of(settings):
+        from arclog.wiring.remote import remote
+
+        return remote(settings)
     from arclog.wiring.embedded import embedded
 
     return embedded(settings, read_only=read_only)
 
 
 def exists(settings: Settings) -> bool:
-    return (Path(settings.text("home")) / "arclog.db").exists()
+    """Whether there may be runs at all."""
+    return bool(server_of(settings)) or (Path(settings.text("home")) / "arclog.db").exists()
 
 
 def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_only: bool = True) -> int:
@@ -87,4 +105,4 @@ async def name_of(api: Api, execution_id: str) -> str:
 
 
 def nothing_yet(settings: Settings) -> str:
-    return f"no runs yet in {settings.text('home')}; start one with `arclog run FILE`"
+    return f"no runs yet {'at' if server_of(settings) else 'in'} {server_of(settings) or settings.text('home')}; start one with `arclog run FILE`"

@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM while a run goes on in this process.
+"""Ctrl-C and SIGTERM while a run goes on in this process, or at a server.
 
-One Ctrl-C cancels the run, a second one (or SIGTERM) leaves it as it stands; a run that was left can be resumed.
+One Ctrl-C cancels the run, a second one (or SIGTERM) leaves it as it stands; a run that was left can be resumed. What a
+server runs goes on without this process: on a terminal the first Ctrl-C asks.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK
@@ -31,9 +33,15 @@ class Interrupts:
         self._cancelling: asyncio.Task[Any] | None = None
         self._task: asyncio.Task[Any] | None = None
 
-    def started(self, api: Api, execution_id: str) -> None:
+        #: the server that runs it, '' when this process does
+        self._server = ""
+        #: the terminal's modes while a question is open
+        self._modes: list[Any] | None = None
+
+    def started(self, api: Api, execution_id: str, server: str = "") -> None:
         self._api = api
         self._id = execution_id
+        self._server = server
 
     def __enter__(self) -> None:
         import asyncio
@@ -48,6 +56,7 @@ class Interrupts:
         import asyncio
         import signal
 
+        self._settle()
         loop = asyncio.get_running_loop()
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
@@ -55,17 +64,57 @@ class Interrupts:
     def _interrupt(self) -> None:
         import asyncio
 
-        if self._api is None or self._cancelling is not None:
+        if self._api is None or self._cancelling is not None or self._modes is not None:
             self._leave(130)
-            return
-        self._cancelling = asyncio.ensure_future(self._cancel(self._api))
+        elif self._server and self._out.tty and sys.stdin.isatty():
+            self._ask()
+        else:
+            self._cancelling = asyncio.ensure_future(self._cancel(self._api))
 
-    async def _cancel(self, api: Api) -> None:
+    def _ask(self) -> None:
+        """One key decides; what is shown goes on meanwhile."""
+        import asyncio
+        import termios
+        import tty
+
+        self._modes = termios.tcgetattr(sys.stdin)
+        tty.setcbreak(sys.stdin)
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._answered)
+        self._out.notice(
+            "c cancels the run, d (or Ctrl-C again) detaches and lets it go on, any other key goes on watching"
+        )
+
+    def _answered(self) -> None:
+        import asyncio
+        import os
+
+        key = os.read(sys.stdin.fileno(), 1024)[:1].lower()
+        self._settle()
+        if key == b"c" and self._api is not None:
+            self._cancelling = asyncio.ensure_future(self._cancel(self._api, asked=True))
+        elif key in (b"d", b"\x04", b""):
+            self._leave(130)
+
+    def _settle(self) -> None:
+        """The question is over, however: the terminal is as it was."""
+        import asyncio
+
+        if self._modes is None:
+            return
+        import termios
+
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
+        self._modes = None
+
+    async def _cancel(self, api: Api, *, asked: bool = False) -> None:
         from arclog.model.errors import ArclogError
 
         try:
             status = await api.status(self._id)
-            if status.ended_at is None and (status.started_at is None or await api.pausing(self._id)):
+            if asked:
+                pass
+            elif status.ended_at is None and (status.started_at is None or await api.pausing(self._id)):
                 # Nothing is under way: what somebody paused, or has to approve, is left to him.
                 self._leave(130)
                 return
@@ -82,6 +131,8 @@ class Interrupts:
         self.left = code
         if self._cancelling is not None and self._cancelling.done() and not self._cancelling.cancelled():
             self._out.notice(f"left; the run {self._id} is over")
+        elif self._server and self._id:
+            self._out.notice(f"detached; {self._server} goes on with it: arclog show {self._id}")
         elif self._id:
             self._out.notice(f"left; go on with: arclog resume {self._id}")
         else:
@@ -94,6 +145,7 @@ class Interrupts:
     def _abandon(self) -> None:
         import os
 
+        self._settle()
         if self._out.tty:
             self._out.write("\x1b[?25h")
         os._exit(self.left)

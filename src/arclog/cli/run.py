@@ -6,13 +6,13 @@ from argparse import Namespace
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from arclog.cli.exits import BY_STATE, FAILED
+from arclog.cli.exits import BY_STATE, FAILED, OK
 from arclog.model.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api, Summary
+    from arclog.ports.api import Api, Started, Summary
 
 
 def run_arguments(parser: Parser) -> None:
@@ -26,13 +26,17 @@ def run_arguments(parser: Parser) -> None:
         help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, else text (repeatable)",
     )
     parser.add_argument("--workload", metavar="FILE", help="JSON or YAML file with the workload; --set wins over it")
+    parser.add_argument(
+        "--detach", "-d", action="store_true", help="with a server: say the run's id and leave it to it"
+    )
     parser.epilog = (
         "examples:\n"
         "  arclog run examples/hello.yaml\n"
         "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n"
         "  arclog run reports/daily@3\n\n"
         "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
-        "Ctrl-C cancels the run; a second one leaves it so that `arclog resume ID` can go on with it."
+        "Ctrl-C cancels the run; a second one leaves it so that `arclog resume ID` can go on with it. With a server it\n"
+        "asks, on a terminal, whether to cancel the run or to detach from it."
     )
 
 
@@ -41,23 +45,23 @@ def run_command(options: Namespace) -> int:
 
     from arclog.cli.exits import Usage
     from arclog.cli.files import in_catalog, playbook_text, workload_of
-    from arclog.cli.home import settings_of
+    from arclog.cli.home import server_of, settings_of
     from arclog.cli.render import out_of
 
     settings = settings_of(options)
     if options.file == "-" and options.workload == "-":
         raise Usage("the playbook and the workload cannot both come from standard input")
-    if in_catalog(options.file):
-        workload = workload_of(options.workload, options.assignments, settings)
-        return asyncio.run(_run(settings, "", options.file, workload, out_of(options)))
-    text, name = playbook_text(options.file, settings)
+    if options.detach and not server_of(settings):
+        hint = "name one with --server or ARCLOG_SERVER; `arclog up` starts one"
+        raise Usage("--detach needs a server: nobody else would run it", hint)
+    text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
     workload = workload_of(options.workload, options.assignments, settings)
-    return asyncio.run(_run(settings, text, name, workload, out_of(options)))
+    return asyncio.run(_run(settings, text, name, workload, out_of(options), detach=options.detach))
 
 
-async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out) -> int:
+async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out, *, detach: bool = False) -> int:
     from arclog.cli.files import called_playbooks, path_and_version
-    from arclog.cli.home import opened
+    from arclog.cli.home import opened, server_of
     from arclog.cli.interrupts import Interrupts
     from arclog.ports.api import ExecuteRequest
 
@@ -77,13 +81,26 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
                     request = ExecuteRequest(path=path, version=pinned.version, workload=workload)
                 here.open_tools(text)
                 started = await here.api.execute(request)
-                interrupts.started(here.api, started.execution_id)
+                if detach:
+                    return _detached(started, out)
+                interrupts.started(here.api, started.execution_id, server_of(settings))
                 await here.start_worker(started.execution_id)
                 return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))
     except BaseException:
         if interrupts.left:
             return interrupts.left
         raise
+
+
+def _detached(started: Started, out: Out) -> int:
+    if out.as_json:
+        out.data(started)
+    elif out.quiet:
+        out.say(started.execution_id)
+    else:
+        out.say(f"started execution {started.execution_id}")
+        out.say(out.paint(f"  arclog events {started.execution_id} --follow", "dim"))
+    return OK
 
 
 def resume_arguments(parser: Parser) -> None:
@@ -119,7 +136,7 @@ def _go_on(options: Namespace, *, again: bool) -> int:
 
 
 async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -> int:
-    from arclog.cli.home import opened, resolve
+    from arclog.cli.home import opened, resolve, server_of
     from arclog.cli.interrupts import Interrupts
     from arclog.cli.signals import request_of, told
     from arclog.model.errors import RequestRejected
@@ -147,7 +164,7 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
-                interrupts.started(here.api, execution_id)
+                interrupts.started(here.api, execution_id, server_of(settings))
                 await here.start_worker(execution_id)
                 return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=not again))
     except BaseException:

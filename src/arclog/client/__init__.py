@@ -1,1 +1,27 @@
-"""arclog from the outside: the API, control and results ports over HTTP."""
+"""arclog from the outside: the API, control and results ports over HTTP.
+
+`AsyncClient` and its blocking twin `Client` are what programs use; whoever imports this package pays for them only when
+it names them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arclog.client.asynchronous import AsyncClient
+    from arclog.client.blocking import Client
+
+__all__ = ["AsyncClient", "Client"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AsyncClient":
+        from arclog.client.asynchronous import AsyncClient
+
+        return AsyncClient
+    if name == "Client":
+        from arclog.client.blocking import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

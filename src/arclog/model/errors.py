@@ -13,6 +13,7 @@
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   └── Conflict         another writer moved the execution's head: reload and decide again
+    ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   └── ResultTooLarge   a limit of the result store
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
@@ -124,6 +125,10 @@ class StoreUnavailable(StoreError):
 
 class Conflict(StoreError):
     """The execution's head moved: somebody else appended first."""
+
+
+class ServerUnavailable(ArclogError):
+    """A server that cannot be reached, is overwhelmed, or does not answer as an arclog server does."""
 
 
 class ResultUnavailable(ArclogError):

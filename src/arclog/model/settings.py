@@ -24,10 +24,12 @@ class Setting(Struct, frozen=True):
     #: lowest value allowed for a number
     minimum: float | None = None
     choices: tuple[str, ...] = ()
+    #: its environment variable, when that is not made from the name
+    known_as: str = ""
 
     @property
     def variable(self) -> str:
-        return "ARCLOG_" + self.name.replace(".", "_").upper()
+        return self.known_as or "ARCLOG_" + self.name.replace(".", "_").upper()
 
 
 KIB = 1024
@@ -39,6 +41,12 @@ TABLE: tuple[Setting, ...] = (
     Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
     Setting("scope.project", "default", "name", "Project of runs started without one."),
     Setting("scope.environment", "local", "name", "Environment of runs started without one."),
+    Setting("client.server", "", "address", "Server that commands speak to, e.g. http://127.0.0.1:8420. Empty: runs are kept and run in this process.", known_as="ARCLOG_SERVER"),
+    Setting("client.token_file", "", "path", "File with the token that a server wants; else `ARCLOG_TOKEN` has it."),
+    Setting("client.ca_file", "", "path", "PEM file of authorities that clients trust beside the system's when a server speaks https."),
+    Setting("client.timeout_s", 30.0, "seconds", "How long a server may take to answer one request.", 0.001),
+    Setting("client.patience_s", 60.0, "seconds", "How long a client goes on trying when a server that it spoke to before cannot be reached, or is busy.", 0.0),
+    Setting("client.poll_s", 20.0, "seconds", "How long one request waits at most for something to happen; who waits longer asks again.", 0.0),
     Setting("playbook.max_bytes", 4 * MIB, "bytes", "Largest playbook file.", 1),
     Setting("playbook.max_nodes", 200_000, "nodes", "Most YAML nodes in a playbook, aliases counted as often as used.", 1),
     Setting("playbook.max_depth", 64, "levels", "Deepest nesting in a playbook.", 1),

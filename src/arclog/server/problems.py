@@ -47,6 +47,7 @@ def install(app: FastAPI) -> None:
         more: dict[str, Any] = {}
         if isinstance(error, errors.PlaybookError):
             more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
+            more["file"] = error.file
         if isinstance(error, errors.ReportGap):
             more["expected"] = error.expected
         return problem(status, type(error).__name__, str(error), **more)

@@ -12,7 +12,7 @@ from arclog.model.settings import TABLE, Settings
 
 FILE = "arclog.toml"
 #: Variables with our prefix that are no settings.
-_OTHER_VARIABLES = frozenset({"ARCLOG_DEBUG"})
+_OTHER_VARIABLES = frozenset({"ARCLOG_DEBUG", "ARCLOG_TOKEN"})
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:

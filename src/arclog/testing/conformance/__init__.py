@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("arclog.testing.conformance.store")
+pytest.register_assert_rewrite("arclog.testing.conformance.api", "arclog.testing.conformance.store")

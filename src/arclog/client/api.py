@@ -1,0 +1,283 @@
+"""`ports.api` over HTTP: what a program or the CLI asks of a server is what it would ask of an engine in its own process.
+
+Every answer is a Struct of the port; every refusal is the exception that the engine raised.
+"""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from arclog.client.connection import Connection
+from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, ServerUnavailable
+from arclog.model.settings import Settings
+from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
+    Collected,
+    ExecuteRequest,
+    Listed,
+    RegisterRequest,
+    SignalAnswer,
+    SignalRequest,
+    Started,
+    StateView,
+    Status,
+    StoredResult,
+    Summary,
+    Why,
+)
+from arclog.ports.store import ANY_LINE, LogFilter
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+_RESOLVE = "/api/result/resolve"
+#: Most rows that a server gives at a time.
+_PAGE = 1000
+#: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
+_PART = 16 * 1024 * 1024
+_EXECUTIONS = "/api/executions"
+_CATALOG = "/api/catalog"
+
+
+class Head(msgspec.Struct, frozen=True):
+    """How far a run is."""
+
+    #: seq of its last event
+    head: int
+    ended: bool
+    pausing: bool
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """A page of a list; each route has its own word for the rows."""
+
+    executions: builtins.list[Listed] = []
+    events: builtins.list[dict[str, Any]] = []
+    lines: builtins.list[dict[str, Any]] = []
+    results: builtins.list[StoredResult] = []
+    playbooks: builtins.list[CatalogEntry] = []
+    versions: builtins.list[CatalogVersion] = []
+
+
+class RemoteApi:
+    """Implements `ports.api.Api` over a server's routes."""
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self._connection = connection
+        self._poll_s = settings.number("client.poll_s")
+
+    # ── starting and telling ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        # With a key the request can be repeated: a server that died with its answer unsent starts no second run.
+        keyed = msgspec.structs.replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
+        try:
+            return await self._told(_EXECUTIONS, keyed, Started)
+        except PlaybookError as error:
+            if not error.source:
+                error.file = error.file or request.file
+                error.source = request.playbook if error.file == request.file else request.files.get(error.file, "")
+            raise
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        named = msgspec.structs.replace(request, signal_id=request.signal_id or uuid.uuid4().hex)
+        return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+
+    async def cancel(self, execution_id: str, reason: str) -> Status:
+        await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
+        return await self.status(execution_id)
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        return await self._told("/api/gc", {"dry_run": dry_run}, Collected)
+
+    # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        return (await self._until(execution_id, {"after": after}, timeout_s)).head
+
+    async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
+        return (await self._until(execution_id, {"until": "ended"}, timeout_s)).ended
+
+    async def _until(self, execution_id: str, params: Mapping[str, Any], timeout_s: float | None) -> Head:
+        """Ask again and again, each time for as long as one request may wait."""
+        from asyncio import get_running_loop
+
+        now = get_running_loop().time
+        deadline = None if timeout_s is None else now() + timeout_s
+        while True:
+            left = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
+            asked = {**params, "timeout_s": f"{left:.3f}"}
+            body = await self._connection.ask("GET", _of(execution_id, "head"), params=asked, extra_s=left)
+            found = _decoded(body, Head)
+            there = found.ended or ("after" in params and found.head > params["after"])
+            if there or (deadline is not None and now() >= deadline):
+                return found
+
+    async def pausing(self, execution_id: str) -> bool:
+        return (await self._got(_of(execution_id, "head"), Head)).pausing
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def status(self, execution_id: str) -> Status:
+        return await self._got(_of(execution_id, "status"), Status)
+
+    async def summary(self, execution_id: str) -> Summary:
+        return await self._got(_of(execution_id), Summary)
+
+    async def list(
+        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[Listed]:
+        async def read(at: str, most: int) -> builtins.list[Listed]:
+            params = {"state": builtins.list(states), "path": path, "before": at, "limit": most}
+            return (await self._got(_EXECUTIONS, _Page, params)).executions
+
+        return await _paged(read, before, limit, lambda run: run.execution_id)
+
+    async def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            params = {"after": at, "limit": most, "type": builtins.list(types)}
+            return (await self._got(_of(execution_id, "events"), _Page, params)).events
+
+        return await _paged(read, after, limit, lambda event: event["seq"])
+
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
+        wanted = {
+            "step": where.step,
+            "task": where.task,
+            "iteration": None if where.iteration is None else ".".join(map(str, where.iteration)),
+            "stream": builtins.list(where.streams),
+            "text": where.text,
+            "since": where.since,
+        }
+
+        async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
+            return (await self._got(_of(execution_id, "logs"), _Page, {**wanted, "after": at, "limit": most})).lines
+
+        return await _paged(read, after, limit, lambda line: line["position"])
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        async def read(at: int, most: int) -> builtins.list[StoredResult]:
+            return (await self._got(_of(execution_id, "results"), _Page, {"after": at, "limit": most})).results
+
+        return await _paged(read, after, limit, lambda stored: stored.seq)
+
+    async def result(self, ref: str) -> StoredResult:
+        return await self._got("/api/result", StoredResult, {"ref": ref})
+
+    async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Asked for in parts that any server gives; one that breaks off is asked for from where it broke off."""
+        size = (await self.result(ref)).bytes
+        at, stop = max(start, 0), size if end is None else min(end, size)
+        part = _PART
+        patience = self._connection.patience()
+        while at < stop:
+            wanted = {"Range": f"bytes={at}-{min(at + part, stop) - 1}", "Accept-Encoding": "identity"}
+            try:
+                async with self._connection.streamed(_RESOLVE, params={"ref": ref}, headers=wanted) as answer:
+                    if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
+                        raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
+                    async for chunk in answer.aiter_raw():
+                        at += len(chunk)
+                        yield chunk
+                        patience.renew()
+            except RequestTooLarge:
+                if part == 1:
+                    raise
+                part //= 2
+            except ServerUnavailable:
+                if await patience.over():
+                    raise
+
+    async def why(self, execution_id: str) -> Why:
+        return await self._got(_of(execution_id, "why"), Why)
+
+    async def state(self, execution_id: str, at: int | None = None) -> StateView:
+        return await self._got(_of(execution_id, "state"), StateView, {"at": at})
+
+    async def source(self, execution_id: str) -> str:
+        return (await self._connection.ask("GET", _of(execution_id, "source"))).decode()
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        body = await self._connection.ask("GET", _of(execution_id, "graph"), params={"format": form})
+        return _decoded(body, dict[str, Any]) if form == "json" else body.decode()
+
+    # ── the catalog ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        # The same content is the same version: it may be sent twice.
+        try:
+            return await self._told(_CATALOG, request, CatalogVersion)
+        except PlaybookError as error:
+            error.source, error.file = request.playbook, request.file
+            raise
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        params = {"prefix": prefix, "after": after, "limit": limit, "archived": "true" if archived else ""}
+        return (await self._got(_CATALOG, _Page, params)).playbooks
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        params = {"path": path, "before": before, "limit": limit}
+        return (await self._got(f"{_CATALOG}/versions", _Page, params)).versions
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return await self._got(f"{_CATALOG}/show", CatalogVersion, {"path": path, "version": version})
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return await self._got(f"{_CATALOG}/diff", CatalogDiff, {"path": path, "from": older, "to": newer})
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return await self._told(f"{_CATALOG}/archive", {"path": path, "archived": archived}, CatalogEntry)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _got(self, path: str, kind: type[T], params: Mapping[str, Any] | None = None) -> T:
+        """What is empty or None is not said."""
+        said = {name: value for name, value in (params or {}).items() if value not in (None, "", [])}
+        return _decoded(await self._connection.ask("GET", path, params=said), kind)
+
+    async def _told(self, path: str, body: Any, kind: type[T]) -> T:
+        """A request whose body makes it safe to repeat."""
+        return _decoded(await self._connection.ask("POST", path, body=msgspec.json.encode(body), safe=True), kind)
+
+
+async def _paged(
+    read: Callable[[C, int], Awaitable[builtins.list[T]]], at: C, limit: int, cursor: Callable[[T], C]
+) -> builtins.list[T]:
+    """As many rows as were asked for, however few a server gives at a time."""
+    rows: builtins.list[T] = []
+    while True:
+        most = min(limit - len(rows), _PAGE)
+        page = await read(at, most)
+        rows += page
+        if len(page) < most or len(rows) >= limit:
+            return rows
+        at = cursor(page[-1])
+
+
+def _of(execution_id: str, what: str = "") -> str:
+    """The path of a run; whatever an id may hold, it stays one part of it."""
+    return f"{_EXECUTIONS}/{quote(execution_id, safe='')}" + (f"/{what}" if what else "")
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise ServerUnavailable(
+            f"the server's answer cannot be understood ({problem}); is it an arclog server of this version?"
+        ) from None

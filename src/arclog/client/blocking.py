@@ -1,0 +1,205 @@
+"""The client for programs without asyncio: each call of `AsyncClient`, made to the end.
+
+The work is done by an event loop in a thread of its own, so a `Client` may be used from any thread, and inside a running
+loop too (which it then blocks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from arclog.client.asynchronous import AsyncClient
+from arclog.model.settings import Settings
+from arclog.ports.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
+    Collected,
+    ExecuteRequest,
+    Listed,
+    RegisterRequest,
+    SignalAnswer,
+    SignalRequest,
+    Started,
+    StateView,
+    Status,
+    StoredResult,
+    Summary,
+    Why,
+)
+from arclog.ports.store import ANY_LINE, LogFilter
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server, as one caller sees it. What its methods mean stands at `AsyncClient` and `ports.api.Api`."""
+
+    def __init__(self, server: str = "", *, token: str = "", settings: Settings | None = None) -> None:
+        self._client = AsyncClient(server, token=token, settings=settings)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="arclog-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections; a second time does nothing."""
+        if self._loop.is_closed():
+            return
+        self._done(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def server(self) -> str:
+        return self._client.server
+
+    def start(
+        self,
+        playbook: str = "",
+        workload: Mapping[str, Any] | None = None,
+        *,
+        path: str = "",
+        version: int = 0,
+        files: Mapping[str, str] | None = None,
+        idempotency_key: str = "",
+    ) -> Started:
+        asked = self._client.start(
+            playbook, workload, path=path, version=version, files=files, idempotency_key=idempotency_key
+        )
+        return self._done(asked)
+
+    def run(
+        self,
+        playbook: str = "",
+        workload: Mapping[str, Any] | None = None,
+        *,
+        path: str = "",
+        version: int = 0,
+        timeout_s: float | None = None,
+    ) -> Summary:
+        return self._done(self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s))
+
+    def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        return self._each(self._client.follow(execution_id, after=after, types=types))
+
+    def execute(self, request: ExecuteRequest) -> Started:
+        return self._done(self._client.execute(request))
+
+    def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        return self._done(self._client.wait(execution_id, after=after, timeout_s=timeout_s))
+
+    def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
+        return self._done(self._client.ended(execution_id, timeout_s=timeout_s))
+
+    def status(self, execution_id: str) -> Status:
+        return self._done(self._client.status(execution_id))
+
+    def summary(self, execution_id: str) -> Summary:
+        return self._done(self._client.summary(execution_id))
+
+    def list(
+        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+    ) -> builtins.list[Listed]:
+        return self._done(self._client.list(states=states, path=path, before=before, limit=limit))
+
+    def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
+        return self._done(self._client.events(execution_id, after=after, limit=limit, types=types))
+
+    def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
+        return self._done(self._client.logs(execution_id, after=after, limit=limit, where=where))
+
+    def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        return self._done(self._client.results(execution_id, after=after, limit=limit))
+
+    def result(self, ref: str) -> StoredResult:
+        return self._done(self._client.result(ref))
+
+    def content(self, ref: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        return self._each(self._client.content(ref, start, end))
+
+    def collect(self, *, dry_run: bool = False) -> Collected:
+        return self._done(self._client.collect(dry_run=dry_run))
+
+    def why(self, execution_id: str) -> Why:
+        return self._done(self._client.why(execution_id))
+
+    def state(self, execution_id: str, at: int | None = None) -> StateView:
+        return self._done(self._client.state(execution_id, at))
+
+    def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        return self._done(self._client.signal(execution_id, request))
+
+    def pausing(self, execution_id: str) -> bool:
+        return self._done(self._client.pausing(execution_id))
+
+    def cancel(self, execution_id: str, reason: str) -> Status:
+        return self._done(self._client.cancel(execution_id, reason))
+
+    def source(self, execution_id: str) -> str:
+        return self._done(self._client.source(execution_id))
+
+    def graph(self, execution_id: str, form: str = "json") -> Any:
+        return self._done(self._client.graph(execution_id, form))
+
+    def register(self, request: RegisterRequest) -> CatalogVersion:
+        return self._done(self._client.register(request))
+
+    def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        return self._done(self._client.catalog(prefix=prefix, after=after, limit=limit, archived=archived))
+
+    def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        return self._done(self._client.versions(path, before=before, limit=limit))
+
+    def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return self._done(self._client.registered(path, version))
+
+    def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return self._done(self._client.difference(path, older, newer))
+
+    def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return self._done(self._client.archive(path, archived=archived))
+
+    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in the caller's thread stops the work as well
+            raise
+
+    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """What an asynchronous iterator gives; whoever stops early lets go of its connection."""
+        end = object()
+
+        async def step() -> Any:
+            return await anext(items, end)
+
+        async def stop() -> None:
+            await items.aclose()  # type: ignore[attr-defined]  # both are generators
+
+        try:
+            while (item := self._done(step())) is not end:
+                yield item
+        finally:
+            if not self._loop.is_closed():
+                self._done(stop())

@@ -1,0 +1,213 @@
+"""Requests to one server.
+
+What is safe to send twice is tried again while the server cannot be reached or is busy, for `client.patience_s` at most;
+anything else is sent again only if it cannot have arrived. Redirects are never followed: a token goes where it was meant to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from arclog import __version__
+from arclog.client.problems import error_of
+from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
+from arclog.model.settings import Settings
+
+#: Answers of a server, or of something before it, that is there but cannot work now.
+_BUSY = frozenset({429, 502, 503, 504})
+#: Failures before anything of the request was sent.
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+Params = Mapping[str, Any]
+
+
+class Patience:
+    """How long to go on trying; any success begins it anew."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        self._since = time.monotonic()
+        self._pause = _FIRST_PAUSE_S
+
+    async def over(self, at_least: float = 0.0) -> bool:
+        """Whether it is over; else it was waited for a while, longer each time."""
+        # Many clients of a server that comes back must not all ask at once.
+        pause = max(at_least, self._pause * random.uniform(0.5, 1.0))
+        if time.monotonic() + pause > self._since + self._seconds():
+            return True
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S)
+        await asyncio.sleep(pause)
+        return False
+
+
+class Connection:
+    """A server, and what it takes to ask it."""
+
+    def __init__(self, url: str, settings: Settings, *, token: str = "") -> None:
+        self.url = checked_url(url)
+        self._timeout_s = settings.number("client.timeout_s")
+        self._patience_s = settings.number("client.patience_s")
+        self._token = checked_token(token)
+        #: a server that never answered is probably not there at all: who names a wrong one must not wait to hear it
+        self._reached = False
+        self._http = httpx2.AsyncClient(
+            base_url=self.url,
+            headers={"User-Agent": f"arclog/{__version__}"},
+            auth=self._signed,
+            verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
+            timeout=self._timeout_s,
+            # What this machine's proxy settings say is not meant for this machine itself.
+            trust_env=not _is_loopback(self.url),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
+        )
+
+    def patience(self) -> Patience:
+        return Patience(lambda: self._patience_s if self._reached else 0.0)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        safe: bool | None = None,
+        extra_s: float = 0.0,
+    ) -> bytes:
+        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long."""
+        may_repeat = method == "GET" if safe is None else safe
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        patience = self.patience()
+        while True:
+            pause = 0.0
+            try:
+                answer = await self._http.request(
+                    method,
+                    path,
+                    params=params,
+                    content=body,
+                    headers=headers,
+                    timeout=httpx2.Timeout(self._timeout_s, read=self._timeout_s + extra_s),
+                )
+            except httpx2.HTTPError as problem:
+                error: ArclogError = self._unreachable(problem)
+                again = may_repeat or isinstance(problem, _UNSENT)
+            else:
+                self._reached = True
+                if answer.is_success:
+                    return answer.content
+                error = self._refusal(answer)
+                again = answer.status_code in _BUSY and (may_repeat or answer.status_code == 429)
+                pause = _retry_after(answer)
+            if not again or await patience.over(pause):
+                raise error
+
+    @asynccontextmanager
+    async def streamed(
+        self, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """The answer to one GET, its body yet to be read. Raises ServerUnavailable if it breaks off; nothing is repeated."""
+        try:
+            async with self._http.stream("GET", path, params=params, headers=dict(headers or {})) as answer:
+                self._reached = True
+                if not answer.is_success:
+                    await answer.aread()
+                    raise self._refusal(answer)
+                yield answer
+        except httpx2.HTTPError as problem:
+            raise self._unreachable(problem) from problem
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def _signed(self, request: httpx2.Request) -> httpx2.Request:
+        """Our token and no other: ~/.netrc may know this host, too."""
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+    def _refusal(self, answer: httpx2.Response) -> ArclogError:
+        where = f"{answer.request.method} {self.url}{answer.request.url.path}"
+        if answer.is_redirect:
+            return ServerUnavailable(
+                f"{self.url} sends its callers on to {answer.headers.get('location', '?')}; if that is the server, name it"
+            )
+        error = error_of(answer.status_code, answer.headers.get("content-type", ""), answer.content, where)
+        if answer.status_code == 401 and not self._token:
+            error.args = (f"{error}; {self.url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
+        return error
+
+    def _unreachable(self, problem: httpx2.HTTPError) -> ServerUnavailable:
+        if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
+            what = "cannot be reached"
+            hint = "; is `arclog up` or `arclog server` running there?"
+        elif isinstance(problem, httpx2.TimeoutException):
+            what, hint = f"did not answer within {self._timeout_s:g} s", " (setting client.timeout_s)"
+        else:
+            what, hint = "broke off", ""
+        said = str(problem).strip()
+        return ServerUnavailable(f"the server {self.url} {what}{f': {said}' if said else ''}{hint}")
+
+
+def checked_url(url: str) -> str:
+    """The address of a server without its last slash. Raises SettingsError."""
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, UnicodeError) as problem:
+        raise SettingsError(f"{url!r} is no address of a server: {problem}; e.g. http://127.0.0.1:8420") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise SettingsError(f"{url!r} is no address of a server; write http:// or https:// and a host")
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise SettingsError(
+            f"the server's address {parsed.copy_with(username=None, password=None)} has more than a path"
+        )
+    return str(parsed).rstrip("/")
+
+
+def checked_token(token: str) -> str:
+    found = token.strip()
+    if not found.isascii() or not found.isprintable() or " " in found:
+        raise SettingsError("the token has characters that no token has; look into ARCLOG_TOKEN or the token file")
+    return found
+
+
+def _trust(ca_file: str) -> Any:
+    """Whom to believe: the usual authorities, and those in a file."""
+    import ssl
+
+    context = httpx2.create_ssl_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as problem:
+            raise SettingsError(f"client.ca_file {ca_file} cannot be used: {problem}; name a PEM file") from None
+    return context
+
+
+def _is_loopback(url: str) -> bool:
+    host = httpx2.URL(url).host
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _retry_after(answer: httpx2.Response) -> float:
+    """Seconds that the server asks for; a date is as good as nothing."""
+    try:
+        return max(0.0, float(answer.headers.get("retry-after", "")))
+    except ValueError:
+        return 0.0

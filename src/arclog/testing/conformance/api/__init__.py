@@ -1,0 +1,22 @@
+"""The rules of `arclog.ports.api` as tests. An engine in this process and one behind a server keep them alike:
+
+    class TestMyApi(ApiContract):
+        @pytest.fixture
+        async def api(self, tmp_path):
+            async with my_api(tmp_path) as api:  # with a worker that runs what is asked for
+                yield api
+
+Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
+"""
+
+from arclog.testing.conformance.api.catalog import CatalogRules
+from arclog.testing.conformance.api.reading import ReadingRules
+from arclog.testing.conformance.api.starting import StartingRules
+from arclog.testing.conformance.api.stored import StoredRules
+from arclog.testing.conformance.api.telling import TellingRules
+
+__all__ = ["ApiContract"]
+
+
+class ApiContract(StartingRules, ReadingRules, TellingRules, StoredRules, CatalogRules):
+    """All rules. A subclass gives the fixture `api`."""

@@ -1,0 +1,72 @@
+"""What the rules share: an Api, and short ways to start what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from arclog.ports.api import Api, ExecuteRequest, Status
+
+#: Longer than anything here takes; a rule that waits so long has failed.
+PATIENCE_S = 60.0
+UNKNOWN = "380452616754167808"
+
+HELLO = """\
+metadata: {name: hello}
+workload: {name: world}
+workflow:
+  - step: start
+    tool: {kind: noop, data: {text: "hello {{ workload.name }}"}}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: noop, data: "{{ start.text }}"}
+"""
+#: waits for the signal `go`, then ends with what it carries
+WAITING = """\
+metadata: {name: waiting}
+workflow:
+  - step: start
+    tool: {kind: wait, signal: go}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: noop, data: 1}
+"""
+
+
+class Rules:
+    """Base of all groups of rules: the fixture."""
+
+    @pytest.fixture
+    async def api(self) -> AsyncIterator[Api]:
+        raise NotImplementedError("a subclass of ApiContract gives api")
+        yield  # noqa: PT022 - what makes it the generator that a subclass gives
+
+
+async def started(api: Api, playbook: str = HELLO, **workload: Any) -> str:
+    return (await api.execute(ExecuteRequest(playbook=playbook, workload=workload))).execution_id
+
+
+async def done(api: Api, playbook: str = HELLO, **workload: Any) -> str:
+    """A run that has ended."""
+    execution_id = await started(api, playbook, **workload)
+    await over(api, execution_id)
+    return execution_id
+
+
+async def over(api: Api, execution_id: str) -> Status:
+    assert await api.ended(execution_id, timeout_s=PATIENCE_S), "the run does not end"
+    return await api.status(execution_id)
+
+
+async def until_event(api: Api, execution_id: str, event_type: str) -> dict[str, Any]:
+    """The first event of a type, once it is there."""
+    head = 0
+    while True:
+        found = await api.events(execution_id, types=(event_type,))
+        if found:
+            return found[0]
+        now = await api.wait(execution_id, after=head, timeout_s=PATIENCE_S)
+        assert now > head, f"no {event_type} comes"
+        head = now

@@ -1,0 +1,122 @@
+"""Rules of reading: pages join without a gap, filters hold together, and any moment of a run can be seen again."""
+
+from __future__ import annotations
+
+import pytest
+
+from arclog.model.errors import RequestRejected
+from arclog.ports.api import Api
+from arclog.ports.store import LogFilter
+from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, started, until_event
+
+_TALKING = """\
+metadata: {name: talking}
+workflow:
+  - step: start
+    tool:
+      - {name: first, kind: shell, command: 'echo one; echo two; echo "a&b=ü c" 1>&2'}
+      - {name: second, kind: shell, command: echo three}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: [a, b], iterator: item}
+    tool: {kind: shell, command: [echo, "{{ iter.item }}"]}
+"""
+_FAILING = """\
+metadata: {name: failing}
+workflow:
+  - step: start
+    tool: {kind: shell, command: exit 3}
+"""
+
+
+class ReadingRules(Rules):
+    async def test_pages_of_events_join_to_the_whole_log(self, api: Api) -> None:
+        execution_id = await done(api)
+        # What comes behind the end (playbook.processed) is written on its own.
+        await until_event(api, execution_id, "playbook.processed")
+        whole = await api.events(execution_id)
+        assert [event["seq"] for event in whole] == list(range(1, len(whole) + 1))
+        assert {event["execution_id"] for event in whole} == {execution_id}
+        pages, after = [], 0
+        while page := await api.events(execution_id, after=after, limit=3):
+            assert len(page) <= 3
+            pages += page
+            after = page[-1]["seq"]
+        assert pages == whole
+        some = await api.events(execution_id, types=("step.done", "playbook.started"))
+        assert some == [event for event in whole if event["event_type"] in ("step.done", "playbook.started")]
+        assert await api.events(execution_id, after=len(whole)) == []
+
+    async def test_runs_are_listed_newest_first_by_state_and_path_in_pages(self, api: Api) -> None:
+        made = [await done(api), await done(api, _FAILING), await done(api), await started(api, WAITING)]
+        newest = [run.execution_id for run in await api.list()]
+        assert newest == made[::-1]
+        assert [run.execution_id for run in await api.list(states=("COMPLETED",))] == [made[2], made[0]]
+        assert [run.execution_id for run in await api.list(states=("FAILED", "RUNNING"))] == [made[3], made[1]]
+        assert [run.execution_id for run in await api.list(path="hello")] == [made[2], made[0]]
+        assert await api.list(path="no/such") == []
+        first = await api.list(limit=3)
+        assert [run.execution_id for run in first] == newest[:3]
+        assert [run.execution_id for run in await api.list(before=first[-1].execution_id)] == newest[3:]
+        with pytest.raises(RequestRejected):
+            await api.list(before="x")
+        await api.cancel(made[3], "enough")
+
+    async def test_log_lines_are_filtered_and_paged(self, api: Api) -> None:
+        execution_id = await done(api, _TALKING)
+
+        async def texts(**filters: object) -> list[str]:
+            return [line["text"].strip() for line in await api.logs(execution_id, where=LogFilter(**filters))]
+
+        whole = await api.logs(execution_id)
+        assert sorted(line["text"].strip() for line in whole) == ["a", "a&b=ü c", "b", "one", "three", "two"]
+        assert await texts(task="second") == ["three"]
+        assert await texts(step="each") == ["a", "b"]
+        assert await texts(step="each", iteration=(1,)) == ["b"]
+        assert await texts(streams=("stderr",)) == ["a&b=ü c"]
+        assert await texts(text="&b=ü ") == ["a&b=ü c"]
+        assert await texts(text="no such") == []
+        assert await texts(since=4_000_000_000_000_000) == []
+        pages, after = [], 0
+        while page := await api.logs(execution_id, after=after, limit=2):
+            pages += page
+            after = page[-1]["position"]
+        assert pages == whole
+        with pytest.raises(RequestRejected):
+            await api.logs(execution_id, where=LogFilter(step="nosuch"))
+
+    async def test_a_run_can_be_seen_after_any_event(self, api: Api) -> None:
+        execution_id = await done(api)
+        await until_event(api, execution_id, "playbook.processed")
+        head = (await api.events(execution_id))[-1]["seq"]
+        nothing, newest = await api.state(execution_id, 0), await api.state(execution_id)
+        assert (nothing.at, nothing.event_type, nothing.steps) == (0, None, {})
+        assert (newest.at, newest.head, newest.state, newest.result) == (head, head, "COMPLETED", "hello world")
+        assert await api.state(execution_id, head + 100) == newest
+        middle = next(one["seq"] for one in await api.events(execution_id) if one["event_type"] == "step.scheduled")
+        then = await api.state(execution_id, middle)
+        assert (then.at, then.event_type, [run.step for run in then.step_runs]) == (middle, "step.scheduled", ["start"])
+        with pytest.raises(RequestRejected):
+            await api.state(execution_id, -1)
+
+    async def test_why_says_what_a_run_waits_for_and_why_it_failed(self, api: Api) -> None:
+        execution_id = await started(api, WAITING)
+        await until_event(api, execution_id, "task.started")
+        answer = await api.why(execution_id)
+        assert (answer.state, [wait.what for wait in answer.waits]) == ("RUNNING", ["signal"])
+        await api.cancel(execution_id, "enough")
+        cause = (await api.why(await done(api, _FAILING))).cause
+        assert cause is not None
+        assert (cause.step, cause.kind, cause.at) == ("start", "exception", "4:11")
+
+    async def test_the_plan_is_drawn(self, api: Api) -> None:
+        execution_id = await done(api)
+        assert isinstance(await api.graph(execution_id), dict)
+        assert (await api.graph(execution_id, "mermaid")).startswith(("graph", "flowchart"))
+        assert "start" in await api.graph(execution_id, "text")
+        with pytest.raises(RequestRejected):
+            await api.graph(execution_id, "crayon")
+
+    async def test_the_source_is_what_was_sent(self, api: Api) -> None:
+        text = f"# ü\n{HELLO}\n\n"
+        assert await api.source(await done(api, text)) == text

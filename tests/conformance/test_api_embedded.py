@@ -1,0 +1,17 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from arclog.model.settings import Settings
+from arclog.ports.api import Api
+from arclog.testing.conformance.api import ApiContract
+from arclog.wiring.embedded import embedded
+
+
+class TestEngineApi(ApiContract):
+    @pytest.fixture
+    async def api(self, tmp_path: Path) -> AsyncIterator[Api]:
+        async with embedded(Settings({"home": str(tmp_path / "home")})) as here:
+            await here.start_worker()
+            yield here.api

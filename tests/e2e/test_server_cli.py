@@ -1,0 +1,433 @@
+"""Every command says the same of a server's runs as of those in a home."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
+PATIENCE_S = 60
+
+HELLO = """\
+metadata: {name: hello}
+workload: {name: world}
+workflow:
+  - step: start
+    tool: {kind: shell, command: [echo, "hello {{ workload.name }}"]}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: [1, 2, 3], iterator: n}
+    tool: {kind: noop, data: "{{ iter.n * 2 }}"}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: noop, data: {by: "{{ workload.name }}", done: true}}
+"""
+FAILING = """\
+metadata: {name: failing}
+workflow:
+  - step: start
+    tool:
+      - name: boom
+        kind: python
+        code: |
+          raise KeyError("x")
+"""
+INVALID = "metadata: {name: invalid}\nworkflow:\n  - step: start\n    tool: {kind: nosuch}\n    colour: red\n"
+CALLER = "metadata: {name: caller}\nworkflow: [{step: start, tool: {kind: playbook, file: sub/child.yaml}}]\n"
+CHILD = "metadata: {name: child}\nworkflow: [{step: start, tool: {kind: noop, data: 7}}]\n"
+STORING = (
+    "metadata: {name: storing}\nworkflow: [{step: start, tool: {kind: python, code: 'result = list(range(20_000))'}}]\n"
+)
+WAITING = """\
+metadata: {name: waiting}
+workflow:
+  - step: start
+    tool: {kind: noop, data: 1}
+    next: {arcs: [{step: hold}]}
+  - step: hold
+    tool: {kind: wait, signal: go}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: noop, data: 2}
+"""
+FILES = {
+    "hello.yaml": HELLO,
+    "failing.yaml": FAILING,
+    "invalid.yaml": INVALID,
+    "caller.yaml": CALLER,
+    "sub/child.yaml": CHILD,
+    "broken.yaml": CALLER.replace("sub/child.yaml", "invalid.yaml"),
+    "storing.yaml": STORING,
+    "waiting.yaml": WAITING,
+    "daily.yaml": HELLO.replace("name: hello", "name: daily, path: reports/daily"),
+    "daily2.yaml": HELLO.replace("name: hello", "name: daily, path: reports/daily").replace("* 2", "* 3"),
+}
+
+#: What one command line came to.
+Told = tuple[int, str, str]
+
+
+class Place:
+    """Where commands find their runs."""
+
+    def __init__(self, name: str, *where: str) -> None:
+        self.name = name
+        self._where = where
+
+    def words(self, *words: str) -> list[str]:
+        return [*ARCLOG, *words, *self._where]
+
+    def __call__(self, *words: str, stdin: str = "") -> Told:
+        done = subprocess.run(self.words(*words), input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        """A command that goes on, once it has said its first line."""
+        command = subprocess.Popen(self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert command.stdout is not None
+        command.stdout.readline()
+        return command
+
+
+@pytest.fixture(autouse=True)
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with playbooks, and an environment in which nothing is set."""
+    monkeypatch.chdir(tmp_path)
+    for name in [*os.environ]:
+        if name.startswith("ARCLOG_") or name in ("NO_COLOR", "PYTHONUNBUFFERED"):
+            monkeypatch.delenv(name)
+    (tmp_path / "sub").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def up(home: str, port: str = "0") -> tuple[subprocess.Popen[str], str]:
+    """A server with a worker, in a process of its own, and its address."""
+    words = [*ARCLOG, "up", "--home", home, "--port", port, "--json"]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    assert line, "the server did not start"
+    return server, json.loads(line)["url"]
+
+
+def stopped(server: subprocess.Popen[str]) -> int:
+    server.send_signal(signal.SIGTERM)
+    try:
+        return server.wait(PATIENCE_S)
+    finally:
+        server.kill()
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+@pytest.fixture
+def places(where: Path) -> Iterator[tuple[Place, Place]]:
+    server, url = up("served")
+    yield Place("here", "--home", "here"), Place("there", "--server", url)
+    assert stopped(server) == 0
+
+
+_PLAIN = (
+    (re.compile(r"in here|at http://127\.0\.0\.1:\d+"), "<PLACE>"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<UUID>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<HASH>"),
+    (re.compile(r'"signal_id":\s*"(\d{17,19}|[0-9a-f]{32})"'), '"signal_id":"<MADE UP>"'),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?"), "<TIME>"),
+    (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?"), "<TIME>"),
+    (re.compile(r"(?<![\w.])\d+(\.\d+)? ?(ms|µs|s)\b"), "<TOOK>"),
+    (re.compile(r'"(duration_ms|durationMs)":\s*[\d.]+'), '"<TOOK>"'),
+    (re.compile(r"(worker|\"worker_id\":\s*)\"?[\w.-]+-\d+-[0-9a-f]{6}\"?"), "<WORKER>"),
+    (re.compile(r" +"), " "),
+)
+
+
+def normal(told: Told) -> Told:
+    """Without what differs from run to run: ids (numbered as they appear), times, places."""
+    code, *texts = told
+    known: dict[str, str] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        return known.setdefault(found[0], f"<ID{len(known)}>")
+
+    plain = []
+    for said in texts:
+        text = said
+        for pattern, word in _PLAIN:
+            text = pattern.sub(word, text)
+        plain.append(re.sub(r"\b\d{17,19}\b", numbered, text))
+    return code, plain[0], plain[1]
+
+
+def both(places: tuple[Place, Place], work: Callable[[Place], Told]) -> Told:
+    """What comes out here and there is the same; that is what it was."""
+    here, there = (normal(work(place)) for place in places)
+    assert there == here
+    return here
+
+
+def each(places: tuple[Place, Place], *lines: str) -> list[Told]:
+    return [both(places, lambda place, line=line: place(*line.split())) for line in lines]  # type: ignore[misc]  # a default
+
+
+def test_a_run_and_how_it_is_looked_at(places: tuple[Place, Place]) -> None:
+    ran, *looks = each(
+        places,
+        "run hello.yaml --set name=Ada",
+        "run hello.yaml --quiet",
+        "run hello.yaml --json",
+        "list",
+        "list --state completed --limit 2 --json",
+        "list --state failed",
+        "show last",
+        "show last --json",
+        "status last",
+        "why last --json",
+        "state last",
+        "state last --at 0 --json",
+        "state last --at 100000",
+    )
+    assert ran[0] == 0
+    assert "hello completed" in ran[1]
+    assert {code for code, _, _ in looks} == {0}
+
+
+def test_the_events_and_logs_of_a_run(places: tuple[Place, Place]) -> None:
+    told = each(
+        places,
+        "run hello.yaml",
+        "events last",
+        "events last --json",
+        "events last --type step.done --after 5 --json",
+        "events last --follow",
+        "events last --dialect lifecycle",
+        "events last --dialect run --json",
+        "logs last",
+        "logs last --json",
+        "logs last --grep world --step start --stream stdout",
+        "logs last --step nosuch",
+    )
+    assert [code for code, _, _ in told] == [0] * 10 + [2]
+
+
+def test_what_a_run_that_has_ended_can_be_told(places: tuple[Place, Place]) -> None:
+    told = each(
+        places, "run hello.yaml", "cancel last", "pause last --json", "resume last", "retry last", "gc --dry-run"
+    )
+    assert [code for code, _, _ in told] == [0, 2, 2, 0, 0, 0]
+
+
+def test_a_run_that_fails(places: tuple[Place, Place]) -> None:
+    ran, *_ = each(
+        places, "run failing.yaml", "run failing.yaml --json", "why last", "show last", "list --state failed"
+    )
+    assert ran[0] == 1
+    assert "KeyError" in ran[1]
+    assert "failing.yaml:5:9" in ran[1]
+
+
+def test_a_playbook_that_cannot_run_is_shown_with_its_line(places: tuple[Place, Place]) -> None:
+    plain, as_json, called = each(places, "run invalid.yaml", "run invalid.yaml --json", "run broken.yaml")
+    assert plain[0] == as_json[0] == called[0] == 2
+    assert "invalid.yaml:4:18" in plain[2]
+    assert "colour: red" in plain[2]
+    assert "invalid.yaml:4:18" in called[2]
+
+
+def test_called_files_are_sent_along(places: tuple[Place, Place]) -> None:
+    (ran,) = each(places, "run caller.yaml --json")
+    assert json.loads(ran[1])["result"] == 7
+
+
+def test_stored_results(places: tuple[Place, Place], where: Path) -> None:
+    each(places, "run storing.yaml", "result list last", "result list last --json")
+
+    def ref(place: Place) -> str:
+        found: str = place.json("result", "list", "last")[0]["ref"]
+        return found
+
+    both(places, lambda place: place("result", "show", ref(place)))
+    both(places, lambda place: place("result", "show", ref(place), "--json"))
+    whole = both(places, lambda place: place("result", "get", ref(place)))
+    assert whole[1].startswith("0\n1\n2\n")
+    assert both(places, lambda place: place("result", "get", ref(place), "--range", "2-5"))[1] == "1\n2\n"
+    both(places, lambda place: place("result", "save", ref(place), f"{place.name}.out", "--quiet"))
+    assert (where / "there.out").read_bytes() == (where / "here.out").read_bytes() != b""
+    unknown = f"noetl://execution/380452616754167808/result/start/{'0' * 64}"
+    each(places, f"result show {unknown}", f"result get {unknown}", "result get noetl://execution/../x")
+
+
+def test_the_catalog(places: tuple[Place, Place]) -> None:
+    told = each(
+        places,
+        "catalog register daily.yaml",
+        "catalog register daily.yaml",
+        "catalog register daily2.yaml --json",
+        "catalog register invalid.yaml",
+        "catalog list",
+        "catalog list --json",
+        "catalog show reports/daily@1",
+        "catalog show reports/daily --all",
+        "catalog diff reports/daily",
+        "run reports/daily",
+        "run reports/daily@1 --json",
+        "run reports/daly",
+        "catalog archive reports/daily",
+        "run reports/daily",
+        "catalog list",
+        "catalog archive reports/daily --undo",
+    )
+    assert [code for code, _, _ in told] == [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0]
+
+
+def test_what_a_run_is_told(places: tuple[Place, Place]) -> None:
+    def story(place: Place) -> Told:
+        run = place.started("run", "waiting.yaml")
+        lines: list[str] = []
+        for words in (
+            "why last",
+            "pause last --signal-id p --reason lunch",
+            "pause last --signal-id p --reason lunch",
+            "status last",
+            "list --state running",
+            'signal last UPDATE_PARAMS --data {"a":1}',
+            "skip last hold",
+            "retry last end",
+            "approve last",
+            "show last",
+            "signal last RESUME",
+            'signal last go --data {"n":2} --json --signal-id g',
+        ):
+            code, out, err = place(*words.split())
+            lines.append(f"{words}: {code}\n{out}{err}")
+        out, err = run.communicate(timeout=PATIENCE_S)
+        return run.returncode, "".join(lines) + out, err
+
+    code, told, _ = both(places, story)
+    assert code == 0
+    assert "waiting completed" in told
+    assert "SKIP_STEP needs a reason" in told
+
+
+def test_a_run_is_cancelled(places: tuple[Place, Place]) -> None:
+    def story(place: Place) -> Told:
+        run = place.started("run", "waiting.yaml")
+        code, out, err = place("cancel", "last", "--reason", "enough")
+        rest, said = run.communicate(timeout=PATIENCE_S)
+        again = place("cancel", "last")
+        return run.returncode, f"{code}{out}{err}{rest}{said}{again}", ""
+
+    assert both(places, story)[0] == 3
+
+
+def test_what_is_not_there(places: tuple[Place, Place]) -> None:
+    for line in (
+        "list",
+        "show last",
+        "status 380452616754167808",
+        "events x",
+        "cancel 380452616754167808",
+        "run nosuch.yaml",
+    ):
+        both(places, lambda place, line=line: place(*line.split()))  # type: ignore[misc]  # a default
+
+
+def test_a_detached_run_goes_on_at_the_server(places: tuple[Place, Place]) -> None:
+    here, there = places
+    assert here("run", "hello.yaml", "--detach")[0] == 2
+    started = there.json("run", "waiting.yaml", "--detach")
+    assert there("list", "--state", "running", "--quiet")[1].count(started["execution_id"]) == 1
+    code, out, _ = there("run", "hello.yaml", "-d", "-q")
+    assert (code, out.strip().isdigit()) == (0, True)
+    followed = there("events", out.strip(), "--follow", "--json")[1].splitlines()
+    assert [json.loads(line)["seq"] for line in followed] == list(range(1, len(followed) + 1))
+    # A signal from outside lets the other one go on.
+    there("signal", started["execution_id"], "go")
+    assert there("resume", started["execution_id"])[0] == 0
+
+
+def test_interrupted_watchers_cancel_and_terminated_ones_detach(places: tuple[Place, Place]) -> None:
+    _, there = places
+    run = there.started("run", "waiting.yaml")
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 143
+    assert "detached" in err
+    (listed,) = there.json("list")
+    assert listed["state"] == "RUNNING"
+    watching = there.started("run", "waiting.yaml")
+    watching.send_signal(signal.SIGINT)
+    watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 3
+    assert there.json("status", "last")["state"] == "CANCELLED"
+
+
+def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where: Path) -> None:
+    server, url = up("served")
+    there = Place("there", "--server", url)
+    watching = there.started("run", "waiting.yaml")
+    started = there.json("status", "last")["execution_id"]
+    following = there.started("events", started, "--follow", "--json")
+    server.kill()
+    server.wait()
+    assert server.stdout is not None
+    server.stdout.close()
+    again, _ = up("served", url.rpartition(":")[2])
+    assert there("signal", started, "go")[0] == 0
+    rest, err = following.communicate(timeout=PATIENCE_S)
+    assert (following.returncode, err) == (0, "")
+    # The first line was read when it began.
+    seqs = [json.loads(line)["seq"] for line in rest.splitlines()]
+    assert seqs == list(range(2, len(seqs) + 2))
+    assert seqs[-1] >= there.json("events", started, "--type", "playbook.finished")["seq"]
+    out, _ = watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 0
+    assert "waiting completed" in out
+    assert stopped(again) == 0
+
+
+def test_the_server_may_be_in_the_environment_and_a_home_wins(
+    places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = places
+    url = there.words()[-1]
+    monkeypatch.setenv("ARCLOG_SERVER", url)
+    plain = Place("plain")
+    assert plain("run", "hello.yaml", "--quiet")[0] == 0
+    assert len(plain.json("list")) == len(there.json("list")) == 1
+    assert Place("home", "--home", "elsewhere").json("list") == []
+    assert plain("check", "hello.yaml")[0] == 0
+    assert not Path(".arclog").exists()
+
+
+def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
+    nowhere = Place("nowhere", "--server", "http://127.0.0.1:1")
+    for words in (("list",), ("run", "hello.yaml"), ("status", "last")):
+        code, out, err = nowhere(*words)
+        assert (code, out) == (1, "")
+        assert "http://127.0.0.1:1 cannot be reached" in err
+    code, _, err = nowhere("list", "--json")
+    assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
+    for words, said in (
+        (("list", "--server", "nonsense"), "is no address of a server"),
+        (("list", "--server", "http://x", "--home", "y"), "two places"),
+        (("list", "--server", "http://127.0.0.1:1", "--token-file", "nosuch"), "nosuch cannot be read"),
+        (("check", "hello.yaml", "--server", "http://x"), "takes no --server"),
+    ):
+        code, _, err = Place("wrong")(*words)
+        assert (code, said in err) == (2, True), err
