@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from arclog.cli.main import command
+from arclog.client.asynchronous import AsyncClient
+from arclog.model.errors import Conflict, NotFound
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest
+from arclog.ports.schedules import NewSchedule
 from arclog.wiring.embedded import embedded
 from tests.servers.arclog import RunningServer, running
 
@@ -43,6 +48,37 @@ async def test_a_schedule_is_kept_shown_paused_and_removed(home: Path) -> None:
         assert (queued.status_code, queued.json()) == (202, {"queued": ["2026-01-01T05:00:00.000000Z"]})
         assert (await client.delete("/api/schedules/often")).status_code == 204
         assert (await client.get("/api/schedules/often")).status_code == 404
+
+
+async def test_client_and_command_line_speak_to_a_server(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def arclog(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(command, [*words, "--server", server.url])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    async with running(home, worker=False) as server, AsyncClient(server.url) as client:
+        made = await client.schedules.add(NewSchedule("daily", "0 6 * * *", "flows/tidy", workload={"a": [1]}))
+        assert await client.schedules.list() == [made]
+        assert await client.schedules.show("daily") == made
+        assert (await client.schedules.pause("daily")).paused
+        assert not (await client.schedules.resume("daily")).paused
+        assert await client.schedules.backfill("daily", "2026-01-01T00:00:00Z", "2026-01-01T12:00:00Z") == [
+            "2026-01-01T06:00:00.000000Z"
+        ]
+        with pytest.raises(Conflict):
+            await client.schedules.add(NewSchedule("daily", "0 6 * * *", "flows/tidy"))
+        with pytest.raises(NotFound, match="no schedule 'a b'"):
+            await client.schedules.remove("a b")
+        code, out, _ = await arclog(
+            "schedule", "add", "weekly", "--cron", "0 6 * * 1", "--path", "flows/tidy", "--json"
+        )
+        assert (code, json.loads(out)["cron"]) == (0, "0 6 * * 1")
+        code, out, _ = await arclog("schedule", "list", "--json")
+        assert [each["name"] for each in json.loads(out)] == ["daily", "weekly"]
+        assert (await arclog("schedule", "rm", "weekly"))[0] == 0
+        code, _, err = await arclog("schedule", "show", "weekly")
+        assert (code, "no schedule 'weekly'" in err) == (2, True)
 
 
 async def test_pages_of_schedules(home: Path) -> None:
