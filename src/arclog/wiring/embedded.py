@@ -22,7 +22,7 @@ from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
-from arclog.ports.control import WorkerInfo
+from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
@@ -61,6 +61,8 @@ class Embedded:
         self.engine = engine
         self._secrets = secrets
         self.control = EngineControl(engine)
+        #: what the worker in this process speaks to
+        self.worker_control: Control = self.control
         self.children = Children(engine)
         self.results: Results = FileResults(home / RESULTS, settings)
         self._settings = settings
@@ -95,7 +97,9 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
-        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
+        worker = Worker(
+            info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
+        )
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)
         self.start_duties(only)

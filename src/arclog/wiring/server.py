@@ -47,10 +47,11 @@ async def serve(
             log_runs(here.engine.hints)
             here.start_duties()
             here.start_scheduler()
+            services = _services(settings, here)
+            here.worker_control = services.control
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
-            services = _services(settings, here)
             server = _Server(services, told)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: told.set())

@@ -116,4 +116,5 @@ async def test_a_server_tells_them(server: RunningServer) -> None:
         found = figures(answer.content)
         assert found["arclog_executions_ended_total{COMPLETED}"] == 1
         assert found["arclog_append_seconds_count"] >= 2
+        assert (found["arclog_claims_total"], found["arclog_reports_total{accepted}"] >= 1) == (1, True)
         assert found["arclog_http_streams_open"] == 0
