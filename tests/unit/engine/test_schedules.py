@@ -168,6 +168,7 @@ async def test_missed_times_after_a_restart(server: Server, store: MemoryStore, 
 async def test_catching_up_has_a_limit_that_is_loud(
     store: MemoryStore, clock: FakeClock, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "arclog")
     await server.schedules.add(NewSchedule("hourly", "0 * * * *", "flows/tidy", catch_up="all"))
     clock.advance(10 * HOUR)
     after = Server(store, clock, 2, **{"schedules.max_catch_up": 2})

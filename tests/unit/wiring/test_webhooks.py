@@ -203,6 +203,7 @@ async def test_what_a_server_must_not_reach_is_refused(make: Callable[..., Serve
 async def test_given_up_loudly_and_then_the_run_is_taken_care_of(
     make: Callable[..., Server], web: Web, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", "arclog")
     web.answers("/hook", status=410)
     server = make(**{"webhooks.max_attempts": 3, "webhooks.max_retry_s": 6.0})
     run = await server.ended(playbook(hook(web.url("/hook"))))
