@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -166,9 +167,14 @@ async def test_missed_times_after_a_restart(server: Server, store: MemoryStore, 
 
 
 async def test_catching_up_has_a_limit_that_is_loud(
-    store: MemoryStore, clock: FakeClock, server: Server, caplog: pytest.LogCaptureFixture
+    store: MemoryStore,
+    clock: FakeClock,
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level("WARNING", "arclog")
+    monkeypatch.setattr(logging.getLogger("arclog"), "propagate", True)  # a command may have been run here
     await server.schedules.add(NewSchedule("hourly", "0 * * * *", "flows/tidy", catch_up="all"))
     clock.advance(10 * HOUR)
     after = Server(store, clock, 2, **{"schedules.max_catch_up": 2})

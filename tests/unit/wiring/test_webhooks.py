@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,9 +202,10 @@ async def test_what_a_server_must_not_reach_is_refused(make: Callable[..., Serve
 
 
 async def test_given_up_loudly_and_then_the_run_is_taken_care_of(
-    make: Callable[..., Server], web: Web, caplog: pytest.LogCaptureFixture
+    make: Callable[..., Server], web: Web, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("WARNING", "arclog")
+    monkeypatch.setattr(logging.getLogger("arclog"), "propagate", True)  # a command may have been run here
     web.answers("/hook", status=410)
     server = make(**{"webhooks.max_attempts": 3, "webhooks.max_retry_s": 6.0})
     run = await server.ended(playbook(hook(web.url("/hook"))))
