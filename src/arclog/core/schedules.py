@@ -21,6 +21,7 @@ from arclog.model.schedules import CATCH_UP, OVERLAP, Schedule
 
 #: Times that one decision looks at; what is left is for the next.
 MOST_TIMES = 20_000
+LONGEST_CRON = 200
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -52,6 +53,8 @@ def check(schedule: Schedule) -> None:
         raise RequestRejected(
             f"a schedule cannot be called {schedule.name[:200]!r}: letters, digits, '.', '_' and '-', at most 128 of them"
         )
+    if len(schedule.cron) > LONGEST_CRON:
+        raise RequestRejected(f"a cron expression has at most {LONGEST_CRON} characters, not {len(schedule.cron)}")
     if schedule.catch_up not in CATCH_UP:
         raise RequestRejected(f"catch_up {schedule.catch_up!r} is none of {', '.join(CATCH_UP)}")
     if schedule.overlap not in OVERLAP:
@@ -71,6 +74,8 @@ def times(cron: str, zone: str, after: int) -> Iterator[int]:
     place = zone_of(zone)
     try:
         coming = CronSim(cron, (_EPOCH + timedelta(microseconds=after)).astimezone(place))
+    except OverflowError:
+        raise RequestRejected("that is before the calendar begins, or after it ends") from None
     except (CronSimError, ValueError, AssertionError) as problem:
         raise RequestRejected(
             f"cron {cron[:200]!r}: {problem}; five fields are needed (minute hour day month weekday), as '0 6 * * *'"

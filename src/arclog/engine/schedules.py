@@ -29,6 +29,8 @@ from arclog.ports.store import NewExecution, PlanRecord, Scope
 log = logging.getLogger("arclog.engine")
 
 _PAGE = 100
+#: A schedule whose times wait for its last run to end is looked at so often.
+_BLOCKED = 5 * MICROS
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
 
@@ -56,13 +58,15 @@ class Scheduler:
         """Start what is due now."""
         store, clock = self._engine.store, self._engine.clock
         now = clock.now()
-        for schedule in await store.lease_schedules(self._owner, now, now + self._lease, _PAGE):
-            try:
-                await self._look(schedule)
-            except Conflict as problem:
-                log.info("schedule %s: %s; looking again", schedule.name, problem)
-            except ArclogError as problem:
-                log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+        # What was looked at is either not due any more, or leased for a while.
+        while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
+            for schedule in page:
+                try:
+                    await self._look(schedule)
+                except Conflict as problem:
+                    log.info("schedule %s: %s; looking again", schedule.name, problem)
+                except ArclogError as problem:
+                    log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
 
     async def _look(self, schedule: Schedule) -> None:
         store, now = self._engine.store, self._engine.clock.now()
@@ -73,7 +77,8 @@ class Scheduler:
             log.warning("schedule %s: %s", schedule.name, note)
         schedule = looked.schedule
         if schedule.firing is None:
-            await store.change_schedule(schedule)
+            blocked = (self._owner, now + _BLOCKED) if schedule.queue else ("", 0)
+            await store.change_schedule(schedule, *blocked)
             return
         schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
         due = schedule.firing or 0
@@ -87,7 +92,7 @@ class Scheduler:
         except RequestRejected as problem:
             log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, timestamp(due), problem)
             started = rules.not_started(schedule, str(problem))
-        await self._changed(schedule, lambda newest: _merged(newest, started))
+        await self._changed(schedule, lambda newest: _merged(newest, started), now)
 
     async def _start(self, schedule: Schedule, due: int) -> int:
         """The run of a time: the one that is there, or a new one."""
@@ -119,12 +124,14 @@ class Scheduler:
                 raise
             return known.execution_id
 
-    async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule]) -> None:
+    async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
         """Write down what became of a time; whoever changed the schedule meanwhile (paused it, say) is not undone."""
         store = self._engine.store
         for _ in range(_MAX_CONFLICTS):
             try:
-                await store.change_schedule(change(schedule))
+                changed = change(schedule)
+                blocked = (self._owner, now + _BLOCKED) if changed.queue else ("", 0)
+                await store.change_schedule(changed, *blocked)
             except Conflict:
                 newest = await store.schedule(schedule.tenant, schedule.name)
                 if newest is None:

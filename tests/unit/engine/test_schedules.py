@@ -153,6 +153,23 @@ async def test_a_crash_anywhere_neither_loses_nor_repeats_a_run(
     await after.engine.close()
 
 
+async def test_more_schedules_than_a_page_and_those_that_are_blocked_hold_up_nobody(
+    server: Server, clock: FakeClock, store: MemoryStore
+) -> None:
+    for number in range(105):
+        new = NewSchedule(f"a{number:03}", "0 12 * * *", "flows/tidy", overlap="queue")
+        await server.schedules.add(new)
+    clock.advance(HOUR / 2)
+    await server.scheduler.fire()
+    clock.advance(24 * HOUR)
+    await server.scheduler.fire()  # all are blocked by their runs of yesterday
+    assert all(len(each.queued) == 1 for each in await server.schedules.list())
+    await server.schedules.add(NewSchedule("z", "1 12 * * *", "flows/tidy"))
+    clock.advance(60)
+    await server.scheduler.fire()
+    assert (await server.schedules.show("z")).last_execution is not None
+
+
 async def test_missed_times_after_a_restart(server: Server, store: MemoryStore, clock: FakeClock) -> None:
     for name, policy in (("a", "none"), ("b", "last"), ("c", "all")):
         await server.schedules.add(NewSchedule(name, "0 * * * *", "flows/tidy", catch_up=policy))
@@ -195,6 +212,7 @@ async def test_a_run_that_has_not_ended_by_policy(server: Server, clock: FakeClo
     await server.scheduler.fire()
     assert await server.fired() == ["12:00"]
     await server.end_last()
+    clock.advance(5)  # one that is blocked is looked at now and then
     await server.scheduler.fire()
     assert await server.fired() == ["12:00", "13:00"]
 
@@ -236,6 +254,7 @@ async def test_backfill_runs_each_time_once_one_after_the_other(server: Server, 
     assert [each[11:16] for each in due] == ["10:00", "11:00", "12:00"]
     for _ in range(5):
         await server.end_last()
+        clock.advance(5)
         await server.scheduler.fire()
     assert await server.fired() == ["12:00", "10:00", "11:00"]
     assert (await server.schedules.show("hourly")).queued == []
@@ -248,6 +267,8 @@ async def test_what_backfill_refuses(server: Server) -> None:
         await backfill("hourly", "2026-03-02T10:00:00Z", "2026-03-02T09:00:00Z")
     with pytest.raises(RequestRejected, match="not come yet"):
         await backfill("hourly", "2026-03-02T10:00:00Z", "2027-03-02T09:00:00Z")
+    with pytest.raises(RequestRejected, match="calendar"):
+        await backfill("hourly", "0001-01-01T00:00:00Z", "2026-03-02T09:00:00Z")
     with pytest.raises(RequestRejected, match="no moment"):
         await backfill("hourly", "yesterday", "2026-03-02T09:00:00Z")
     with pytest.raises(RequestRejected, match="time zone"):

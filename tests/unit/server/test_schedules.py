@@ -110,6 +110,15 @@ async def test_what_cannot_be_is_a_problem(home: Path, body: object, status: int
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
+@pytest.mark.parametrize("name", ["%ff", "%00", "%ed%a0%80", "x" * 3000, "..%2f..", "%2e%2e"])
+async def test_strange_names_are_not_there(home: Path, name: str) -> None:
+    async with running(home, worker=False) as server, server.client() as client:
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause")):
+            answer = await client.request(method, f"/api/schedules/{name}{path}")
+            assert answer.status_code in (404, 405, 422), (method, answer.text)
+        assert (await client.get(f"/api/schedules?after={name}")).status_code in (200, 422)
+
+
 async def test_a_schedule_fires_and_goes_on_after_a_restart(home: Path) -> None:
     async def fired(server: RunningServer, others_than: str | None) -> str:
         async with server.client() as client:
