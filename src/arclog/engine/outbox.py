@@ -99,17 +99,19 @@ class Outbox:
     async def _attempt(self, delivery: Delivery) -> None:
         problem = await self._sent(delivery)
         tries, now = delivery.attempts + 1, self._engine.clock.now()
-        what = f"webhook {delivery.n} of run {delivery.execution_id}"
+        which = delivery.n, delivery.execution_id
         if not problem:
             after = replace(delivery, state=DELIVERED, attempts=tries, problem="")
-            log.info("%s: delivered at attempt %d", what, tries)
+            log.info("webhook %d of run %s: delivered at attempt %d", *which, tries)
         elif tries >= self._max_attempts:
             after = replace(delivery, state=DEAD, attempts=tries, problem=problem)
-            log.error("%s: given up after %d attempts (webhooks.max_attempts): %s", what, tries, problem)
+            log.error(
+                "webhook %d of run %s: given up after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
+            )
         else:
             pause = min(self._first_pause_s * 2 ** (tries - 1), self._longest_pause_s)
             after = replace(delivery, attempts=tries, problem=problem, due=now + round(pause * MICROS))
-            log.warning("%s: attempt %d: %s; trying again in %g s", what, tries, problem, pause)
+            log.warning("webhook %d of run %s: attempt %d: %s; trying again in %g s", *which, tries, problem, pause)
         await self._engine.store.attempted(after)
 
     async def _sent(self, delivery: Delivery) -> str:

@@ -1,7 +1,7 @@
 """A server's own log: JSON lines (or plain ones at a terminal) of what operators have to know, with ids as fields.
 
 What the engine and the worker log by the standard library comes out here, too; where a message names a run or a worker
-(`run %s`, `execution %s`, `worker %s`), the id is a field. Everything is taken back when the server stops.
+(`run %s`, `execution %s`, `worker %s`) or a schedule, it is a field. Everything is taken back when the server stops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from arclog.model.settings import Settings
 log = logging.getLogger("arclog.server")
 
 _CONVERSION = re.compile(r"(?:(\w+) )?%[sdg]")
-_FIELDS = {"execution": "execution_id", "run": "execution_id", "child": "execution_id", "worker": "worker_id"}
+_FIELDS = {
+    "execution": "execution_id",
+    "run": "execution_id",
+    "child": "execution_id",
+    "worker": "worker_id",
+    "schedule": "schedule",
+}
 _ID = re.compile(r"[\w.:-]{1,200}")
 
 

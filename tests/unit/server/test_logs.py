@@ -39,7 +39,7 @@ def test_messages_of_the_engine_come_with_their_ids() -> None:
     assert (first["execution_id"], first["level"], first["logger"]) == ("77", "warning", "arclog.engine")
     assert first["timestamp"].endswith("Z")
     assert (second["worker_id"], "execution_id" in second) == ("host-1-ab", False)
-    assert third["execution_id"] == "88"
+    assert (third["execution_id"], third["schedule"]) == ("88", "nightly")
     assert fourth["worker_id"] == "w"
     assert "ValueError: boom" in fifth["exception"]
     assert logging.getLogger("arclog").level == before

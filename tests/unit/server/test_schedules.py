@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.servers.arclog import RunningServer, running
 pytest_plugins = ["tests.servers.arclog"]
 
 PLAYBOOK = "metadata: {name: tidy, path: flows/tidy}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
+#: settings
+OFTEN: dict[str, Any] = {"engine.sweep_s": 0.05}
 NEW = {"name": "often", "cron": "* * * * * *", "path": "flows/tidy", "workload": {"a": 1}}
 
 
@@ -130,11 +133,11 @@ async def test_a_schedule_fires_and_goes_on_after_a_restart(home: Path) -> None:
                 await asyncio.sleep(0.05)
 
     async with asyncio.timeout(60):
-        async with running(home, **{"engine.sweep_s": 0.05}) as server:
+        async with running(home, **OFTEN) as server:
             async with server.client() as client:
                 assert (await client.post("/api/schedules", json=NEW)).status_code == 201
             first = await fired(server, None)
-        async with running(home, **{"engine.sweep_s": 0.05}) as server:
+        async with running(home, **OFTEN) as server:
             second = await fired(server, first)
     async with embedded(Settings({"home": str(home)}), read_only=True) as here:
         for execution_id in (first, second):

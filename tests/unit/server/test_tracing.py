@@ -40,6 +40,10 @@ def web() -> Iterator[Web]:
         yield web
 
 
+def sent_to(web: Web, **more: Any) -> dict[str, Any]:
+    return {"telemetry.otlp_endpoint": web.url("/v1/traces"), **more}
+
+
 def spans(web: Web) -> dict[str, list[Any]]:
     """What the receiver got, by name."""
     found: dict[str, list[Any]] = {}
@@ -68,7 +72,7 @@ async def ran(server: RunningServer, text: str) -> str:
 
 
 async def test_a_run_is_a_trace_of_its_steps_and_tasks(web: Web, tmp_path: Path) -> None:
-    async with running(tmp_path / "home", **{"telemetry.otlp_endpoint": web.url("/v1/traces")}) as server:
+    async with running(tmp_path / "home", **sent_to(web)) as server:
         run = await ran(server, PLAYBOOK.format(url=web.url("/data")))
     found = spans(web)
     assert {name: len(each) for name, each in found.items()} == {
@@ -103,7 +107,7 @@ async def test_a_child_links_to_the_task_that_called_it(web: Web, tmp_path: Path
     parent = (
         "metadata: {name: parent}\nworkflow: [{step: start, tool: {name: call, kind: playbook, path: flows/child}}]\n"
     )
-    async with running(tmp_path / "home", **{"telemetry.otlp_endpoint": web.url("/v1/traces")}) as server:
+    async with running(tmp_path / "home", **sent_to(web)) as server:
         await ran(server, child)
         run = await ran(server, parent)
     found = spans(web)
@@ -115,11 +119,10 @@ async def test_a_child_links_to_the_task_that_called_it(web: Web, tmp_path: Path
 
 
 async def test_too_many_spans_are_left_out_and_said(web: Web, tmp_path: Path) -> None:
-    settings = {"telemetry.otlp_endpoint": web.url("/v1/traces"), "telemetry.max_spans": 5}
     text = (
         "metadata: {name: wide}\nworkflow: [{step: s, loop: {in: '{{ range(20) }}', iterator: x}, tool: {kind: noop}}]"
     )
-    async with running(tmp_path / "home", **settings) as server:
+    async with running(tmp_path / "home", **sent_to(web, **{"telemetry.max_spans": 5})) as server:
         await ran(server, text)
     found = spans(web)
     assert sum(map(len, found.values())) == 6
@@ -130,7 +133,7 @@ async def test_too_many_spans_are_left_out_and_said(web: Web, tmp_path: Path) ->
 async def test_a_receiver_that_is_gone_holds_up_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Web() as gone:
         address = gone.url("/v1/traces")
-    settings = {"telemetry.otlp_endpoint": address, "telemetry.timeout_s": 0.3}
+    settings: dict[str, Any] = {"telemetry.otlp_endpoint": address, "telemetry.timeout_s": 0.3}
     async with running(tmp_path / "home", **settings) as server:
         run = await ran(server, "metadata: {name: x}\nworkflow: [{step: s, tool: {kind: noop}}]")
         async with server.client() as client:
