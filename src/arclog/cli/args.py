@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 #: Commands that never speak to a server: they look at files, at what is kept on this machine alone, or are the server.
-LOCAL = frozenset({"check", "plan", "schema", "secret", "version", "server", "up"})
+LOCAL = frozenset({"check", "plan", "schema", "secret", "key", "audit", "version", "server", "up"})
 
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr

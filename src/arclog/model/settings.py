@@ -136,6 +136,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("schedules.late_s", 60.0, "seconds", "A time that nobody looked at for so long was missed, and is treated as `catch_up` says.", 1.0),
     Setting("schedules.lease_s", 30.0, "seconds", "How long one server has a schedule that is due to itself.", 1.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
+    Setting("server.body_timeout_s", 60.0, "seconds", "Time that a request's body has to come.", 0.1),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
     Setting("server.log_format", "auto", "word", "A server's own log on stderr: JSON lines, plain ones, or plain ones at a terminal only.", choices=("auto", "json", "plain")),
     Setting("server.log_level", "info", "word", "How much it tells.", choices=("debug", "info", "warning", "error")),

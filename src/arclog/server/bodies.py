@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected, RequestTooLarge
@@ -14,26 +17,46 @@ from arclog.server.schemas import JSON
 
 T = TypeVar("T")
 
+YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
-async def raw_body(request: Request) -> bytes:
-    """The body, at most server.max_body_bytes of it; nothing more than that is ever held."""
-    most = services_of(request).settings.integer("server.max_body_bytes")
+
+async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> bytes:
+    """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held."""
+    most = services_of(request).settings.integer(limit)
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most:
-        raise _too_large(most)
+    if declared.isascii() and declared.isdigit() and int(declared) > most:
+        raise _too_large(most, limit)
+    patience = services_of(request).settings.number("server.body_timeout_s")
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise _too_large(most)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(patience):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise _too_large(most, limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
+    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+        raise HTTPException(400, "the connection ended within the body") from None
     return b"".join(chunks)
 
 
-async def body_of(request: Request, kind: type[T]) -> T:
+async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes") -> T:
     """The body as a type; an empty one is `{}`."""
-    return decoded(await raw_body(request) or b"{}", kind)
+    return decoded(await raw_body(request, limit) or b"{}", kind)
+
+
+async def yaml_of(request: Request) -> str | None:
+    """The body's text when it is sent as YAML, else None: a playbook may be sent as the file that it is."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in YAML:
+        return None
+    try:
+        return (await raw_body(request)).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestRejected(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
 
 
 def decoded(raw: bytes, kind: type[T]) -> T:
@@ -49,5 +72,5 @@ def answered(value: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(msgspec.json.encode(value), status, headers, JSON)
 
 
-def _too_large(most: int) -> RequestTooLarge:
-    return RequestTooLarge(f"the body has more than {most} bytes (server.max_body_bytes)")
+def _too_large(most: int, limit: str) -> RequestTooLarge:
+    return RequestTooLarge(f"the body has more than {most} bytes ({limit})")

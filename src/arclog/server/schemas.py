@@ -38,6 +38,7 @@ _TITLES = {
     403: "Only others may do this.",
     404: "There is no such thing for this caller.",
     405: "Nothing takes this method here.",
+    408: "The body did not come within server.body_timeout_s.",
     409: "It does not fit what is there.",
     410: "It was there.",
     413: "The body is larger than server.max_body_bytes.",
@@ -57,11 +58,13 @@ def documented(
     media: str = JSON,
     takes: Any = None,
     takes_example: Any = None,
-    takes_media: str = JSON,
+    takes_text: tuple[str, str] | None = None,
     also: dict[int, str] | None = None,
     errors: tuple[int, ...] = (404,),
 ) -> dict[str, Any]:
-    """What FastAPI is told: the answer (a type, with an example), the body, other good answers by status, and errors."""
+    """What FastAPI is told: the answer (a type, with an example), the body (and a text that may be sent instead: media
+    type, example), other good answers by status, and errors.
+    """
     good: dict[str, Any] = {"description": text}
     if answer is not None or example is not None:
         good["content"] = {media: _content(answer, example)}
@@ -69,7 +72,7 @@ def documented(
     for other, said in (also or {}).items():
         responses[other] = {"description": said} if other == 204 else {**good, "description": said}
     _schema(Problem)
-    all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({413} if takes is not None else set())
+    all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({408, 413} if takes is not None else set())
     for code in sorted(all_errors):
         problem = {
             "type": "about:blank",
@@ -82,7 +85,9 @@ def documented(
     if media != JSON:
         told["response_class"] = Response  # else FastAPI documents JSON beside it
     if takes is not None:
-        content = {takes_media: _content(takes, takes_example)}
+        content = {JSON: _content(takes, takes_example)}
+        if takes_text is not None:
+            content[takes_text[0]] = _content(None, takes_text[1])
         told["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return told
 

@@ -112,3 +112,22 @@ def test_docs_tell_of_every_command_and_option():
             option = action.option_strings[0] if action.option_strings else ""
             if option not in ("", "-h", "--json", "--home", "--quiet", "--server", "--token-file"):
                 assert option in section, f"docs/cli.md does not tell of {command} {option}"
+
+
+def test_a_server_is_named_once_and_where_it_is_of_use(arclog):
+    for words, said in (
+        (("list", "--server", "http://x", "--home", "y"), "two places"),
+        (("--server", "http://x", "check", "demo.yaml"), "takes no --server"),
+        (("run", "demo.yaml", "--detach"), "--detach needs a server"),
+    ):
+        done = arclog(*words)
+        assert (done.code, said in done.err) == (2, True), done.err
+
+
+def test_a_run_in_this_process_loads_no_client():
+    playbook = ROOT / "examples/hello.yaml"
+    code = "import sys\nfrom arclog.cli.main import command\n"
+    code += f"command(['run', {str(playbook)!r}, '--quiet'])\n"
+    code += "print([name for name in sys.modules if name.startswith(('arclog.client', 'httpx2', 'fastapi', 'arclog.server'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from arclog.ports.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
 from arclog.server import examples
 from arclog.server.access import BUILD, VIEW, allows, api_of
-from arclog.server.bodies import answered, body_of
+from arclog.server.bodies import YAML, answered, body_of, yaml_of
 from arclog.server.params import Count, Limit
 from arclog.server.schemas import documented
 
@@ -37,7 +37,7 @@ class VersionPage(Struct, frozen=True):
     next: int | None
 
 
-class ArchiveBody(Struct, frozen=True):
+class ArchiveBody(Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     #: false brings it back
     archived: bool = True
@@ -49,6 +49,7 @@ class ArchiveBody(Struct, frozen=True):
     **documented(
         takes=RegisterRequest,
         takes_example={"playbook": examples.PLAYBOOK},
+        takes_text=(YAML[0], examples.PLAYBOOK),
         answer=CatalogVersion,
         example=examples.VERSION,
         status=201,
@@ -58,8 +59,10 @@ class ArchiveBody(Struct, frozen=True):
     ),
 )
 async def register(request: Request) -> Response:
-    """Keep a playbook under its path (metadata.path, else its name)."""
-    version = await api_of(request).register(await body_of(request, RegisterRequest))
+    """Keep a playbook under its path (metadata.path, else its name). It may be sent as JSON, or as the YAML that it is."""
+    text = await yaml_of(request)
+    asked = await body_of(request, RegisterRequest) if text is None else RegisterRequest(text)
+    version = await api_of(request).register(asked)
     return answered(version, 201 if version.created else 200)
 
 

@@ -14,7 +14,7 @@ from arclog.ports import api
 from arclog.ports.api import ExecuteRequest, Listed, Started, Status, Summary
 from arclog.server import examples
 from arclog.server.access import OPERATE, VIEW, allows, api_of
-from arclog.server.bodies import answered, body_of
+from arclog.server.bodies import YAML, answered, body_of, yaml_of
 from arclog.server.params import Count, ExecutionId, Limit
 from arclog.server.schemas import documented
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api", tags=["executions"])
 _STATES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 
 
-class ExecuteBody(Struct, frozen=True):
+class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A run asked for: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as JSON)."""
 
     path: str = ""
@@ -52,6 +52,7 @@ class Executions(Struct, frozen=True):
 _EXECUTE: dict[str, Any] = documented(
     takes=ExecuteBody,
     takes_example={"path": "examples/hello", "workload": {"name": "Ada"}, "idempotency_key": "order-17"},
+    takes_text=(YAML[0], examples.PLAYBOOK),
     answer=Started,
     example=Started(examples.ID, examples.RUN),
     status=201,
@@ -63,8 +64,9 @@ _EXECUTE: dict[str, Any] = documented(
 
 @router.post("/executions", dependencies=[allows(OPERATE)], **_EXECUTE)
 async def start(request: Request) -> Response:
-    """Start a run of a path in the catalog, or of a playbook sent along."""
-    body = await body_of(request, ExecuteBody)
+    """Start a run of a path in the catalog, or of a playbook sent along. A body in YAML is the playbook itself."""
+    text = await yaml_of(request)
+    body = await body_of(request, ExecuteBody) if text is None else ExecuteBody(playbook=text)
     started = await api_of(request).execute(
         ExecuteRequest(
             playbook=_text(body.playbook),

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
+from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 
@@ -125,6 +125,38 @@ class OddsRules(Rules):
         assert await world.store.registered("flows/a", 1) == first
         assert await world.store.registered("flows/a", 3) is None
         assert await world.store.registered("flows/b") is None
+
+    async def test_the_catalog_lists_paths_with_their_newest_version(self, world: World) -> None:
+        store = world.store
+        for number, path in enumerate(("flows/b", "flows/a", "flows/a", "other", "flows/a%", "flows/")):
+            await store.register_plan(f"d{number}", path, b"body", f"source {number}", number)
+        listed = await store.catalog()
+        assert [record.path for record in listed] == ["flows/", "flows/a", "flows/a%", "flows/b", "other"]
+        assert listed[1] == CatalogRecord("flows/a", 2, "d2", 2, None)
+        assert await store.catalog_path("flows/a") == listed[1]
+        assert await store.catalog_path("flows") is None
+        assert [record.path for record in await store.catalog(prefix="flows/a")] == ["flows/a", "flows/a%"]
+        assert [record.path for record in await store.catalog(after="flows/a", limit=2)] == ["flows/a%", "flows/b"]
+        versions = await store.versions("flows/a")
+        assert [(each.version, each.source, each.body) for each in versions] == [
+            (2, "source 2", b""),
+            (1, "source 1", b""),
+        ]
+        assert [each.version for each in await store.versions("flows/a", before=2)] == [1]
+        assert [each.version for each in await store.versions("flows/a", limit=1)] == [2]
+        assert await store.versions("none") == []
+
+    async def test_an_archived_path_is_put_away_and_can_be_brought_back(self, world: World) -> None:
+        store = world.store
+        await store.register_plan("d1", "flows/a", b"body", "source", 5)
+        await store.archive("flows/a", 7)
+        await store.archive("flows/a", 9)  # it was away before
+        assert await store.catalog() == []
+        assert await store.catalog(archived=True) == [CatalogRecord("flows/a", 1, "d1", 5, 7)]
+        assert await store.catalog_path("flows/a") == CatalogRecord("flows/a", 1, "d1", 5, 7)
+        assert await store.registered("flows/a") is not None
+        await store.archive("flows/a", None)
+        assert await store.catalog() == [CatalogRecord("flows/a", 1, "d1", 5, None)]
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,154 @@
+"""Following a run over HTTP: every event once and in order, whatever happens to the connection or the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.servers.arclog import RunningServer, running
+from tests.unit.server.test_executions import BIG, HELD, HELLO, ended, started, waits_for_approval
+
+
+async def frames(answer: httpx2.Response) -> AsyncIterator[tuple[str, Any]]:
+    """(id, data) of each event; comments are ('', None)."""
+    last = ""
+    data: Any = None
+    async for line in answer.aiter_lines():
+        if line.startswith(":"):
+            yield "", None
+        elif line.startswith("id: "):
+            last = line[4:]
+        elif line.startswith("data: "):
+            data = json.loads(line[6:])
+        elif not line and data is not None:
+            yield last, data
+            data, last = None, ""
+
+
+async def followed(client: httpx2.AsyncClient, execution_id: str, headers: Any = None, **params: Any) -> list[Any]:
+    url = f"/api/executions/{execution_id}/events/stream"
+    async with client.stream("GET", url, params=params, headers=headers or {}) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [data async for _, data in frames(answer) if data is not None]
+
+
+async def test_a_stream_follows_a_run_to_the_end_of_its_log(server: RunningServer) -> None:
+    async with server.client() as client:
+        execution_id = await started(client, playbook=HELD)
+        following = asyncio.ensure_future(followed(client, execution_id))
+        await waits_for_approval(client, execution_id)
+        assert not following.done()
+        await client.post(f"/api/executions/{execution_id}/approve")
+        told = await following
+        whole = (await client.get(f"/api/executions/{execution_id}/events")).json()["events"]
+        assert told == whole
+        assert told[-1]["event_type"] == "playbook.processed"
+
+
+@pytest.mark.parametrize("dialect", ["canonical", "lifecycle", "run", "wire", "legacy"])
+async def test_a_stream_resumes_behind_any_event_in_any_dialect(server: RunningServer, dialect: str) -> None:
+    async with server.client() as client:
+        execution_id = await started(client, playbook=HELLO)
+        await ended(client, execution_id)
+        url = f"/api/executions/{execution_id}/events/stream"
+        whole: list[tuple[str, Any]] = []
+        async with client.stream("GET", url, params={"dialect": dialect}) as answer:
+            whole = [frame async for frame in frames(answer) if frame[1] is not None]
+        asked = (await client.get(url.removesuffix("/stream"), params={"dialect": dialect})).json()["events"]
+        assert [data for _, data in whole] == asked
+        for index, (mark, _) in enumerate(whole[:-1]):
+            if mark:
+                rest = [data for _, data in whole[index + 1 :]]
+                assert await followed(client, execution_id, {"Last-Event-ID": mark}, dialect=dialect) == rest
+                assert await followed(client, execution_id, dialect=dialect, after=mark) == rest
+        over = await client.get(url, headers={"Last-Event-ID": "999999"})
+        assert over.status_code == 204
+        assert (await client.get(url, headers={"Last-Event-ID": "x"})).status_code == 422
+        assert (await client.get("/api/executions/123/events/stream")).status_code == 404
+
+
+async def test_a_stream_with_nothing_to_tell_keeps_alive(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"server.keep_alive_s": 0.1}
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        execution_id = await started(client, playbook=HELD)
+        await waits_for_approval(client, execution_id)
+        comments = 0
+        async with client.stream("GET", f"/api/executions/{execution_id}/events/stream") as answer:
+            async for _, data in frames(answer):
+                comments += data is None
+                if comments == 4:
+                    break
+
+
+async def test_a_drain_ends_streams_and_long_polls_and_refuses_new_work(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, server.client() as client:
+        execution_id = await started(client, playbook=HELD)
+        await waits_for_approval(client, execution_id)
+        head = (await client.get(f"/api/executions/{execution_id}/head")).json()["head"]
+        following = asyncio.ensure_future(followed(client, execution_id))
+        polling = asyncio.ensure_future(
+            client.get(f"/api/executions/{execution_id}/head", params={"after": head, "timeout_s": 50})
+        )
+        # A request that is still being sent keeps the server up, and is the next one's time to be refused.
+        more = asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield b'{"playbook": '
+            await more.wait()
+            yield json.dumps(HELLO).encode() + b"}"
+
+        sending = asyncio.ensure_future(client.post("/api/executions", content=slowly()))
+        while "requests_open 3" not in (await client.get("/metrics")).text:
+            pass
+        server.stopping.set()
+        assert (await polling).json()["head"] == head
+        assert [event["seq"] for event in await following] == list(range(1, head + 1))
+        refused = await client.post("/api/executions", json={"playbook": HELLO})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert (await client.get("/ready")).status_code == 503
+        assert (await client.get("/health")).status_code == 200
+        more.set()
+        assert (await sending).status_code == 201
+        await server.stop()
+        with pytest.raises(httpx2.ConnectError):
+            await client.get("/health")
+
+
+async def test_overload_is_refused_and_passes(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"server.max_concurrent": 2}
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        execution_id = await started(client, playbook=HELD)
+        await waits_for_approval(client, execution_id)
+        streams = [asyncio.ensure_future(followed(client, execution_id)) for _ in range(2)]
+        while "requests_open 2" not in (await client.get("/metrics")).text:
+            pass
+        refused = await client.get(f"/api/executions/{execution_id}/status")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "server.max_concurrent" in refused.json()["detail"]
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+        while (await client.get(f"/api/executions/{execution_id}/status")).status_code == 429:
+            pass
+        assert (await client.post(f"/api/executions/{execution_id}/approve")).status_code == 200
+        assert (await ended(client, execution_id))["state"] == "COMPLETED"
+
+
+async def test_a_large_run_is_streamed_whole(server: RunningServer) -> None:
+    async with server.client() as client:
+        loop = BIG.replace("range(2000)]", "range(700)]") + (
+            "    next: {arcs: [{step: each}]}\n  - step: each\n"
+            "    loop: {in: '{{ start.data }}', iterator: item}\n    tool: {kind: noop}\n"
+        )
+        execution_id = await started(client, playbook=loop)
+        told = await followed(client, execution_id)
+        assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+        assert len(told) > 1000
+        assert told[-1]["event_type"] == "playbook.processed"
