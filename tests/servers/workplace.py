@@ -34,6 +34,10 @@ async def _authenticate(headers: Mapping[str, str], _: str) -> Principal:
     return Principal(name, tenant, frozenset({"worker"}), subject=name)
 
 
+async def _metrics() -> bytes:
+    return b""
+
+
 async def _ready() -> str:
     return ""
 
@@ -54,6 +58,7 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
         clock=clock,
         book=store,
         audit=Audit(store, clock, settings),
+        metrics=_metrics,
         workplace=workplace_of(here),
     )
     listener = socket.create_server(("127.0.0.1", 0))

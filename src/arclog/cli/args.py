@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("serving", "serve the API with a worker, on this machine"),
     "server": ("serving", "serve the API to workers elsewhere"),
     "gc": ("results", "remove stored results that are no longer needed"),
+    "schedule": ("schedule", "add, list, pause, remove and backfill schedules"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "key": ("keys", "make, list and revoke API keys of a server"),
     "audit": ("keys", "show what callers of a server were granted and denied"),

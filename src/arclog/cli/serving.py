@@ -64,7 +64,6 @@ async def _served(settings: Settings, out: Out, *, with_worker: bool) -> None:
         hint = "pip install 'arclog[server]'"
         raise Usage(f"the server needs the package {missing.name}, which is not installed", hint) from None
 
-    _hear_warnings()
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(serve(settings, with_worker=with_worker, started=started))
     await asyncio.wait((serving, started), return_when=asyncio.FIRST_COMPLETED)
@@ -83,12 +82,3 @@ def _announce(url: str, settings: Settings, out: Out, *, with_worker: bool) -> N
     else:
         what = "API and worker" if with_worker else f"API only; workers: arclog worker --server {url}"
         out.say(f"{out.paint(url, 'bold')}  ({what}; runs in {home}; Ctrl-C stops)")
-
-
-def _hear_warnings() -> None:
-    """What goes wrong while nobody looks is said on stderr."""
-    import logging
-    import os
-
-    level = logging.DEBUG if os.environ.get("ARCLOG_DEBUG") == "1" else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

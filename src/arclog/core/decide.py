@@ -32,6 +32,7 @@ from arclog.core.inputs import (
 from arclog.core.reports import check_report, numbered
 from arclog.core.scopes import result_scope
 from arclog.core.state import OpenCommand, State
+from arclog.core.webhooks import to_tell
 from arclog.expr import Stored
 from arclog.model import status
 from arclog.model.errors import ExpressionError
@@ -246,13 +247,13 @@ class Decision:
 
     def _parent_told(self) -> Txn:
         if self.state.terminal is None or self.state.processed:
-            return self._refuse("closed", "the run is not one whose parent has just been told")
+            return self._refuse("closed", "the run has not ended, or all was taken care of before")
         self.say("playbook.processed")
         return self.txn
 
     def _processed(self, cause: int = -1) -> None:
-        """All is taken care of; a child's parent must be told first."""
-        if self.state.parent is None:
+        """All is taken care of; a child's parent, and whoever is told by webhook, must be told first."""
+        if self.state.parent is None and not to_tell(self.program.plan, self.state.status):
             self.say("playbook.processed", cause=cause)
 
     # -- going on -----------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class ChildEnded(Struct, frozen=True):
 
 
 class ParentTold(Struct, frozen=True):
-    """The parent of this ended run has its result."""
+    """The parent of this ended run, if it has one, has its result; its webhooks are delivered or given up."""
 
 
 class Continue(Struct, frozen=True):

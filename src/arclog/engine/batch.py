@@ -11,6 +11,7 @@ from arclog.core.state import State
 from arclog.model.commands import Command
 from arclog.model.events import Event
 from arclog.plan.program import Program
+from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
 
 
@@ -121,6 +122,7 @@ class Batch:
         expected: int,
         new: NewExecution | None = None,
         extend: Sequence[tuple[int, int, int]] = (),
+        tell: Sequence[NewDelivery] = (),
     ) -> Append:
         """What must be committed; `state` is the one that the decisions were made on."""
         return Append(
@@ -138,6 +140,7 @@ class Batch:
             slots=self.slots,
             extend=extend,
             set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
+            tell=tell,
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
             digests=self.digests,
         )

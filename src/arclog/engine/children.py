@@ -25,6 +25,7 @@ from arclog.model import status
 from arclog.model.errors import ArclogError, Conflict, NotFound
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, failed
+from arclog.ports.outbox import PENDING
 from arclog.ports.store import ExecutionFilter, ExecutionRecord
 
 log = logging.getLogger("arclog.engine")
@@ -70,7 +71,7 @@ class Children:
             call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
             late_start = events and events[0].type != "playbook.execution.requested"
             if state.terminal is not None:
-                self._later(self._tell_parent(me))
+                self._later(self.tell_parent(me))
             elif late_start and any(event.type == "playbook.started" for event in events):
                 # Its parent may have been paused while it waited for an approval or a slot.
                 self._later(self._attend(call))
@@ -145,7 +146,7 @@ class Children:
         if record is None:
             return
         if record.now.terminal_event is not None:
-            await self._tell_parent(call.child)
+            await self.tell_parent(call.child)
         elif wait.config.get("wait") is False:
             await self._detach(call, record)
         else:
@@ -205,7 +206,7 @@ class Children:
             return
         self._pending.discard(call.child)
         if record.now.terminal_event is not None:
-            await self._tell_parent(call.child)
+            await self.tell_parent(call.child)
             return
         signal, reason = "CANCEL", "its parent no longer waits for it"
         if parent.status == status.CANCELLED:
@@ -229,13 +230,14 @@ class Children:
                 live.drop(parent)
                 await self._engine.put(parent, ended)
 
-    async def _tell_parent(self, child: int) -> None:
+    async def tell_parent(self, child: int) -> None:
         """Hand the result of an ended child to its parent, then say that this is done."""
         engine = self._engine
-        state = (await engine.live.get(child)).state
-        if state.terminal is None:
+        live = await engine.live.get(child)
+        if live.state.terminal is None:
             engine.live.drop(child)
-            state = (await engine.live.get(child)).state
+            live = await engine.live.get(child)
+        state = live.state
         caller = state.parent
         if caller is None or state.terminal is None or state.processed:
             return
@@ -245,6 +247,8 @@ class Children:
             except NotFound:
                 log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
         self._forget(child)
+        if live.program.plan.webhooks and any(each.state == PENDING for each in await engine.store.deliveries(child)):
+            return  # the outbox says the rest, once its webhooks are delivered
         await engine.put(child, ParentTold())
 
     async def _cancel_children(self, parent: State) -> None:
@@ -268,7 +272,7 @@ class Children:
                 await self._attend(call)
         for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
             if record.now.terminal_event is not None:
-                await self._tell_parent(record.execution_id)
+                await self.tell_parent(record.execution_id)
             elif record.now.state == status.PENDING and await self._detached(record.execution_id):
                 await self._take_slot(record.execution_id)
             # Also below those that have ended: what they were told may not have been written down.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
 from arclog.engine.snapshots import Snapshots
+from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
 from arclog.model.errors import Conflict, InvariantBroken, StoreError
 from arclog.model.events import Event
@@ -30,7 +31,7 @@ from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import EventIdTaken, ExecutionRecord, NewExecution, NoSlot, Store
+from arclog.ports.store import Append, EventIdTaken, ExecutionRecord, NewExecution, NoSlot, Store
 
 log = logging.getLogger("arclog.engine")
 
@@ -94,6 +95,8 @@ class Engine:
             self.snapshots,
         )
         self.hints = Hints()
+        #: takes ('append' or 'decision', seconds); None: nothing is measured
+        self.measured: Callable[[str, float], None] | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -103,8 +106,8 @@ class Engine:
         request = await self._evaluated(program, request)
         state = State(execution_id=execution_id)
         batch = self._decided(program, state, [(request, None)])
-        append = batch.append(state, expected=0, new=new)
-        await self.store.append(append)
+        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
+        await self._append(append)
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
@@ -175,9 +178,10 @@ class Engine:
                     for asked, txn in zip(batched, batch.txns, strict=False)
                     if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
                 ]
-                append = batch.append(live.state, expected=head, extend=extend)
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
-                    await self.store.append(append)
+                    await self._append(append)
                 except EventIdTaken:
                     # Deciding again would lead to the same: whoever brought the id must look at what it said before.
                     self.live.drop(execution_id)
@@ -229,15 +233,23 @@ class Engine:
         batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
         if batch.events:
             try:
-                await self.store.append(batch.append(live.state, expected=head))
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                await self._append(batch.append(live.state, expected=head, tell=tell))
             finally:
                 self.live.drop(execution_id)
             self._committed(live, batch)
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
+    async def _append(self, append: Append) -> None:
+        began = self.clock.monotonic()
+        await self.store.append(append)
+        if self.measured is not None:
+            self.measured("append", self.clock.monotonic() - began)
+
     def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> Batch:
         """Decide inputs one after the other, as many as fit; ids of their events are one run."""
+        began = self.clock.monotonic()
         base = self.minter.peek()
         batch = Batch(base)
         for one, claimant in given:
@@ -250,6 +262,8 @@ class Engine:
             raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
         self.minter.take(len(batch.events))
+        if self.measured is not None:
+            self.measured("decision", self.clock.monotonic() - began)
         return batch
 
     def _committed(self, live: Live, batch: Batch) -> None:

@@ -28,6 +28,7 @@ from arclog.plan.net import (
     TaskPolicy,
     TaskRule,
     Transition,
+    Webhook,
 )
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
 from arclog.playbook.document import Document, Path
@@ -92,6 +93,7 @@ class _Compiler:
             approval=source.approval,
             ctx=source.ctx,
             keychain=tuple(source.keychain),
+            webhooks=tuple(Webhook(one.url, one.secret, one.on) for one in source.webhooks),
             limits=Limits(**source.limits),
             emit=source.emit,
             spots=self.spots,

@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arclog.plan.compile import Text
-from arclog.playbook.canon import Playbook, Task
+from arclog.playbook.canon import Playbook, Task, Webhook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
+
+#: Kinds of entries that have a `value`.
+_SINGLE_TEXTS = ("secret", "env", "file", "secret_manager", "bearer")
 
 
 def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings) -> None:
@@ -17,6 +20,8 @@ def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings
     for step in playbook.steps:
         for task in step.tasks:
             _auth(task, kinds, findings)
+    for webhook in playbook.webhooks:
+        _signing(webhook, kinds, findings)
     for text in texts:
         if text.where != "task" or "keychain" not in text.free:
             continue
@@ -49,6 +54,17 @@ def _auth(task: Task, kinds: dict[str, str], findings: Findings) -> None:
     elif takes and kinds[name] not in takes:
         message = f"auth: a task of kind {task.kind.name} cannot use an entry of kind {kinds[name]}"
         findings.value("auth-kind", message, path, f"it takes {', '.join(takes)}")
+
+
+def _signing(webhook: Webhook, kinds: dict[str, str], findings: Findings) -> None:
+    """A webhook is signed with an entry that is one text."""
+    name, path = webhook.secret, (*webhook.path, "secret")
+    if name and name not in kinds:
+        message = f"webhook.secret: the keychain has no entry {name!r}"
+        findings.value("unknown-keychain", message, path, _declare(name, kinds, findings))
+    elif name and kinds[name] not in _SINGLE_TEXTS:
+        message = f"webhook.secret: an entry of kind {kinds[name]} is no single text to sign with"
+        findings.value("auth-kind", message, path, f"it takes {', '.join(_SINGLE_TEXTS)}")
 
 
 def _declare(name: str, kinds: dict[str, str], findings: Findings) -> str:

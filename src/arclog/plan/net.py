@@ -188,6 +188,16 @@ class NetArc(Struct, frozen=True):
     target: str
 
 
+class Webhook(Struct, frozen=True):
+    """Somebody who is told when a run has ended."""
+
+    url: str
+    #: name of the keychain entry that signs
+    secret: str
+    #: completed, failed, cancelled
+    on: tuple[str, ...]
+
+
 class Plan(Struct, frozen=True, omit_defaults=True):
     name: str
     entry: str
@@ -209,6 +219,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     #: declared ctx keys: {name: {reducer, initial}}
     ctx: dict[str, Any] = {}
     keychain: tuple[dict[str, Any], ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
     limits: Limits = Limits()
     emit: tuple[str, ...] = ()
     #: places of template texts outside steps: 'result'

@@ -87,6 +87,13 @@ class Step(Struct):
     emit: tuple[str, ...] = ()
 
 
+class Webhook(Struct):
+    url: str
+    secret: str
+    on: tuple[str, ...]
+    path: Path
+
+
 class Playbook(Struct):
     name: str = ""
     path: str = ""
@@ -95,6 +102,7 @@ class Playbook(Struct):
     tags: tuple[str, ...] = ()
     workload: dict[str, Any] = {}
     keychain: list[dict[str, Any]] = []
+    webhooks: list[Webhook] = []
     entry: str = ""
     result: Any = None
     timeout_s: float | None = None

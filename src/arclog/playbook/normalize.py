@@ -12,13 +12,13 @@ from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
-from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step
+from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
 from arclog.playbook.document import Document, Path
 from arclog.playbook.keychain import read_entry
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
-from arclog.playbook.schema import ADMIT_THEN, ITER_KEYS, LIMITS, POOL_NAME, root_field
+from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
 
@@ -104,6 +104,7 @@ class _Normalizer:
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))
+        self.webhooks(as_list(spec.get("webhooks")), (*path, "webhooks"))
         out.approval = policy.get("approval") == "required"
         out.emit = self.emit(policy, (*path, "policy"))
         self.limits(as_map(policy.get("limits")), (*path, "policy", "limits"))
@@ -112,6 +113,18 @@ class _Normalizer:
         out.limits["inline_max_bytes"] = (
             most if dig(policy, "results", "reference_first") is False else max(0, min(inline, most))
         )
+
+    def webhooks(self, given: list[Any], path: Path) -> None:
+        for index, raw in enumerate(given):
+            one = as_map(raw)
+            url, here = as_text(one.get("url")), (*path, index)
+            if "url" in one and (has_template(url) or not url.startswith(("http://", "https://"))):
+                hint = "write the address itself; what a run's end is told to does not depend on the run"
+                self.findings.value("bad-value", "webhook.url is no http:// or https:// address", (*here, "url"), hint)
+            on = tuple(end for end in as_list(one["on"]) if end in ENDS) if "on" in one else ENDS
+            if not on:
+                self.findings.value("bad-value", "webhook.on names no end", (*here, "on"), f"on: [{', '.join(ENDS)}]")
+            self.out.webhooks.append(Webhook(url, as_text(one.get("secret")), on, here))
 
     def limits(self, limits: dict[str, Any], path: Path) -> None:
         for field in LIMITS.fields or ():

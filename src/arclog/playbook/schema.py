@@ -287,6 +287,22 @@ _CTX_ENTRY = _closed(
     Field("initial", "any", "The value before the first."),
 )
 
+#: Ends of a run that a webhook may be told of.
+ENDS = ("completed", "failed", "cancelled")
+
+_WEBHOOK = _closed(
+    "webhook",
+    "Somebody who is told when a run has ended, by a signed POST.",
+    Field("url", "string", "Where to: http:// or https://, as it stands.", required=True),
+    Field("secret", "string", "Name of the keychain entry whose text signs it.", required=True),
+    Field(
+        "on",
+        "list",
+        "Of which ends. Default: all.",
+        items=Field("end", "string", choices=ENDS),
+    ),
+)
+
 _EXECUTOR_SPEC = (
     Field("entry_step", "string", "The first step. Default: `start`, else the first of the list."),
     Field(
@@ -304,6 +320,7 @@ _EXECUTOR_SPEC = (
     ),
     Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
     POOL,
+    Field("webhooks", "list", "Who is told when a run has ended.", items=_WEBHOOK),
     EXECUTOR_POLICY,
 )
 

@@ -27,6 +27,8 @@ from msgspec import Struct
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.ports.access import AccessBook
+from arclog.ports.outbox import NewDelivery, OutboxStore
+from arclog.ports.schedules import ScheduleStore
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 
 
@@ -139,6 +141,18 @@ class CommandRecord(Struct, frozen=True):
     lease_until: int
 
 
+class Backlog(Struct, frozen=True):
+    """Open commands of one pool."""
+
+    pool: str
+    #: offered to workers, and the smallest (oldest) of their ids; 0 when there is none
+    issued: int = 0
+    oldest: int = 0
+    #: held by workers, and when the first of their leases ends
+    claimed: int = 0
+    first_lease_end: int = 0
+
+
 class Timer(Struct, frozen=True):
     """A durable timer: fires once, never before `due`."""
 
@@ -177,6 +191,8 @@ class Append(Struct, frozen=True):
     clear_timers: Sequence[str] = ()
     #: sha256 of the content, in hex, of events that brought an id of their own (`Event.own_id`), by that id
     digests: Mapping[int, str] = {}
+    #: only with a terminal event: who is to be told of it
+    tell: Sequence[NewDelivery] = ()
 
 
 class Appended(Struct, frozen=True):
@@ -292,7 +308,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(AccessBook, Protocol):
+class Store(AccessBook, ScheduleStore, OutboxStore, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -404,6 +420,9 @@ class Store(AccessBook, Protocol):
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         """All open commands of an execution."""
+
+    async def backlog(self) -> list[Backlog]:
+        """How much open work there is, by pool."""
 
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         """Open commands that a report was granted."""

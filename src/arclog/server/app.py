@@ -18,6 +18,7 @@ from arclog.server.routes import (
     published,
     results,
     runs,
+    schedules,
     steering,
     streams,
     work_results,
@@ -40,6 +41,7 @@ ROUTERS = (
     events.router,
     runs.router,
     published.router,
+    schedules.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

@@ -17,6 +17,7 @@ from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
+from arclog.ports.schedules import ScheduleApi
 from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
@@ -56,7 +57,9 @@ class Services:
     #: what callers were granted and denied
     audit: Audit
     #: what `/metrics` tells, in Prometheus' text format
-    metrics: Callable[[], bytes] = field(default=lambda: b"")
+    metrics: Callable[[], Awaitable[bytes]]
+    #: the schedules that one principal sees; None: there are none here
+    schedules: Callable[[Principal], ScheduleApi] | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: what a worker on another machine works with

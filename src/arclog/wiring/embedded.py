@@ -16,15 +16,17 @@ from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
+from arclog.engine.outbox import Outbox
 from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MICROS, parse_id, timestamp
 from arclog.model.settings import Settings
-from arclog.ports.control import WorkerInfo
+from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
+from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import ExecutionFilter
+from arclog.ports.store import ExecutionFilter, Scope
 from arclog.ports.tool import ToolServices
 from arclog.results.files import FileResults
 from arclog.stores.sqlite.store import SqliteStore
@@ -33,6 +35,7 @@ from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
 from arclog.wiring.secrets import SecretsOnDemand
+from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -58,6 +61,8 @@ class Embedded:
         self.engine = engine
         self._secrets = secrets
         self.control = EngineControl(engine)
+        #: what the worker in this process speaks to
+        self.worker_control: Control = self.control
         self.children = Children(engine)
         self.results: Results = FileResults(home / RESULTS, settings)
         self._settings = settings
@@ -69,6 +74,8 @@ class Embedded:
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._on_duty = False
+        self._webhooks = WebhookSender(settings)
+        self._outbox: Outbox | None = None
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
@@ -92,7 +99,9 @@ class Embedded:
         # Whoever is there for one run alone is all it has, whatever pools its steps name.
         pools = () if only else ("default",)
         info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
-        worker = Worker(info, self.control, toolbox, self.results, self.engine.clock, self._settings, self._secrets)
+        worker = Worker(
+            info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
+        )
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)
         self.start_duties(only)
@@ -105,7 +114,23 @@ class Embedded:
             self._on_duty = True
             timers = Timers(self.engine).run()
             waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
-            self._tasks += [asyncio.ensure_future(duty) for duty in (self._sweep(), timers, waiting)]
+            self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
+            duties = (self._sweep(), timers, waiting, self._outbox.run())
+            self._tasks += [asyncio.ensure_future(duty) for duty in duties]
+
+    def schedules(self, scope: Scope | None = None) -> ScheduleApi:
+        """The schedules of a scope, or of the one in the settings."""
+        from arclog.engine.schedules import EngineSchedules
+
+        settings = self._settings
+        own = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
+        return EngineSchedules(self.engine, scope or own)
+
+    def start_scheduler(self) -> None:
+        """Begin to fire schedules."""
+        from arclog.engine.schedules import Scheduler
+
+        self._tasks.append(asyncio.ensure_future(Scheduler(self.engine, self._worker_id).run()))
 
     async def continue_all(self) -> int:
         """Go on with every run that a process left which is gone; how many there were. What another process has in hand
@@ -190,12 +215,15 @@ class Embedded:
             # must not be given their time.
             with suppress(ArclogError):
                 await self.control.watch()
+        if self._outbox is not None:
+            await self._outbox.settle(_SETTLE_S)
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._toolbox is not None:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
+        await self._webhooks.close()
         await self.engine.close()
         await self.results.close()
         await self._secrets.close()
@@ -243,6 +271,10 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
     """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
     workers' own and are looked at when they are used.
     """
+    if not settings.text("webhooks.allow_networks"):
+        host = settings.text("server.host")
+        near = _REACHABLE if host in ("localhost", "::1") or host.startswith("127.") else "none"
+        settings = settings.replaced(webhooks__allow_networks=settings.text("http.allow_networks") or near)
     if not settings.text("http.allow_networks"):
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))

@@ -9,15 +9,21 @@ from contextlib import asynccontextmanager
 from arclog.client.asynchronous import AsyncClient
 from arclog.model.settings import Settings
 from arclog.ports.api import Api
+from arclog.ports.schedules import ScheduleApi
 
 
 class Remote:
     """A server whose workers run what is asked for: nothing is to be opened, started or taken over here."""
 
-    def __init__(self, api: Api) -> None:
-        self.api = api
+    def __init__(self, client: AsyncClient) -> None:
+        self.api: Api = client
+        self._client = client
         #: the server's workers are its own care: nothing stops them that this process would hear of
         self.worker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def schedules(self) -> ScheduleApi:
+        """Those of the caller's tenant."""
+        return self._client.schedules
 
     def open_tools(self, text: str) -> None:
         """Tools are opened by the workers."""

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
 from types import FrameType
 
 import uvicorn
 
+from arclog.engine.engine import Engine
 from arclog.engine.ingest import EngineIngest
 from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.runs import Runs
+from arclog.ports.schedules import ScheduleApi
+from arclog.ports.store import Scope
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.gate import Gate
+from arclog.server.logs import log_runs, operators_log
+from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.workplace import workplace_of
@@ -41,16 +47,19 @@ async def serve(
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
     listener = _listen(settings)
-    try:
-        async with embedded(settings, works_here=with_worker) as here:
+    with closing(listener), operators_log(settings):
+        async with embedded(settings, works_here=with_worker) as here, _traced(here.engine):
             told = stop or asyncio.Event()
+            log_runs(here.engine.hints)
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
             here.start_duties()
+            here.start_scheduler()
+            services = _services(settings, here, gate)
+            here.worker_control = services.control
             if with_worker:
                 await here.start_worker()
             await here.continue_all()
-            services = _services(settings, here, gate)
             server = _Server(services, told)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: told.set())
@@ -59,8 +68,24 @@ async def serve(
             await server.serve([listener])
             if here.worker is not None and here.worker.done():
                 here.worker.result()  # raises what stopped it: a server without its worker is of no use
+
+
+@asynccontextmanager
+async def _traced(engine: Engine) -> AsyncIterator[None]:
+    """Send traces meanwhile, if somebody wants them."""
+    if not engine.settings.text("telemetry.otlp_endpoint"):
+        yield
+        return
+    from arclog.server.tracing import Tracing
+
+    tracing = Tracing(engine)
+    exporting = asyncio.ensure_future(tracing.run())
+    try:
+        yield
     finally:
-        listener.close()
+        await tracing.close(engine.settings.number("telemetry.timeout_s"))
+        exporting.cancel()
+        await asyncio.gather(exporting, return_exceptions=True)
 
 
 class _Server(uvicorn.Server):
@@ -143,6 +168,11 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
 
     clock, book = here.engine.clock, here.engine.store
     cursors = new_cursors()
+    metrics = Metrics(here.engine)
+
+    def schedules(principal: Principal) -> ScheduleApi:
+        own = settings.text("scope.project"), settings.text("scope.environment")
+        return here.schedules(Scope(principal.tenant, principal.project or own[0], principal.environment or own[1]))
 
     def runs(caller: Principal) -> Runs:
         return EngineRuns(here.engine, here.api.seen_by(caller), caller.tenant, cursors)
@@ -150,7 +180,9 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     return Services(
         settings=settings,
         api=here.api.seen_by,
-        control=here.control,
+        control=measured(here.control, metrics),
+        metrics=metrics.text,
+        schedules=schedules,
         ingest=EngineIngest(here.engine),
         runs=runs,
         results=here.results,

@@ -50,6 +50,8 @@ def test_the_reference_names_every_key():
         "workbook entry",
         "ctx entry",
         "part",
+        "webhook",
+        "end",
     }
     names = {
         field.name for field in (*fields(root_field({})), *TASK, *(TASK_POLICY.fields or ()), *ACTION, *ADMIT_THEN)

@@ -47,4 +47,4 @@ async def metrics(request: Request) -> Response:
         "# TYPE arclog_http_streams_open gauge\n"
         f"arclog_http_streams_open {traffic.streams}\n"
     )
-    return Response(own.encode() + services.metrics(), media_type=_PROMETHEUS)
+    return Response(own.encode() + await services.metrics(), media_type=_PROMETHEUS)

@@ -23,13 +23,14 @@ from arclog.ports.store import (
     StoredEvent,
     TerminalExists,
 )
+from arclog.stores.memory.outbox import Outbox
 from arclog.stores.memory.stored import Stored
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work
 from arclog.stores.rows import Derived, StepChange, bits_of
 
 
-class Log(Work, Stored):
+class Log(Work, Stored, Outbox):
     """Appending and reading events."""
 
     async def append(self, append: Append) -> Appended:
@@ -50,6 +51,7 @@ class Log(Work, Stored):
             self._keep_result(execution.record, result, at)
         execution.ingested.update((one.event_id, one) for one in derived.ingested)
         self._change_work(execution, append, derived)
+        self._put_in_outbox(append.execution_id, append.tell, at)
         return Appended(append.expected + 1, derived.last_seq, at)
 
     def _refuse(self, append: Append, derived: Derived) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 from arclog.model.errors import StoreUnavailable
+from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
+from arclog.ports.outbox import Delivery
 from arclog.ports.store import (
     CommandRecord,
     ExecutionRecord,
@@ -71,6 +73,12 @@ class Tables:
         self._callers: dict[str, KeyRecord] = {}
         self._audit: list[tuple[int, AuditEntry]] = []
         self._audited = 0
+        self._schedules: dict[tuple[str, str], Schedule] = {}
+        #: owner, until
+        self._schedule_leases: dict[tuple[str, str], tuple[str, int]] = {}
+        self._outbox: dict[tuple[int, int], Delivery] = {}
+        self._outbox_leases: dict[tuple[int, int], int] = {}
+        self._settled: set[int] = set()
 
     async def open(self) -> None:
         self._is_open = True

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.store import Append, CommandRecord, NewCommand, Timer
+from arclog.ports.store import Append, Backlog, CommandRecord, NewCommand, Timer
 from arclog.stores.memory.tables import Execution, Tables
 from arclog.stores.rows import Derived, decode
 
@@ -55,6 +55,17 @@ class Work(Tables):
                 self._grants[command.command_id] = command.grant.by
         for timer, payload in derived.timers:
             execution.timers[timer.timer_id] = (timer.due, payload)
+
+    async def backlog(self) -> list[Backlog]:
+        self._check_open()
+        commands = [each for execution in self._executions.values() for each in execution.commands.values()]
+        found: list[Backlog] = []
+        for pool in sorted({each.pool for each in commands}):
+            issued = [each.command_id for each in commands if each.pool == pool and each.state == "issued"]
+            ends = [each.lease_until for each in commands if each.pool == pool and each.state == "claimed"]
+            if issued or ends:
+                found.append(Backlog(pool, len(issued), min(issued, default=0), len(ends), min(ends, default=0)))
+        return found
 
     async def claim(
         self,

@@ -369,3 +369,56 @@ WHERE (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMI
 -- name: audit_of_tenant
 SELECT pos, at, decision, principal, tenant, method, route, target, address, reason FROM audit
 WHERE tenant = ?4 AND (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
+
+-- name: add_schedule
+INSERT INTO schedules (tenant, name, revision, wakes_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: schedule
+SELECT body FROM schedules WHERE tenant = ? AND name = ?
+
+-- name: schedules
+SELECT body FROM schedules WHERE (?1 = '' OR tenant = ?1) AND name > ?2 ORDER BY tenant, name LIMIT ?3
+
+-- name: change_schedule
+UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
+WHERE tenant = ? AND name = ? AND revision = ?
+
+-- name: remove_schedule
+DELETE FROM schedules WHERE tenant = ? AND name = ?
+
+-- name: free_schedules
+SELECT tenant, name, body FROM schedules WHERE wakes_at <= ? AND lease_until <= ? ORDER BY wakes_at, tenant, name LIMIT ?
+
+-- name: lease_schedule
+UPDATE schedules SET lease_owner = ?, lease_until = ? WHERE tenant = ? AND name = ?
+
+-- name: add_delivery
+INSERT INTO outbox (execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, '', 0, 0)
+
+-- name: deliveries
+SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
+WHERE execution_id = ? ORDER BY n
+
+-- name: due_deliveries
+SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
+WHERE state = 'pending' AND due <= ? AND lease_until <= ? ORDER BY due, execution_id, n LIMIT ?
+
+-- name: lease_delivery
+UPDATE outbox SET lease_until = ? WHERE execution_id = ? AND n = ?
+
+-- name: attempted_delivery
+UPDATE outbox SET state = ?, due = ?, attempts = ?, problem = ?, lease_until = 0
+WHERE execution_id = ? AND n = ? AND state = 'pending'
+
+-- name: told_executions
+SELECT DISTINCT execution_id FROM outbox AS o WHERE settled = 0
+AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
+ORDER BY execution_id LIMIT ?
+
+-- name: settle_deliveries
+UPDATE outbox SET settled = 1 WHERE execution_id = ?
+
+-- name: backlog
+SELECT pool, sign(lease_until), count(*), min(command_id), min(lease_until) FROM commands
+GROUP BY pool, sign(lease_until)

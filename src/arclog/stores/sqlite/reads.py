@@ -11,6 +11,7 @@ import msgspec
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID
 from arclog.ports.store import (
+    Backlog,
     CatalogRecord,
     CommandRecord,
     ExecutionFilter,
@@ -204,3 +205,13 @@ def results(execute: Execute, name: str, bindings: tuple[Any, ...]) -> list[Resu
 def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes] | None:
     row = execute(SQL["snapshot"], (execution_id, code)).fetchone()
     return None if row is None else (row[0], row[1])
+
+
+def backlog(execute: Execute) -> list[Backlog]:
+    pools: dict[str, dict[str, int]] = {}
+    for pool, sign, count, oldest, first_end in execute(SQL["backlog"]).fetchall():
+        if sign == 0:
+            pools.setdefault(pool, {}).update(issued=count, oldest=oldest)
+        elif sign > 0:
+            pools.setdefault(pool, {}).update(claimed=count, first_lease_end=first_end)
+    return [Backlog(pool, **figures) for pool, figures in sorted(pools.items())]

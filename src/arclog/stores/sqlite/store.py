@@ -6,12 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
+from arclog.ports.outbox import Delivery
 from arclog.ports.store import (
     Append,
     Appended,
+    Backlog,
     CatalogRecord,
     CommandRecord,
     ExecutionFilter,
@@ -28,8 +31,9 @@ from arclog.ports.store import (
 )
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, reads, task_logs, writes
+from arclog.stores.sqlite import access, outbox, reads, schedules, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
+from arclog.stores.sqlite.queries import SQL
 
 R = TypeVar("R")
 
@@ -166,6 +170,9 @@ class SqliteStore:
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         return await self._look_up(lambda execute: reads.commands(execute, execution_id))
 
+    async def backlog(self) -> list[Backlog]:
+        return await self._reader.do(reads.backlog)
+
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         return await self._look_up(lambda execute: reads.granted(execute, by))
 
@@ -176,6 +183,45 @@ class SqliteStore:
 
     async def next_due(self) -> int | None:
         return await self._look_up(reads.next_due)
+
+    # -- schedules and the outbox -------------------------------------------------------------------------------------
+
+    async def add_schedule(self, schedule: Schedule) -> None:
+        await self._writer.do(lambda tx: schedules.add(tx, schedule))
+
+    async def schedule(self, tenant: str, name: str) -> Schedule | None:
+        return await self._look_up(lambda execute: schedules.one(execute, tenant, name))
+
+    async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> list[Schedule]:
+        return await self._reader.do(lambda execute: schedules.several(execute, tenant, after, limit))
+
+    async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
+        return await self._writer.do(lambda tx: schedules.change(tx, schedule, owner, until))
+
+    async def remove_schedule(self, tenant: str, name: str) -> bool:
+        return await self._writer.do(lambda tx: schedules.remove(tx, tenant, name))
+
+    async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> list[Schedule]:
+        if not await self._look_up(lambda execute: execute(SQL["free_schedules"], (now, now, 1)).fetchall()):
+            return []  # it is asked every second: no commit for nothing
+        return await self._writer.do(lambda tx: schedules.lease(tx, owner, now, until, limit))
+
+    async def deliveries(self, execution_id: int) -> list[Delivery]:
+        return await self._look_up(lambda execute: outbox.several(execute, execution_id))
+
+    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> list[Delivery]:
+        if not await self._look_up(lambda execute: execute(SQL["due_deliveries"], (now, now, 1)).fetchall()):
+            return []
+        return await self._writer.do(lambda tx: outbox.lease(tx, now, until, limit))
+
+    async def attempted(self, delivery: Delivery) -> None:
+        await self._writer.do(lambda tx: outbox.attempted(tx, delivery))
+
+    async def told_executions(self, limit: int = 100) -> list[int]:
+        return await self._look_up(lambda execute: outbox.told(execute, limit))
+
+    async def settle_deliveries(self, execution_id: int) -> None:
+        await self._writer.do(lambda tx: outbox.settle(tx, execution_id))
 
     # -- results stored outside the log -------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from arclog.ports.store import (
     TerminalExists,
 )
 from arclog.stores.rows import Derived, StepChange
+from arclog.stores.sqlite import outbox
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.records import (
@@ -71,6 +72,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     for one in derived.ingested:
         execute(_ADD_INGESTED, (execution_id, one.event_id, bytes.fromhex(one.digest), one.seq))
     _change_work(tx, what, derived)
+    if what.tell:
+        outbox.put(tx, execution_id, what.tell)
     return Appended(expected + 1, derived.last_seq, tx.at)
 
 

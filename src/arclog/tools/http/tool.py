@@ -16,6 +16,7 @@ from msgspec.json import encode
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error
 from arclog.model.settings import Settings
+from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.client import Client, Message, Timeouts, pieces
 from arclog.tools.http.config import HttpConfig
@@ -37,6 +38,7 @@ class HttpTool:
         self._connect_s = settings.number("http.connect_timeout_s")
         self._max_redirects = settings.integer("http.max_redirects")
         self._max_header_bytes = settings.integer("http.max_header_bytes")
+        self._traced = bool(settings.text("telemetry.otlp_endpoint"))
         self._max_retry_after_s = settings.number("http.max_retry_after_s")
         self._limits = Limits(settings.integer("http.max_body_bytes"), settings.integer("results.max_bytes"))
 
@@ -45,6 +47,8 @@ class HttpTool:
         message: Message | None = None
         try:
             message = first_message(config, context)
+            if self._traced:
+                message.headers.setdefault("traceparent", traceparent(context.execution_id, context.key))
             for redirects in range(self._max_redirects + 1):
                 response = await self._client.send(message, timeouts, verify=config.verify)
                 try:

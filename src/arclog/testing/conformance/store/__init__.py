@@ -15,6 +15,7 @@ from arclog.testing.conformance.store.control import ControlRules
 from arclog.testing.conformance.store.ingested import IngestedRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
+from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
@@ -31,6 +32,7 @@ class StoreContract(
     CommandRules,
     ControlRules,
     OddsRules,
+    OperationRules,
     TaskLogRules,
     PayloadRules,
     StoredRules,

@@ -1,0 +1,79 @@
+"""The receiver's side of webhooks: whether a request really comes from arclog, unchanged, now, and for the first time.
+
+Closed on doubt: what is missing, malformed, old, altered, repeated, or cannot be remembered, is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from arclog.model.errors import RequestRejected
+from arclog.model.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
+
+#: How old a request may be, and how far ahead the sender's clock, seconds.
+WINDOW_S = 300.0
+
+
+class WebhookRefused(RequestRejected):
+    """A request that must not be acted on; answer it with 401."""
+
+
+class Seen:
+    """Signatures that were taken, for as long as they would be taken again. One per receiver; in memory, so a receiver of
+    several processes remembers delivery ids where all of them can see.
+    """
+
+    def __init__(self, window_s: float = WINDOW_S, most: int = 100_000) -> None:
+        self._window_s = window_s
+        self._most = most
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def take(self, signed: str, now: float) -> None:
+        """Remember a signature; WebhookRefused when it was seen, or when there is no room to remember it."""
+        while self._until and next(iter(self._until.values())) < now:
+            self._until.popitem(last=False)
+        if signed in self._until:
+            raise WebhookRefused("the webhook was received before: somebody repeats it")
+        if len(self._until) >= self._most:
+            raise WebhookRefused(f"more than {self._most} webhooks in {self._window_s:g} s: try again later")
+        # Twice the window: a request from a clock that is ahead stays valid for so long.
+        self._until[signed] = now + 2 * self._window_s
+
+
+def verify(
+    secret: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    seen: Seen,
+    now: float | None = None,
+    window_s: float = WINDOW_S,
+) -> dict[str, Any]:
+    """What the webhook says, once it is proved; raises WebhookRefused. `body` is the raw body, before any decoding.
+
+    Delivery is at least once: the same `delivery` in the answer is the same news, whatever its timestamp.
+    """
+    if not secret:
+        raise WebhookRefused("there is no secret to check the webhook with")
+    given = {name.lower(): value for name, value in headers.items()}
+    sent, delivery, signed = (given.get(name, "") for name in (TIMESTAMP, DELIVERY, SIGNATURE))
+    if not (sent and delivery and signed):
+        raise WebhookRefused(f"the webhook is not signed: it lacks {TIMESTAMP}, {DELIVERY} or {SIGNATURE}")
+    expected = signature(secret, sent, delivery, body)
+    if not hmac.compare_digest(expected.encode(), signed.encode()):
+        raise WebhookRefused("the webhook's signature is wrong: it was altered, or signed with another secret")
+    moment = time.time() if now is None else now
+    if not (sent.isascii() and sent.isdigit()) or abs(moment - int(sent)) > window_s:
+        raise WebhookRefused(f"the webhook was not sent within the last {window_s:g} s")
+    seen.take(signed, moment)
+    try:
+        said: dict[str, Any] = msgspec.json.decode(body, type=dict)
+    except msgspec.DecodeError:
+        raise WebhookRefused("the webhook's body is not a JSON object") from None
+    return {**said, "delivery": delivery}

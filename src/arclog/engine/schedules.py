@@ -1,0 +1,281 @@
+"""Fires schedules: each time that is due starts at most one run, whatever crashes and however many servers look.
+
+Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
+made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from arclog.core import schedules as rules
+from arclog.core.inputs import Request, Signal
+from arclog.core.loops import encoded_size
+from arclog.engine.bundle import called_files
+from arclog.engine.engine import Engine
+from arclog.engine.minter import new_run_id
+from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
+from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
+from arclog.model.schedules import Schedule
+from arclog.plan.program import Program
+from arclog.ports.schedules import NewSchedule, ScheduleView
+from arclog.ports.store import NewExecution, PlanRecord, Scope
+
+log = logging.getLogger("arclog.engine")
+
+_PAGE = 100
+#: A schedule whose times wait for its last run to end is looked at so often.
+_BLOCKED = 5 * MICROS
+#: A change that loses against another is made again this often.
+_MAX_CONFLICTS = 20
+
+
+class Scheduler:
+    """The duty of a server: looks for schedules that are due."""
+
+    def __init__(self, engine: Engine, owner: str) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._lease = round(engine.settings.number("schedules.lease_s") * MICROS)
+        self._late = round(engine.settings.number("schedules.late_s") * MICROS)
+        self._most = engine.settings.integer("schedules.max_catch_up")
+
+    async def run(self) -> None:
+        pause = self._engine.settings.number("engine.sweep_s")
+        while True:
+            try:
+                await self.fire()
+            except ArclogError as problem:
+                log.warning("schedules: %s; looking again in %g s", problem, pause)
+            await self._engine.clock.sleep(pause)
+
+    async def fire(self) -> None:
+        """Start what is due now."""
+        store, clock = self._engine.store, self._engine.clock
+        now = clock.now()
+        # What was looked at is either not due any more, or leased for a while.
+        while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
+            for schedule in page:
+                try:
+                    await self._look(schedule)
+                except Conflict as problem:
+                    log.info("schedule %s: %s; looking again", schedule.name, problem)
+                except ArclogError as problem:
+                    log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+
+    async def _look(self, schedule: Schedule) -> None:
+        store, now = self._engine.store, self._engine.clock.now()
+        last = await store.execution(schedule.last_execution) if schedule.last_execution else None
+        is_live = last is not None and last.now.terminal_event is None
+        looked = rules.tick(schedule, now, is_live=is_live, late=self._late, most=self._most)
+        for note in looked.notes:
+            log.warning("schedule %s: %s", schedule.name, note)
+        schedule = looked.schedule
+        if schedule.firing is None:
+            blocked = (self._owner, now + _BLOCKED) if schedule.queue else ("", 0)
+            await store.change_schedule(schedule, *blocked)
+            return
+        schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
+        due = schedule.firing or 0
+        # Told by the policy, not by the look: after a crash in between, the last run may still be there.
+        if is_live and schedule.overlap == "cancel":
+            reason = f"schedule {schedule.name} starts its next run (overlap: cancel)"
+            await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
+        try:
+            started = rules.started(schedule, await self._start(schedule, due))
+            log.info("schedule %s: %s is run %s", schedule.name, timestamp(due), started.last_execution)
+        except RequestRejected as problem:
+            log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, timestamp(due), problem)
+            started = rules.not_started(schedule, str(problem))
+        await self._changed(schedule, lambda newest: _merged(newest, started), now)
+
+    async def _start(self, schedule: Schedule, due: int) -> int:
+        """The run of a time: the one that is there, or a new one."""
+        engine = self._engine
+        scope, key = Scope(schedule.tenant, schedule.project, schedule.environment), schedule.key(due)
+        known = await engine.store.by_idempotency_key(scope, key)
+        if known is not None:
+            return known.execution_id
+        plan, program = await _to_run(engine, schedule.tenant, schedule.path, schedule.version)
+        workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **schedule.workload}
+        size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
+        if size > cap:
+            raise RequestRejected(f"its workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
+        new = NewExecution(
+            run_id=new_run_id(),
+            name=program.plan.name,
+            path=plan.path,
+            version=plan.version,
+            plan=plan.digest,
+            scope=scope,
+            created_at=engine.clock.now(),
+            idempotency_key=key,
+        )
+        try:
+            return await engine.start(program, new, Request(plan.path, plan.version, workload, scope.label))
+        except Conflict:  # another server was faster
+            known = await engine.store.by_idempotency_key(scope, key)
+            if known is None:
+                raise
+            return known.execution_id
+
+    async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
+        """Write down what became of a time; whoever changed the schedule meanwhile (paused it, say) is not undone."""
+        store = self._engine.store
+        for _ in range(_MAX_CONFLICTS):
+            try:
+                changed = change(schedule)
+                blocked = (self._owner, now + _BLOCKED) if changed.queue else ("", 0)
+                await store.change_schedule(changed, *blocked)
+            except Conflict:
+                newest = await store.schedule(schedule.tenant, schedule.name)
+                if newest is None:
+                    return
+                schedule = newest
+            else:
+                return
+
+
+def _merged(newest: Schedule, started: Schedule) -> Schedule:
+    """The newest row with what became of the time that was firing."""
+    return replace(
+        newest,
+        firing=None,
+        last_due=started.last_due,
+        last_execution=started.last_execution,
+        skipped=max(newest.skipped, started.skipped),
+        note=started.note,
+    )
+
+
+class EngineSchedules:
+    """Implements `ports.schedules.ScheduleApi` for one scope."""
+
+    def __init__(self, engine: Engine, scope: Scope) -> None:
+        self._engine = engine
+        self._scope = scope
+
+    async def add(self, new: NewSchedule) -> ScheduleView:
+        engine, scope = self._engine, self._scope
+        now = engine.clock.now()
+        schedule = Schedule(
+            tenant=scope.tenant,
+            project=scope.project,
+            environment=scope.environment,
+            name=new.name,
+            cron=new.cron,
+            zone=new.tz,
+            path=new.path,
+            created_at=now,
+            version=new.version,
+            workload=new.workload,
+            catch_up=new.catch_up,
+            overlap=new.overlap,
+        )
+        rules.check(schedule)
+        if nested_deeper(new.workload, DEEPEST_INPUT):
+            raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
+        await _to_run(engine, self._scope.tenant, new.path, new.version)
+        cap = engine.settings.integer("limits.max_payload_bytes")
+        if encoded_size({"workload": new.workload}) > cap:
+            raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
+        schedule = rules.resumed(schedule, now)
+        await engine.store.add_schedule(schedule)
+        return view_of(schedule)
+
+    async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
+        found = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
+        return [view_of(each) for each in found]
+
+    async def show(self, name: str) -> ScheduleView:
+        return view_of(await self._named(name))
+
+    async def pause(self, name: str) -> ScheduleView:
+        return await self._change(name, rules.paused)
+
+    async def resume(self, name: str) -> ScheduleView:
+        now = self._engine.clock.now()
+        return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
+
+    async def remove(self, name: str) -> None:
+        if not await self._engine.store.remove_schedule(self._scope.tenant, name):
+            raise _unknown(name)
+
+    async def backfill(self, name: str, first: str, last: str) -> builtins.list[str]:
+        start, end, now = _moment(first), _moment(last), self._engine.clock.now()
+        if end < start:
+            raise RequestRejected(f"{last} is before {first}")
+        if end > now:
+            raise RequestRejected(f"{last} has not come yet; a backfill is for times that have been")
+        most = self._engine.settings.integer("schedules.max_catch_up")
+        due = rules.between(await self._named(name), start, end, most)
+        if due:
+            await self._change(name, lambda known: rules.backfilled(known, due, most))
+        return [timestamp(each) for each in due]
+
+    async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
+        for _ in range(_MAX_CONFLICTS):
+            try:
+                return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
+            except Conflict:
+                continue
+        raise Conflict(f"schedule {name} is being changed all the time; try again")
+
+    async def _named(self, name: str) -> Schedule:
+        found = await self._engine.store.schedule(self._scope.tenant, name)
+        if found is None:
+            raise _unknown(name)
+        return found
+
+
+async def _to_run(engine: Engine, tenant: str, path: str, version: int) -> tuple[PlanRecord, Program]:
+    """The playbook that a schedule starts."""
+    entry = await engine.store.catalog_path(path, tenant=tenant)
+    plan = await engine.store.registered(path, version, tenant=tenant) if 0 <= version <= MAX_ID else None
+    if entry is None or plan is None:
+        which = f" in version {version}" if version else ""
+        raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")
+    if entry.archived_at is not None:
+        raise RequestRejected(f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back")
+    program = await engine.live.program(plan.digest)
+    file = next(called_files(program.plan), "")
+    if file:
+        raise RequestRejected(f"{path} calls file {file!r}, which the catalog cannot hold; call it by `path:`")
+    return plan, program
+
+
+def view_of(schedule: Schedule) -> ScheduleView:
+    return ScheduleView(
+        name=schedule.name,
+        cron=schedule.cron,
+        tz=schedule.zone,
+        path=schedule.path,
+        version=schedule.version,
+        workload=schedule.workload,
+        catch_up=schedule.catch_up,
+        overlap=schedule.overlap,
+        paused=schedule.paused,
+        created_at=timestamp(schedule.created_at),
+        next_due=None if schedule.paused or schedule.next_due is None else timestamp(schedule.next_due),
+        queued=[timestamp(due) for due in schedule.queue],
+        last_due=timestamp(schedule.last_due) if schedule.last_due else None,
+        last_execution=str(schedule.last_execution) if schedule.last_execution else None,
+        skipped=schedule.skipped,
+        note=schedule.note,
+    )
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows those there are")
+
+
+def _moment(text: str) -> int:
+    try:
+        return micros(text)
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"{text[:60]!r} is no moment; write it as 2026-01-31T12:00:00Z") from None

@@ -1,0 +1,128 @@
+"""What Prometheus is told. A registry of its own: two servers in one process do not meet in it.
+
+Times and counts are noted as they happen; what stands in the store is asked when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from arclog.core.state import State
+from arclog.engine.engine import Engine
+from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.errors import ArclogError
+from arclog.model.events import TERMINAL, Event
+from arclog.model.ids import MICROS, minted_at_ms
+from arclog.ports.control import Control, WorkerInfo
+
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lease_s = engine.settings.number("leases.seconds")
+        self.registry = registry = CollectorRegistry()
+        self.queue_depth = Gauge("arclog_queue_depth", "Commands that wait for a worker.", ["pool"], registry=registry)
+        self.oldest = Gauge(
+            "arclog_oldest_command_age_seconds",
+            "Age of the command that waits longest for a worker.",
+            ["pool"],
+            registry=registry,
+        )
+        self.claimed = Gauge("arclog_claimed_commands", "Commands that workers hold.", ["pool"], registry=registry)
+        self.lease_age = Gauge(
+            "arclog_lease_age_seconds",
+            "Time since the last sign of life of the worker that has been silent longest.",
+            ["pool"],
+            registry=registry,
+        )
+        self._seconds = {
+            "append": Histogram(
+                "arclog_append_seconds", "Time of a durable append.", buckets=_BUCKETS, registry=registry
+            ),
+            "decision": Histogram(
+                "arclog_decision_seconds", "Time to decide one batch of inputs.", buckets=_BUCKETS, registry=registry
+            ),
+        }
+        self.claims = Counter("arclog_claims_total", "Commands given to workers, in reports too.", registry=registry)
+        self.reports = Counter("arclog_reports_total", "Reports of workers, by answer.", ["answer"], registry=registry)
+        self.events = Counter("arclog_events_total", "Events appended here.", registry=registry)
+        self.started = Counter("arclog_executions_started_total", "Runs that were asked for here.", registry=registry)
+        self.ended = Counter("arclog_executions_ended_total", "Runs that ended here.", ["state"], registry=registry)
+        self.unreadable = Counter(
+            "arclog_metrics_store_failures_total",
+            "Looks at the store for these figures that failed.",
+            registry=registry,
+        )
+        engine.measured = self._measured
+        engine.hints.on_committed.append(self._on_committed)
+
+    def _measured(self, what: str, seconds: float) -> None:
+        self._seconds[what].observe(seconds)
+
+    def _on_committed(self, state: State, events: Sequence[Event]) -> None:
+        self.events.inc(len(events))
+        for event in events:
+            if event.type == "playbook.execution.requested":
+                self.started.inc()
+            elif event.type in TERMINAL:
+                self.ended.labels(state.status).inc()
+
+    async def text(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        await self._look()
+        return generate_latest(self.registry)
+
+    async def _look(self) -> None:
+        for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age):
+            gauge.clear()  # a pool that has nothing open any more is not told of
+        try:
+            backlog = await self._engine.store.backlog()
+        except ArclogError:
+            self.unreadable.inc()
+            return
+        now = self._engine.clock.now()
+        for each in backlog:
+            self.queue_depth.labels(each.pool).set(each.issued)
+            self.claimed.labels(each.pool).set(each.claimed)
+            age = now / MICROS - minted_at_ms(each.oldest) / 1000 if each.issued else 0.0
+            self.oldest.labels(each.pool).set(max(0.0, age))
+            silent = self._lease_s - (each.first_lease_end - now) / MICROS if each.claimed else 0.0
+            self.lease_age.labels(each.pool).set(max(0.0, silent))
+
+
+def measured(control: Control, metrics: Metrics) -> Control:
+    """The control, with its claims and reports counted."""
+    return cast("Control", _MeasuredControl(control, metrics))
+
+
+class _MeasuredControl:
+    """Counts two calls; all else is the control's own."""
+
+    def __init__(self, control: Control, metrics: Metrics) -> None:
+        self._control = control
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+        found = await self._control.claim(worker, limit, wait_s)
+        self._metrics.claims.inc(len(found))
+        return found
+
+    async def report(self, report: Report) -> ReportAnswer:
+        try:
+            answer = await self._control.report(report)
+        except ArclogError as problem:
+            self._metrics.reports.labels(type(problem).__name__).inc()
+            raise
+        self._metrics.reports.labels("accepted").inc()
+        self._metrics.claims.inc(len(answer.commands))
+        return answer

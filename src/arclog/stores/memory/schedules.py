@@ -1,0 +1,55 @@
+"""Schedules of the memory store."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from arclog.model.errors import Conflict
+from arclog.model.schedules import Schedule
+from arclog.stores.memory.tables import Tables
+
+
+class Schedules(Tables):
+    """Which schedules there are, and who looks after them now."""
+
+    async def add_schedule(self, schedule: Schedule) -> None:
+        self._check_open()
+        key = (schedule.tenant, schedule.name)
+        if key in self._schedules:
+            raise Conflict(f"there is a schedule {schedule.name} already")
+        self._schedules[key] = schedule
+
+    async def schedule(self, tenant: str, name: str) -> Schedule | None:
+        self._check_open()
+        return self._schedules.get((tenant, name))
+
+    async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> list[Schedule]:
+        self._check_open()
+        found = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
+        return [self._schedules[key] for key in found[:limit]]
+
+    async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
+        self._check_open()
+        key = (schedule.tenant, schedule.name)
+        known = self._schedules.get(key)
+        if known is None or known.revision != schedule.revision:
+            raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
+        changed = self._schedules[key] = replace(schedule, revision=schedule.revision + 1)
+        self._schedule_leases[key] = (owner, until)
+        return changed
+
+    async def remove_schedule(self, tenant: str, name: str) -> bool:
+        self._check_open()
+        self._schedule_leases.pop((tenant, name), None)
+        return self._schedules.pop((tenant, name), None) is not None
+
+    async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> list[Schedule]:
+        self._check_open()
+        free = sorted(
+            (each.wakes_at, key)
+            for key, each in self._schedules.items()
+            if each.wakes_at <= now and self._schedule_leases.get(key, ("", 0))[1] <= now
+        )
+        for _, key in free[:limit]:
+            self._schedule_leases[key] = (owner, until)
+        return [self._schedules[key] for _, key in free[:limit]]

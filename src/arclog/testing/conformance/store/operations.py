@@ -1,0 +1,148 @@
+"""Rules of schedules, the outbox and the backlog."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from arclog.model.errors import Conflict
+from arclog.model.schedules import Schedule
+from arclog.ports.outbox import DEAD, DELIVERED, PENDING, NewDelivery
+from arclog.ports.store import Backlog
+from arclog.testing.conformance.store.base import DONE, Rules, World, command, event
+
+HOOK = NewDelivery("https://example.org/hook", "hook_key", "completed", b'{"a": 1}')
+
+
+def schedule(name: str, due: int | None = 100, **more: Any) -> Schedule:
+    fields = {"tenant": "acme", "project": "p", "environment": "e", "zone": "UTC", "path": "flows/a", **more}
+    return Schedule(name=name, cron="* * * * *", created_at=1, next_due=due, **fields)
+
+
+class OperationRules(Rules):
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def test_a_schedule_is_kept_as_it_was_given(self, world: World) -> None:
+        store = world.store
+        full = schedule("a", workload={"n": [1, None, "ü"]}, queue=(5, 7), firing=3, note="x", last_execution=9)
+        await store.add_schedule(full)
+        assert await store.schedule("acme", "a") == full
+        assert await store.schedule("other", "a") is None
+        with pytest.raises(Conflict):
+            await store.add_schedule(schedule("a"))
+        await store.add_schedule(schedule("a", tenant="other"))
+
+    async def test_schedules_are_listed_by_name_within_their_tenant(self, world: World) -> None:
+        store = world.store
+        for name, tenant in (("b", "acme"), ("a", "acme"), ("c", "acme"), ("a", "zeta")):
+            await store.add_schedule(schedule(name, tenant=tenant))
+        assert [each.name for each in await store.schedules("acme")] == ["a", "b", "c"]
+        assert [each.name for each in await store.schedules("acme", after="a", limit=1)] == ["b"]
+        assert [(each.tenant, each.name) for each in await store.schedules()] == [
+            ("acme", "a"),
+            ("acme", "b"),
+            ("acme", "c"),
+            ("zeta", "a"),
+        ]
+        assert await store.schedules("nobody") == []
+
+    async def test_a_change_of_an_old_revision_is_a_conflict(self, world: World) -> None:
+        store = world.store
+        await store.add_schedule(schedule("a"))
+        old = await store.schedule("acme", "a")
+        assert old is not None
+        changed = await store.change_schedule(replace(old, note="first"))
+        assert (changed.revision, changed.note) == (old.revision + 1, "first")
+        assert await store.schedule("acme", "a") == changed
+        with pytest.raises(Conflict):
+            await store.change_schedule(replace(old, note="second"))
+        assert await store.remove_schedule("acme", "a") is True
+        assert await store.remove_schedule("acme", "a") is False
+        with pytest.raises(Conflict):
+            await store.change_schedule(changed)
+
+    async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
+        store = world.store
+        for name, due in (("late", 300), ("soon", 100), ("soonest", 50)):
+            await store.add_schedule(schedule(name, due))
+        await store.add_schedule(schedule("asleep", 10, paused=True))
+        await store.add_schedule(schedule("over", None))
+
+        async def leased(owner: str, now: int, until: int, limit: int = 100) -> list[str]:
+            return [each.name for each in await store.lease_schedules(owner, now, until, limit)]
+
+        assert await leased("x", 49, 200) == []
+        assert await leased("x", 100, 200, limit=1) == ["soonest"]
+        both = await asyncio.gather(leased("x", 100, 200), leased("y", 100, 200))
+        assert sorted(map(len, both)) == [0, 1]
+        assert await leased("y", 199, 400) == []
+        assert await leased("y", 200, 400) == ["soonest", "soon"]
+        held = await store.schedule("acme", "soon")
+        assert held is not None
+        kept = await store.change_schedule(held, "y", 500)
+        assert await leased("x", 450, 600) == ["soonest", "late"]
+        await store.change_schedule(kept)
+        assert await leased("x", 450, 600) == ["soon"]
+
+    async def test_a_schedule_with_work_left_is_due_at_once(self, world: World) -> None:
+        await world.store.add_schedule(schedule("queued", 900, queue=(5,)))
+        await world.store.add_schedule(schedule("firing", 900, firing=5))
+        found = await world.store.lease_schedules("x", 1, 2)
+        assert [each.name for each in found] == ["firing", "queued"]
+
+    # -- the outbox ---------------------------------------------------------------------------------------------------
+
+    async def test_the_append_that_ends_a_run_brings_its_deliveries(self, world: World) -> None:
+        store = world.store
+        execution_id = await world.create()
+        with pytest.raises(Conflict):
+            await world.add(execution_id, 7, event("playbook.finished"), now=DONE, tell=[HOOK])
+        assert await store.deliveries(execution_id) == []
+        await world.add(
+            execution_id, 1, event("playbook.finished"), now=DONE, tell=[HOOK, replace(HOOK, url="http://b/")]
+        )
+        first, second = await store.deliveries(execution_id)
+        assert (first.n, second.n, second.url) == (1, 2, "http://b/")
+        assert (first.execution_id, first.body, first.state, first.attempts) == (execution_id, HOOK.body, PENDING, 0)
+        assert first.created_at == first.due == world.clock.now()
+
+    async def test_a_delivery_is_leased_when_due_and_to_one_alone(self, world: World) -> None:
+        store, now = world.store, world.clock.now()
+        execution_id = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK])
+        assert await store.lease_deliveries(now - 1, now + 50) == []
+        both = await asyncio.gather(store.lease_deliveries(now, now + 50), store.lease_deliveries(now, now + 50))
+        assert sorted(map(len, both)) == [0, 1]
+        (taken,) = await store.lease_deliveries(now + 50, now + 99)  # whoever had it is gone
+        await store.attempted(replace(taken, attempts=1, due=now + 1000, problem="refused"))
+        assert await store.lease_deliveries(now + 999, now + 2000) == []
+        (again,) = await store.lease_deliveries(now + 1000, now + 2000)
+        assert (again.attempts, again.problem) == (1, "refused")
+        assert await store.told_executions() == []
+        await store.attempted(replace(again, state=DELIVERED, attempts=2, problem=""))
+        assert await store.lease_deliveries(now + 9999, now + 99999) == []
+        await store.attempted(replace(again, state=DEAD))  # too late: it stays what it is
+        assert [each.state for each in await store.deliveries(execution_id)] == [DELIVERED]
+
+    async def test_an_execution_is_told_once_nothing_is_pending(self, world: World) -> None:
+        store, now = world.store, world.clock.now()
+        execution_id = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK, HOOK])
+        first, second = await store.lease_deliveries(now, now + 50)
+        await store.attempted(replace(first, state=DELIVERED))
+        assert await store.told_executions() == []
+        await store.attempted(replace(second, state=DEAD))
+        assert await store.told_executions() == [execution_id]
+        await store.settle_deliveries(execution_id)
+        assert await store.told_executions() == []
+
+    # -- the backlog --------------------------------------------------------------------------------------------------
+
+    async def test_the_backlog_counts_open_work_by_pool(self, world: World) -> None:
+        store = world.store
+        assert await store.backlog() == []
+        await world.create(issue=[command(11), command(12), command(13, pool="gpu"), command(14, pool="x", held=True)])
+        assert await store.backlog() == [Backlog("default", 2, 11), Backlog("gpu", 1, 13)]
+        await store.claim("w", limit=1, lease_until=77, kinds=("noop",))
+        assert await store.backlog() == [Backlog("default", 1, 12, 1, 77), Backlog("gpu", 1, 13)]

@@ -1,0 +1,310 @@
+"""Webhooks from a run's end to a real receiver: signed, repeated until they are taken, given up loudly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.client.webhooks import Seen, verify
+from arclog.core.inputs import ParentTold
+from arclog.engine.api import EngineApi
+from arclog.engine.children import Children
+from arclog.engine.engine import Engine
+from arclog.engine.minter import Minter
+from arclog.engine.outbox import Outbox
+from arclog.model.settings import Settings
+from arclog.ports.api import ExecuteRequest
+from arclog.ports.outbox import DEAD, DELIVERED, PENDING, Delivery
+from arclog.results.memory import MemoryResults
+from arclog.secrets.keychain import LocalSecrets
+from arclog.stores.memory import MemoryStore
+from arclog.testing.clock import FakeClock
+from arclog.tools import noop
+from arclog.wiring.embedded import embedded
+from arclog.wiring.webhooks import WebhookSender
+from tests.servers.web import Web
+
+SECRET = "signs it all"
+
+
+def playbook(*hooks: str, more: str = "") -> str:
+    return f"""
+metadata: {{name: told, path: flows/told}}
+keychain: [{{name: hook_key, kind: env, var: HOOK_KEY}}]
+executor: {{spec: {{webhooks: [{", ".join(hooks)}]{more}}}}}
+workflow: [{{step: start, tool: {{kind: noop}}}}]
+"""
+
+
+def hook(url: str, on: str = "") -> str:
+    return f"{{url: '{url}', secret: hook_key{f', on: [{on}]' if on else ''}}}"
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_KEY", SECRET)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with Web() as web:
+        yield web
+
+
+class Server:
+    """Engine and outbox; what comes through the store survives it."""
+
+    def __init__(self, store: MemoryStore, clock: FakeClock, home: Path, **settings: Any) -> None:
+        values = {"webhooks.allow_networks": "loopback", "webhooks.timeout_s": 5.0, **settings}
+        self.settings = Settings(values)
+        self.store, self.clock = store, clock
+        secrets = LocalSecrets(home, self.settings, clock)
+        self.engine = Engine(store, clock, self.settings, Minter(clock, 1), secrets)
+        self.children = Children(self.engine)
+        self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())
+        self.sender = WebhookSender(self.settings)
+        self.outbox = Outbox(self.engine, self.children, secrets, self.sender.send)
+
+    async def ended(self, text: str) -> str:
+        """A run that was started and cancelled."""
+        started = await self.api.execute(ExecuteRequest(text))
+        await self.api.cancel(started.execution_id, "enough")
+        return started.execution_id
+
+    async def deliveries(self, execution_id: str) -> list[Delivery]:
+        return list(await self.store.deliveries(int(execution_id)))
+
+    async def last(self, execution_id: str) -> str:
+        events = await self.api.events(execution_id)
+        return str(events[-1]["event_type"])
+
+    async def close(self) -> None:
+        await self.engine.close()
+        await self.children.close()
+        await self.sender.close()
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Callable[..., Server]]:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    await store.open()
+    made: list[Server] = []
+
+    def one(**settings: Any) -> Server:
+        made.append(Server(store, clock, tmp_path, **settings))
+        return made[-1]
+
+    yield one
+    for each in made:
+        await each.close()
+    await store.close()
+
+
+async def test_a_webhook_is_signed_and_says_how_the_run_ended(make: Callable[..., Server], web: Web) -> None:
+    web.answers("/hook")
+    server = make()
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+    assert await server.last(run) == "execution.cancelled"  # not processed: somebody is still to be told
+    await server.outbox.deliver()
+    (asked,) = web.asked
+    said = verify(SECRET, asked.headers, asked.body, seen=Seen(), now=server.clock.now() / 1e6)
+    assert (said["event"], said["state"], said["execution_id"]) == ("execution.cancelled", "CANCELLED", run)
+    assert (said["path"], said["version"], said["delivery"]) == ("flows/told", "1", f"{run}-1")
+    assert said["error"]["message"] == "enough"
+    assert asked.headers["arclog-event"] == "execution.cancelled"
+    assert [each.state for each in await server.deliveries(run)] == [DELIVERED]
+    assert await server.last(run) == "playbook.processed"
+    await server.outbox.deliver()
+    assert len(web.asked) == 1
+    events = [event["event_type"] for event in await server.api.events(run)]
+    assert events.count("playbook.processed") == 1
+
+
+async def test_only_the_ends_that_were_asked_for(make: Callable[..., Server], web: Web) -> None:
+    web.answers("/hook")
+    server = make()
+    none = await server.ended(playbook(hook(web.url("/hook"), "completed, failed")))
+    assert await server.last(none) == "playbook.processed"
+    assert await server.deliveries(none) == []
+    one = await server.ended(playbook(hook(web.url("/hook"), "failed"), hook(web.url("/hook"), "cancelled")))
+    assert len(await server.deliveries(one)) == 1
+
+
+async def test_a_receiver_that_is_down_then_500_then_fine(make: Callable[..., Server], web: Web) -> None:
+    with Web() as gone:
+        address = gone.url("/hook")
+    server = make(**{"webhooks.first_retry_s": 5.0})
+    run = await server.ended(playbook(hook(address)))
+    await server.outbox.deliver()
+    (first,) = await server.deliveries(run)
+    assert (first.state, first.attempts) == (PENDING, 1)
+    assert "ConnectError" in first.problem
+    with Web(port=gone.port) as back:
+        back.answers("/hook", status=500)
+        server.clock.advance(4.9)
+        await server.outbox.deliver()
+        assert back.asked == []  # never early
+        server.clock.advance(0.1)
+        await server.outbox.deliver()
+        (second,) = await server.deliveries(run)
+        assert (second.attempts, second.problem) == (2, "the answer was 500")
+        assert second.due - server.clock.now() == 10_000_000  # twice the first pause
+        back.answers("/hook", status=204)
+        server.clock.advance(10)
+        await server.outbox.deliver()
+        assert [each.state for each in await server.deliveries(run)] == [DELIVERED]
+        bodies = {asked.body for asked in back.asked}
+        stamps = [asked.headers["arclog-timestamp"] for asked in back.asked]
+        assert (len(bodies), len(set(stamps))) == (1, 2)  # the same news, signed anew
+        assert len({asked.headers["arclog-delivery"] for asked in back.asked}) == 1
+
+
+async def test_a_slow_receiver_is_not_waited_for_and_holds_up_nobody(make: Callable[..., Server], web: Web) -> None:
+    web.stalls("/slow")
+    web.answers("/quick")
+    server = make(**{"webhooks.timeout_s": 0.2})
+    run = await server.ended(playbook(hook(web.url("/slow")), hook(web.url("/quick"))))
+    await server.outbox.deliver()
+    slow, quick = await server.deliveries(run)
+    assert (slow.state, quick.state) == (PENDING, DELIVERED)
+    assert "webhooks.timeout_s" in slow.problem
+    assert await server.last(run) == "execution.cancelled"
+
+
+async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> None:
+    web.answers("/hook", status=302, headers={"Location": web.url("/other")})
+    web.answers("/other")
+    server = make()
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+    await server.outbox.deliver()
+    (only,) = await server.deliveries(run)
+    assert (only.state, [asked.path for asked in web.asked]) == (PENDING, ["/hook"])
+    assert "no redirects" in only.problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://169.254.169.254/latest", "http://[::ffff:127.0.0.1]:{port}/", "http://127.1:{port}/", "http://10.0.0.1/"],
+)
+async def test_what_a_server_must_not_reach_is_refused(make: Callable[..., Server], web: Web, url: str) -> None:
+    server = make(**{"webhooks.allow_networks": "none"})
+    run = await server.ended(playbook(hook(url.format(port=web.port))))
+    await server.outbox.deliver()
+    (only,) = await server.deliveries(run)
+    assert web.asked == []
+    assert "webhooks.allow_networks" in only.problem
+
+
+async def test_given_up_loudly_and_then_the_run_is_taken_care_of(
+    make: Callable[..., Server], web: Web, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("WARNING", "arclog")
+    monkeypatch.setattr(logging.getLogger("arclog"), "propagate", True)  # a command may have been run here
+    web.answers("/hook", status=410)
+    server = make(**{"webhooks.max_attempts": 3, "webhooks.max_retry_s": 6.0})
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+    for _ in range(5):
+        await server.outbox.deliver()
+        server.clock.advance(6)
+    (only,) = await server.deliveries(run)
+    assert (only.state, only.attempts, len(web.asked)) == (DEAD, 3, 3)
+    assert "given up after 3 attempts (webhooks.max_attempts)" in caplog.text
+    assert await server.last(run) == "playbook.processed"
+
+
+async def test_a_crash_after_it_was_taken_sends_it_again(
+    make: Callable[..., Server], web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.answers("/hook")
+    server = make()
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+
+    async def crash(_: Delivery) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.store, "attempted", crash)
+        with pytest.raises(asyncio.CancelledError):
+            await server.outbox.deliver()
+    after = make()
+    await after.outbox.deliver()
+    assert len(web.asked) == 1  # somebody may still have it in hand
+    after.clock.advance(60)
+    await after.outbox.deliver()
+    assert len(web.asked) == 2
+    assert web.asked[0].headers["arclog-delivery"] == web.asked[1].headers["arclog-delivery"]
+    assert await after.last(run) == "playbook.processed"
+
+
+async def test_a_crash_before_the_log_says_so_is_made_good(
+    make: Callable[..., Server], web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.answers("/hook")
+    server = make()
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+
+    async def crash(*_: Any, **__: Any) -> Any:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.engine, "put", crash)
+        with pytest.raises(asyncio.CancelledError):
+            await server.outbox.deliver()
+    assert await server.last(run) == "execution.cancelled"
+    after = make()
+    await after.outbox.deliver()
+    await after.outbox.deliver()
+    assert await after.last(run) == "playbook.processed"
+    assert (await after.engine.put(int(run), ParentTold())).refused is not None
+
+
+async def test_a_secret_that_is_gone_is_looked_for_again(
+    make: Callable[..., Server], web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.answers("/hook")
+    server = make()
+    run = await server.ended(playbook(hook(web.url("/hook"))))
+    monkeypatch.delenv("HOOK_KEY")
+    await server.outbox.deliver()
+    (only,) = await server.deliveries(run)
+    assert (only.state, web.asked) == (PENDING, [])
+    assert "HOOK_KEY" in only.problem
+    monkeypatch.setenv("HOOK_KEY", SECRET)
+    server.clock.advance(60)
+    await server.outbox.deliver()
+    assert await server.last(run) == "playbook.processed"
+
+
+CHILD = """
+metadata: {{name: parent}}
+workflow: [{{step: start, tool: {{kind: playbook, path: flows/told}}}}]
+"""
+
+
+async def test_runs_and_their_children_in_one_process(web: Web, tmp_path: Path) -> None:
+    web.answers("/hook")
+    settings = Settings({"home": str(tmp_path)})
+    async with embedded(settings) as here:
+        await here.start_worker()
+        alone = await here.api.execute(ExecuteRequest(playbook(hook(web.url("/hook")))))
+        assert await here.api.ended(alone.execution_id, timeout_s=30)
+        parent = await here.api.execute(ExecuteRequest(CHILD.format()))
+        assert await here.api.ended(parent.execution_id, timeout_s=30)
+    # Leaving finishes what is under way.
+    async with embedded(settings, read_only=True) as here:
+        runs = await here.api.list()
+        assert len(runs) == 3
+        for run in runs:
+            events = [event["event_type"] for event in await here.api.events(run.execution_id)]
+            assert events[-1] == "playbook.processed"
+            assert events.count("playbook.processed") == 1
+    seen = Seen()
+    said = [verify(SECRET, asked.headers, asked.body, seen=seen) for asked in web.asked]
+    assert {each["execution_id"] for each in said} == {run.execution_id for run in runs if run.name == "told"}
+    assert {each["event"] for each in said} == {"playbook.completed"}
