@@ -1,11 +1,14 @@
 """What the client's connections do beside speaking HTTP: a request that ends early must not harm those around it.
 
 Law: bytes behind an HTTP/1.1 answer are never taken for the next one; an HTTP/2 request that is given up is reset, and what
-came for it is given back to the connection's window. The base classes do neither, and have no public place for it: the
-names with an underscore here are theirs, and tests fail when they change.
+came for it is given back to the connection's window; what breaks HTTP/2 is an error of the client's at any time. The base
+classes do none of it, and have no public place for it: the names with an underscore here are theirs, and tests fail when
+they change.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import httpcore2
 
@@ -22,6 +25,16 @@ class Http11(httpcore2.AsyncHTTP11Connection):
 
 class Http2(httpcore2.AsyncHTTP2Connection):
     """Many requests at a time, of many tasks."""
+
+    async def _read_incoming_data(self, request: httpcore2.Request) -> list[Any]:
+        """The base translates what breaks the protocol only until an answer's head has come."""
+        from h2.exceptions import ProtocolError
+
+        try:
+            return await super()._read_incoming_data(request)
+        except ProtocolError as broken:
+            self._connection_error = True
+            raise httpcore2.RemoteProtocolError(str(broken)) from None
 
     async def _response_closed(self, stream_id: int) -> None:
         self._give_up(stream_id)

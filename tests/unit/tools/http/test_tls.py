@@ -158,6 +158,28 @@ async def test_a_body_over_http_2_that_is_not_as_long_as_it_says(secure: Web, tr
     assert outcome.error.kind == "connection"
 
 
+async def test_a_body_that_turns_out_to_be_of_another_length_after_its_head_was_read(
+    secure: Web, trusting: Task
+) -> None:
+    begun, gate, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    @secure.route("/lies")
+    async def lie(_: Asked, wire: H2Wire) -> None:
+        await wire.head(200, {"content-type": "text/plain", "content-length": "9"})
+        loop.call_soon_threadsafe(begun.set)
+        await asyncio.to_thread(gate.wait, 30)
+        await wire.raw(b"abc", end=True)
+
+    secure.answers("/other", b"x")
+    lied_to = asyncio.ensure_future(trusting(secure.url("/lies")))
+    await begun.wait()
+    assert (await trusting(secure.url("/other"))).error is None  # on the same connection, so the head has come
+    gate.set()
+    outcome = await lied_to
+    assert outcome.error is not None
+    assert outcome.error.kind == "connection"
+
+
 async def test_a_task_that_is_late_or_cancelled_does_not_hurt_others_on_its_connection(
     secure: Web, trusting: Task
 ) -> None:
