@@ -183,14 +183,16 @@ async def _audit(store: Store, options: Namespace, settings: Settings, out: Out)
 def _with_store(options: Namespace, work: Callable[[Any, Namespace, Settings, Out], Awaitable[int]]) -> int:
     """Do some work on the store of the home; only making a key makes a home."""
     import asyncio
+    from pathlib import Path
 
-    from arclog.cli.home import exists, settings_of
+    from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
     from arclog.model.errors import NotFound
-    from arclog.wiring.embedded import opened_store
+    from arclog.wiring.embedded import DATABASE, opened_store
 
     settings, out = settings_of(options), out_of(options)
-    if getattr(options, "action", "") != "create" and not exists(settings):
+    # The home's own store is meant, whatever ARCLOG_SERVER says.
+    if getattr(options, "action", "") != "create" and not (Path(settings.text("home")) / DATABASE).exists():
         raise NotFound(f"there is nothing in {settings.text('home')} yet; `arclog key create` makes a key, and a home")
 
     async def go() -> int:
