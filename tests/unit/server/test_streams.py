@@ -121,6 +121,24 @@ async def test_a_drain_ends_streams_and_long_polls_and_refuses_new_work(tmp_path
             await client.get("/health")
 
 
+async def test_a_request_that_never_ends_does_not_keep_the_server_up(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"server.drain_s": 0.1}
+    never = asyncio.Event()
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"{"
+        await never.wait()
+
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        sending = asyncio.ensure_future(client.post("/api/executions", content=stuck()))
+        while "requests_open 1" not in (await client.get("/metrics")).text:
+            pass
+        await server.stop()
+        never.set()
+        with pytest.raises(httpx2.HTTPError):
+            (await sending).raise_for_status()
+
+
 async def test_overload_is_refused_and_passes(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"server.max_concurrent": 2}
     async with running(tmp_path, **settings) as server, server.client() as client:
