@@ -33,6 +33,7 @@ WORKLOADS = {
     "W11": "w11_check",
     "W12": "w12_results",
     "W14": "w14_remote",
+    "W15": "w15_server",
 }
 
 

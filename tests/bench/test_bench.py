@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results
+from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results, w15_server
 from bench.harness import (
     ROOT,
     Findings,
@@ -141,3 +141,8 @@ def test_an_unknown_workload_is_refused():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no workload W99" in done.stderr
+
+
+def test_streams_and_status_requests_of_a_server_are_checked(tmp_path):
+    assert w15_server.streams(str(tmp_path), 3)["last_s"] > 0
+    assert w15_server.status(str(tmp_path), 3)["p99_ms"] > 0

@@ -154,7 +154,8 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -
                         return told(answer, "", out)
                     execution_id = answer.started
                 status = await here.api.status(execution_id)
-                if status.ended_at is not None:
+                # A server may have run it to its end by now; it is shown all the same, as nobody has seen it.
+                if status.ended_at is not None and not (again and server_of(settings)):
                     return await _already_over(here.api, execution_id, out)
                 if await here.api.pausing(execution_id):
                     answer = await here.api.signal(execution_id, request_of(options, "RESUME"))

@@ -5,6 +5,7 @@ Every answer is a Struct of the port; every refusal is the exception that the en
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 _RESOLVE = "/api/result/resolve"
+_LET_GO_S = 0.2
 #: Most rows that a server gives at a time.
 _PAGE = 1000
 #: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
@@ -109,11 +111,10 @@ class RemoteApi:
 
     async def _until(self, execution_id: str, params: Mapping[str, Any], timeout_s: float | None) -> Head:
         """Ask again and again, each time for as long as one request may wait."""
-        from asyncio import get_running_loop
-
-        now = get_running_loop().time
+        now = asyncio.get_running_loop().time
         deadline = None if timeout_s is None else now() + timeout_s
         while True:
+            asked_at = now()
             left = self._poll_s if deadline is None else min(self._poll_s, max(0.0, deadline - now()))
             asked = {**params, "timeout_s": f"{left:.3f}"}
             body = await self._connection.ask("GET", _of(execution_id, "head"), params=asked, extra_s=left)
@@ -121,6 +122,8 @@ class RemoteApi:
             there = found.ended or ("after" in params and found.head > params["after"])
             if there or (deadline is not None and now() >= deadline):
                 return found
+            # A server that stops lets go of who waits: it must not be asked as fast as it answers.
+            await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
     async def pausing(self, execution_id: str) -> bool:
         return (await self._got(_of(execution_id, "head"), Head)).pausing

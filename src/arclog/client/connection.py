@@ -68,6 +68,7 @@ class Connection:
             base_url=self.url,
             headers={"User-Agent": f"arclog/{__version__}"},
             auth=self._signed,
+            # Without TLS there is nothing to verify, and authorities take long to load.
             verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
             timeout=self._timeout_s,
             # What this machine's proxy settings say is not meant for this machine itself.

@@ -134,6 +134,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.port", 8420, "port", "Port that they listen on; 0 takes a free one.", 0),
     Setting("server.drain_s", 10.0, "seconds", "Time that requests under way get when the server stops.", 0.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
+    Setting("server.body_timeout_s", 60.0, "seconds", "Time that a request's body has to come.", 0.1),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
     Setting("server.max_report_bytes", 320 * MIB, "bytes", "Largest report of a worker, batch of its log lines, or single item of a list that it stores.", 1 * MIB),
     Setting("server.keep_alive_s", 15.0, "seconds", "A stream with nothing to tell sends a comment so often, so that nobody in between takes it for dead.", 0.1),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected, RequestTooLarge
@@ -23,15 +26,22 @@ async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> by
     """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held."""
     most = services_of(request).settings.integer(limit)
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most:
+    if declared.isascii() and declared.isdigit() and int(declared) > most:
         raise _too_large(most, limit)
+    patience = services_of(request).settings.number("server.body_timeout_s")
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise _too_large(most, limit)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(patience):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise _too_large(most, limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
+    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+        raise HTTPException(400, "the connection ended within the body") from None
     return b"".join(chunks)
 
 

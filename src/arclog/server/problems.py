@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -55,11 +56,18 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         places = [{"at": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
-        return problem(422, "RequestRejected", "the request does not fit", findings=places)
+        said = "; ".join(f"{place['at']}: {place['message']}" for place in places)
+        return problem(422, "RequestRejected", f"the request does not fit: {said}", findings=places)
 
     @app.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, "HTTPException", str(error.detail))
+    async def plain(request: Request, error: HTTPException) -> Response:
+        phrase = HTTPStatus(error.status_code).phrase
+        detail = str(error.detail)
+        if detail == phrase:  # the router's own: no such path, or no such method there
+            detail = f"nothing answers {request.method} {request.url.path}; /api/docs lists what does"
+        answer = problem(error.status_code, phrase.replace(" ", ""), detail)
+        answer.headers.update(error.headers or {})
+        return answer
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:

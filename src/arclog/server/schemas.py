@@ -38,6 +38,7 @@ _TITLES = {
     403: "Only others may do this.",
     404: "There is no such thing for this caller.",
     405: "Nothing takes this method here.",
+    408: "The body did not come within server.body_timeout_s.",
     409: "It does not fit what is there.",
     410: "It was there.",
     413: "The body is larger than server.max_body_bytes.",
@@ -72,7 +73,7 @@ def documented(
     for other, said in (also or {}).items():
         responses[other] = {"description": said} if other == 204 else {**good, "description": said}
     _schema(Problem)
-    all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({413} if takes is not None else set())
+    all_errors = {400, 401, 403, 405, 422, 429, 503, *errors} | ({408, 413} if takes is not None else set())
     for code in sorted(all_errors):
         problem = {
             "type": "about:blank",

@@ -97,14 +97,17 @@ class Telling:
         """Server-sent events behind a seq, to the end of the log or of the server."""
         reader = await self._reader()
         at, types = self._begun(reader, after)
+        if types:
+            types = (*types, _LAST)  # not told unless asked for, but the end must be seen
         keep_alive_s = services.settings.number("server.keep_alive_s")
         # Headers and a first byte at once: whoever asked knows that it is being told.
         yield _KEEP_ALIVE
         head = 0
+        over = await self._ended()
         while not services.draining():
-            over = await self._ended()
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
+                over = over or any(envelope["event_type"] == _LAST for envelope in page)
                 told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
                 if told:
                     yield _frames(told)

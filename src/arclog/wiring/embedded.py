@@ -116,8 +116,12 @@ class Embedded:
         while page := await self._store.live(ExecutionFilter(states=("PENDING", "RUNNING")), after=after, limit=_PAGE):
             for record in page:
                 # A child goes on with the run that called it.
-                if not record.new.parent_execution_id and not self._presence.serving(record.execution_id):
+                if record.new.parent_execution_id or self._presence.serving(record.execution_id):
+                    continue
+                try:
                     count += not await self.take_over(str(record.execution_id))
+                except ArclogError as problem:  # others must not wait for this one
+                    log.warning("execution %s could not be taken over: %s", record.execution_id, problem)
             after = page[-1].execution_id
         return count
 

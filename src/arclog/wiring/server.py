@@ -25,6 +25,8 @@ from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
+#: Time for connections to close once the drain is over.
+_CLOSE_S = 1
 
 
 async def serve(
@@ -69,7 +71,7 @@ class _Server(uvicorn.Server):
                 lifespan="off",
                 server_header=False,
                 backlog=_BACKLOG,
-                timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
+                timeout_graceful_shutdown=_CLOSE_S,
             )
         )
         self._services = services

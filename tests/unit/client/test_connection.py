@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,3 +257,17 @@ async def test_an_id_stays_one_part_of_the_path(web: Web) -> None:
         with pytest.raises(errors.ArclogError):
             await client.status("../x?y#z")
     assert web.asked[0].target == "/api/executions/..%2Fx%3Fy%23z/status"
+
+
+async def test_a_server_that_lets_go_of_a_wait_is_asked_again(web: Web) -> None:
+    heads = [{"head": 3, "ended": False, "pausing": False}] * 2 + [{"head": 9, "ended": True, "pausing": False}]
+
+    @web.route(f"/api/executions/{ID}/head")
+    async def answer(_: Asked, wire: Wire) -> None:
+        await wire.answer(200, json.dumps(heads.pop(0)).encode(), {"Content-Type": "application/json"})
+
+    async with AsyncClient(web.url("")) as client:
+        assert await client.ended(ID)
+    assert len(web.asked) == 3
+    assert dict(web.asked[0].query)["until"] == "ended"
+    assert float(dict(web.asked[0].query)["timeout_s"]) == Settings().number("client.poll_s")

@@ -76,7 +76,9 @@ class Log:
     """A run's events behind routes that break off and repeat themselves."""
 
     def __init__(self, web: Web, count: int) -> None:
-        self.events = [{"seq": seq, "event_type": "task.done", "text": "\u2028 ü\n"} for seq in range(1, count + 1)]
+        self.events: list[dict[str, Any]] = [
+            {"seq": seq, "event_type": "task.done", "text": "\u2028 ü\n"} for seq in range(1, count + 1)
+        ]
         self.streams = 0
         web.route(f"{RUN}/status")(self.status)
         web.route(f"{RUN}/events")(self.page)

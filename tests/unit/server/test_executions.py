@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.servers.arclog import RunningServer
+from tests.servers.arclog import RunningServer, running
 
 HELLO = """
 metadata: {name: hello, path: examples/hello}
@@ -270,3 +274,37 @@ async def test_the_catalog(client: httpx2.AsyncClient) -> None:
     assert (no_version.status_code, "newest is 2" in no_version.json()["detail"]) == (404, True)
     calls = "metadata: {name: c}\nworkflow:\n  - step: a\n    tool: {kind: playbook, file: b.yaml}\n"
     assert (await client.post("/api/catalog", json={"playbook": calls})).status_code == 422
+
+
+async def test_a_word_that_no_request_has_is_refused(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/api/executions", json={"playbook": HELLO, "worklod": {"name": "Ada"}})
+    assert (answer.status_code, "worklod" in answer.json()["detail"]) == (422, True)
+    assert (await client.get("/api/executions")).json()["executions"] == []
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"server.body_timeout_s": 0.1}
+    never = asyncio.Event()
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"{"
+        await never.wait()
+
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        sending = asyncio.ensure_future(client.post("/api/executions", content=stuck()))
+        while "requests_open 1" not in (await client.get("/metrics")).text:
+            pass
+        while "requests_open 0" not in (await client.get("/metrics")).text:
+            pass
+        never.set()
+        with suppress(httpx2.HTTPError):  # a server may close on whoever still sends
+            assert (await sending).status_code == 408
+
+
+async def test_a_playbook_is_sent_as_the_yaml_that_it_is(client: httpx2.AsyncClient) -> None:
+    yaml = {"Content-Type": "application/yaml; charset=utf-8"}
+    answer = await client.post("/api/execute", content=HELLO, headers=yaml)
+    assert answer.status_code == 201
+    assert (await ended(client, answer.json()["execution_id"]))["result"] == {"greeting": "hello world"}
+    assert (await client.post("/api/catalog", content=HELLO, headers=yaml)).status_code == 200
+    assert (await client.post("/api/catalog", content=b"\xff", headers=yaml)).status_code == 422

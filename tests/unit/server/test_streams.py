@@ -75,7 +75,8 @@ async def test_a_stream_resumes_behind_any_event_in_any_dialect(server: RunningS
 
 
 async def test_a_stream_with_nothing_to_tell_keeps_alive(tmp_path: Path) -> None:
-    async with running(tmp_path, **{"server.keep_alive_s": 0.1}) as server, server.client() as client:
+    settings: dict[str, Any] = {"server.keep_alive_s": 0.1}
+    async with running(tmp_path, **settings) as server, server.client() as client:
         execution_id = await started(client, playbook=HELD)
         await waits_for_approval(client, execution_id)
         comments = 0
@@ -120,8 +121,27 @@ async def test_a_drain_ends_streams_and_long_polls_and_refuses_new_work(tmp_path
             await client.get("/health")
 
 
+async def test_a_request_that_never_ends_does_not_keep_the_server_up(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"server.drain_s": 0.1}
+    never = asyncio.Event()
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"{"
+        await never.wait()
+
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        sending = asyncio.ensure_future(client.post("/api/executions", content=stuck()))
+        while "requests_open 1" not in (await client.get("/metrics")).text:
+            pass
+        await server.stop()
+        never.set()
+        with pytest.raises(httpx2.HTTPError):
+            (await sending).raise_for_status()
+
+
 async def test_overload_is_refused_and_passes(tmp_path: Path) -> None:
-    async with running(tmp_path, **{"server.max_concurrent": 2}) as server, server.client() as client:
+    settings: dict[str, Any] = {"server.max_concurrent": 2}
+    async with running(tmp_path, **settings) as server, server.client() as client:
         execution_id = await started(client, playbook=HELD)
         await waits_for_approval(client, execution_id)
         streams = [asyncio.ensure_future(followed(client, execution_id)) for _ in range(2)]

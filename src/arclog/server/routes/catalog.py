@@ -37,7 +37,7 @@ class VersionPage(Struct, frozen=True):
     next: int | None
 
 
-class ArchiveBody(Struct, frozen=True):
+class ArchiveBody(Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     #: false brings it back
     archived: bool = True

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api", tags=["executions"])
 _STATES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 
 
-class ExecuteBody(Struct, frozen=True):
+class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A run asked for: `path` (in the catalog) or `playbook` (YAML or JSON text, or the playbook itself as JSON)."""
 
     path: str = ""

@@ -31,7 +31,7 @@ class ResultPage(Struct, frozen=True):
     next: int
 
 
-class CollectBody(Struct, frozen=True):
+class CollectBody(Struct, frozen=True, forbid_unknown_fields=True):
     #: only tell what would be removed
     dry_run: bool = False
 

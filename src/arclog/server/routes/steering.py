@@ -20,7 +20,7 @@ from arclog.server.schemas import documented
 router = APIRouter(prefix="/api/executions/{execution_id}", tags=["steering"])
 
 
-class SteerBody(Struct, frozen=True):
+class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Why, and where."""
 
     #: kept in the log; required with cancel, skip and reject

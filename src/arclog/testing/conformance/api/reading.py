@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from arclog.model.errors import RequestRejected
@@ -65,7 +67,7 @@ class ReadingRules(Rules):
     async def test_log_lines_are_filtered_and_paged(self, api: Api) -> None:
         execution_id = await done(api, _TALKING)
 
-        async def texts(**filters: object) -> list[str]:
+        async def texts(**filters: Any) -> list[str]:
             return [line["text"].strip() for line in await api.logs(execution_id, where=LogFilter(**filters))]
 
         whole = await api.logs(execution_id)
