@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from arclog.model.errors import RequestRejected, ResultTooLarge
@@ -65,6 +67,8 @@ async def upload(
                 "what arrived is not what the sender's sha256 names; nothing of it is kept: send it again"
             )
         return answered(await writer.commit())
+    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+        raise HTTPException(400, "the connection ended within the body") from None
     finally:
         await writer.abandon()
 
