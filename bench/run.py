@@ -32,6 +32,7 @@ WORKLOADS = {
     "W10": "w10_transfer",
     "W11": "w11_check",
     "W12": "w12_results",
+    "W14": "w14_remote",
     "W15": "w15_server",
 }
 

@@ -40,6 +40,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gc": ("results", "remove stored results that are no longer needed"),
     "schedule": ("schedule", "add, list, pause, remove and backfill schedules"),
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
+    "key": ("keys", "make, list and revoke API keys of a server"),
+    "audit": ("keys", "show what callers of a server were granted and denied"),
+    "worker": ("worker", "run the commands of a server"),
     "version": ("runs", "print the version"),
 }
 

@@ -131,6 +131,16 @@ class Connection:
         except httpx2.HTTPError as problem:
             raise self._unreachable(problem) from problem
 
+    async def sent(self, path: str, content: AsyncIterator[bytes], *, params: Params | None = None) -> bytes:
+        """POST a body piece by piece, once; the body of a success."""
+        try:
+            answer = await self._http.post(path, params=params, content=content)
+        except httpx2.HTTPError as problem:
+            raise self._unreachable(problem) from problem
+        if not answer.is_success:
+            raise self._refusal(answer)
+        return answer.content
+
     async def close(self) -> None:
         await self._http.aclose()
 

@@ -160,7 +160,8 @@ class Decision:
         return len(self.state.commands) < MAX_OPEN_COMMANDS
 
     def issue(self, command_id: int, step: str, run: int) -> None:
-        self.txn.issue.append(NewWork(command_id, step, run, self.program.steps[step].kinds))
+        program = self.program.steps[step]
+        self.txn.issue.append(NewWork(command_id, step, run, program.kinds, program.plan.pool))
 
     # -- inputs -------------------------------------------------------------------------------------------------------
 

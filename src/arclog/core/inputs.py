@@ -138,6 +138,7 @@ class NewWork(Struct, frozen=True):
     step: str
     run: int
     kinds: tuple[str, ...]
+    pool: str = "default"
 
 
 class Refused(Struct, frozen=True):

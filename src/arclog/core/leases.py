@@ -34,10 +34,11 @@ def lose(decision: Decision, lost: LeaseEnded) -> None:
 
 
 def take_back(decision: Decision, given: GivenBack) -> None:
-    """A worker stopped at a task boundary, because the run is to pause."""
+    """A worker stopped at a task boundary, because the run is to pause or because it leaves itself."""
     command = _held(decision, given)
     if command is not None:
-        decision.reissue(command, {"reason": "paused", "worker_id": given.worker_id})
+        reason = "given_back" if decision.state.pause is None else "paused"
+        decision.reissue(command, {"reason": reason, "worker_id": given.worker_id})
 
 
 def reclaim(decision: Decision, taken: Reclaimed) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import encode
 
 from arclog.core import loops, pipeline, routing
-from arclog.core.inputs import NewWork
 from arclog.core.iterations import chunk_with, pipeline_of
 from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.state import State, StepRun, Wait
@@ -144,11 +143,10 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
 
 def resume(decision: Decision, wait: Wait, cause: int) -> None:
     """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
-    step = decision.program.steps[wait.step]
     command_id = decision.base_id + len(decision.txn.events)
     payload = {"reason": "resumed", "wait": wait.key}
     _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
-    decision.txn.issue.append(NewWork(command_id, wait.step, wait.run, step.kinds))
+    decision.issue(command_id, wait.step, wait.run)
 
 
 def fail_open_tasks(decision: Decision, step_run: StepRun, problem: TaskError, cause: int) -> None:

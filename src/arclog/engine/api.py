@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
+from arclog.model.principal import Principal, may_bring_playbooks, may_signal
 from arclog.ports.api import (
     CatalogDiff,
     CatalogEntry,
@@ -41,7 +43,7 @@ from arclog.ports.api import (
     Why,
 )
 from arclog.ports.results import Results
-from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution
+from arclog.ports.store import ANY_LINE, ExecutionFilter, ExecutionRecord, LogFilter, NewExecution, Scope
 
 if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
@@ -58,7 +60,7 @@ _LIFECYCLE_TERMINAL = {
 
 
 class EngineApi:
-    """Implements `ports.api.Api`."""
+    """Implements `ports.api.Api`: all that the store holds, or (`seen_by`) what one caller may see of it."""
 
     def __init__(
         self,
@@ -72,24 +74,37 @@ class EngineApi:
         self._compiler = Compiler(kinds, engine.settings)
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+        #: None: whoever owns the store
+        self._caller: Principal | None = None
+
+    def seen_by(self, caller: Principal) -> EngineApi:
+        """The same for one caller: what belongs to another tenant is not there, and what it starts is its tenant's."""
+        seen = copy.copy(self)
+        for bound in ("_starts", "_catalog", "_stored"):
+            vars(seen).pop(bound, None)
+        vars(seen)["_caller"] = caller
+        return seen
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self._compiler, lambda: self._catalog)
+        return Starts(self._engine, self._compiler, lambda: self._catalog, self._scope)
 
     @cached_property
     def _catalog(self) -> Catalog:
         from arclog.engine.catalog import Catalog  # a run of a file does not need it
 
-        return Catalog(self._engine, self._compiler)
+        return Catalog(self._engine, self._compiler, self._scope.tenant)
 
     @cached_property
     def _stored(self) -> Stored:
         from arclog.engine.stored import Stored  # no run needs it, only who asks for results
 
-        return Stored(self._engine, self._results)
+        caller = self._caller
+        return Stored(self._engine, self._results, None if caller is None else caller.tenant)
 
     async def execute(self, request: ExecuteRequest) -> Started:
+        if request.playbook and self._caller is not None:
+            may_bring_playbooks(self._caller)
         return await self._starts.execute(request)
 
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
@@ -129,7 +144,7 @@ class EngineApi:
         )
 
     async def summary(self, execution_id: str) -> Summary:
-        number = ids.parse_id(execution_id, "execution id")
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
         return Summary(
@@ -149,7 +164,8 @@ class EngineApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        which = ExecutionFilter(states=tuple(states), path=path)
+        tenant = "" if self._caller is None else self._caller.tenant
+        which = ExecutionFilter(states=tuple(states), path=path, tenant=tenant)
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
 
@@ -187,7 +203,7 @@ class EngineApi:
         ]
 
     async def why(self, execution_id: str) -> Why:
-        number = ids.parse_id(execution_id, "execution id")
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         store = self._engine.store
         commands = await store.commands(number)
@@ -202,6 +218,7 @@ class EngineApi:
         number = ids.parse_id(execution_id, "execution id")
         if at is not None and at < 0:
             raise RequestRejected(f"there is no event {at}; events count from 1, and 0 is before anything")
+        await self._record(number)
         live = await self._engine.live.folded(number, at)
         last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
         return state_view(live.program, live.state, live.record.head, last[0] if last else None)
@@ -224,12 +241,16 @@ class EngineApi:
         if nested_deeper(request.data, DEEPEST_INPUT):
             raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
         record = await self._record(ids.parse_id(execution_id, "execution id"))
+        by = request.by
+        if self._caller is not None:
+            may_signal(self._caller, request.signal)
+            by = self._caller.name
         signal_id = request.signal_id or str(engine.minter.one())
         problem, started = "", None
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
         else:
-            given = Signal(request.signal, signal_id, request.reason, request.by, request.step, request.data)
+            given = Signal(request.signal, signal_id, request.reason, by, request.step, request.data)
             refused = (await engine.put(record.execution_id, given)).refused
             if refused is not None:
                 if refused.reason == "malformed":
@@ -298,7 +319,9 @@ class EngineApi:
 
     async def source(self, execution_id: str) -> str:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        plan = await self._engine.store.plan(record.new.plan)
+        new = record.new
+        # Not by the plan's name: another tenant may have written the same plan in other words.
+        plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
         return "" if plan is None else plan.source
 
     async def graph(self, execution_id: str, form: str = "json") -> Any:
@@ -330,9 +353,18 @@ class EngineApi:
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         return await self._catalog.archive(path, archived=archived)
 
+    @property
+    def _scope(self) -> Scope:
+        """Where runs belong when a request says no more. The tenant is the caller's, whatever a request says."""
+        settings, caller = self._engine.settings, self._caller
+        project, environment = settings.text("scope.project"), settings.text("scope.environment")
+        if caller is None:
+            return Scope(settings.text("scope.tenant"), project, environment)
+        return Scope(caller.tenant, caller.project or project, caller.environment or environment)
+
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
-        if record is None:
+        if record is None or (self._caller is not None and record.new.scope.tenant != self._caller.tenant):
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
         return record
 

@@ -19,6 +19,12 @@ class Claimant(Grant, frozen=True):
     """A worker that wants commands in the commit of its own report."""
 
     wants: int = 0
+    kinds: frozenset[str] = frozenset()
+    #: none: every pool
+    pools: tuple[str, ...] = ()
+
+    def can_take(self, work: NewWork) -> bool:
+        return self.kinds.issuperset(work.kinds) and (not self.pools or work.pool in self.pools)
 
 
 @dataclass(slots=True)
@@ -67,7 +73,7 @@ class Batch:
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:
-            for work in txn.issue[: claimant.wants]:
+            for work in [work for work in txn.issue if claimant.can_take(work)][: claimant.wants]:
                 self._grants[work.command_id] = (answer, claimant)
 
     def settle(self, program: Program, state: State) -> None:
@@ -83,7 +89,9 @@ class Batch:
             grant = self._grants.get(work.command_id)
             if grant is None or command.held:
                 self.offers = True
-                self.issue.append(NewCommand(work.command_id, work.step, work.run, work.kinds, held=command.held))
+                self.issue.append(
+                    NewCommand(work.command_id, work.step, work.run, work.kinds, work.pool, held=command.held)
+                )
                 continue
             answer, claimant = grant
             self.issue.append(
@@ -92,6 +100,7 @@ class Batch:
                     work.step,
                     work.run,
                     work.kinds,
+                    work.pool,
                     grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by),
                 )
             )

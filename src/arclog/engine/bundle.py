@@ -36,16 +36,16 @@ def beside(file: str, called: str) -> str:
 
 
 async def register(
-    engine: Engine, compiler: Compiler, source: str, file: str, texts: Mapping[str, str]
+    engine: Engine, compiler: Compiler, source: str, file: str, texts: Mapping[str, str], tenant: str
 ) -> tuple[PlanRecord, Files]:
-    """Register a playbook and all that it calls by file; what each called file came to, by the calling plan's name."""
+    """Register a playbook and all that it calls by file, for a tenant; what each called file came to, by the calling plan's name."""
     records: dict[str, PlanRecord] = {}
     first = posixpath.normpath(file) if file else file
     pending: list[tuple[str, str, Compiled]] = [(first, source, compiler.compile(source, file))]
     plans: dict[str, Plan] = {}
     while pending:
         name, text, found = pending.pop()
-        records[name], plans[name] = await _register(engine, found, text), found.plan
+        records[name], plans[name] = await _register(engine, found, text, tenant), found.plan
         for called in called_files(found.plan):
             where = beside(name, called)
             if where in records or any(where == other for other, _, _ in pending):
@@ -63,9 +63,9 @@ async def register(
     return records[first], files
 
 
-async def _register(engine: Engine, found: Compiled, source: str) -> PlanRecord:
+async def _register(engine: Engine, found: Compiled, source: str, tenant: str) -> PlanRecord:
     plan = found.plan
-    now = engine.clock.now()
-    record = await engine.store.register_plan(found.digest, plan.path or plan.name, found.body, source, now)
+    now, path = engine.clock.now(), plan.path or plan.name
+    record = await engine.store.register_plan(found.digest, path, found.body, source, now, tenant=tenant)
     engine.live.program_of(plan, record.digest)
     return record

@@ -19,9 +19,10 @@ _LOOKED_THROUGH = 1000
 
 
 class Catalog:
-    """What is registered in one engine's store."""
+    """What a tenant registered in one engine's store."""
 
-    def __init__(self, engine: Engine, compiler: Compiler) -> None:
+    def __init__(self, engine: Engine, compiler: Compiler, tenant: str) -> None:
+        self._tenant = tenant
         self._engine = engine
         self._compiler = compiler
 
@@ -30,20 +31,22 @@ class Catalog:
         _refuse_files(found.plan.name, next(called_files(found.plan), ""))
         store, now = self._engine.store, self._engine.clock.now()
         path = found.plan.path or found.plan.name
-        before = await store.catalog_path(path)
-        record = await store.register_plan(found.digest, path, found.body, request.playbook, now)
+        before = await store.catalog_path(path, tenant=self._tenant)
+        record = await store.register_plan(found.digest, path, found.body, request.playbook, now, tenant=self._tenant)
         if before is not None and before.archived_at is not None:
-            await store.archive(path, None)
+            await store.archive(path, None, tenant=self._tenant)
         created = before is None or record.version > before.version
         return _version(record, created=created, with_source=False)
 
     async def listed(self, prefix: str, after: str, limit: int, *, archived: bool) -> list[CatalogEntry]:
-        found = await self._engine.store.catalog(prefix=prefix, after=after, limit=limit, archived=archived)
+        found = await self._engine.store.catalog(
+            tenant=self._tenant, prefix=prefix, after=after, limit=limit, archived=archived
+        )
         return [_entry(record) for record in found]
 
     async def versions(self, path: str, before: int, limit: int) -> list[CatalogVersion]:
         await self._path(path)
-        found = await self._engine.store.versions(path, before=before, limit=limit)
+        found = await self._engine.store.versions(path, tenant=self._tenant, before=before, limit=limit)
         return [_version(record, with_source=False) for record in found]
 
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
@@ -60,7 +63,7 @@ class Catalog:
 
     async def archive(self, path: str, *, archived: bool) -> CatalogEntry:
         await self._path(path)
-        await self._engine.store.archive(path, self._engine.clock.now() if archived else None)
+        await self._engine.store.archive(path, self._engine.clock.now() if archived else None, tenant=self._tenant)
         return _entry(await self._path(path))
 
     async def to_run(self, path: str, version: int) -> tuple[PlanRecord, Program]:
@@ -76,9 +79,9 @@ class Catalog:
         return record, program
 
     async def _path(self, path: str) -> CatalogRecord:
-        record = await self._engine.store.catalog_path(path)
+        record = await self._engine.store.catalog_path(path, tenant=self._tenant)
         if record is None:
-            known = await self._engine.store.catalog(limit=_LOOKED_THROUGH)
+            known = await self._engine.store.catalog(tenant=self._tenant, limit=_LOOKED_THROUGH)
             near = get_close_matches(path, [each.path for each in known], n=1)
             hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows what is registered"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
@@ -86,7 +89,9 @@ class Catalog:
 
     async def _record(self, path: str, version: int) -> PlanRecord:
         entry = await self._path(path)
-        record = await self._engine.store.registered(path, version) if 0 <= version <= MAX_ID else None
+        record = (
+            await self._engine.store.registered(path, version, tenant=self._tenant) if 0 <= version <= MAX_ID else None
+        )
         if record is None:
             raise NotFound(f"{path} has no version {version}; the newest is {entry.version}")
         return record

@@ -284,7 +284,7 @@ class Children:
         path, version = config.get("path", ""), int(config.get("version") or 0)
         if "file" in config:
             path, version = parent.files.get(record.new.plan, {}).get(config["file"], ("", 0))
-        return await self._engine.store.registered(path, version)
+        return await self._engine.store.registered(path, version, tenant=record.new.scope.tenant)
 
     async def tell_parent(self, child: int) -> None:
         """Hand the result of an ended child to its parent, then say that this is done."""

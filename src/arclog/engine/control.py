@@ -14,6 +14,7 @@ from arclog.engine.engine import Engine
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
+from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
 from arclog.plan.program import Program
 from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
@@ -21,6 +22,7 @@ from arclog.ports.store import CommandRecord, LogLine
 
 #: Work offered by another process is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
+_WORKERS_KNOWN = 10_000
 
 
 class EngineControl:
@@ -32,12 +34,15 @@ class EngineControl:
         #: who holds which command, as far as this process gave them out
         self._holders: dict[int, _Holder] = {}
         self._revoked: dict[str, list[Revocation]] = {}
+        #: workers as they last claimed: what one of them can be granted
+        self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
         self._news = asyncio.Event()
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._on_caught_up)
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
+        self._workers.put(worker.worker_id, worker)
         deadline = engine.clock.monotonic() + wait_s
         with engine.hints.on_offer() as news:
             while True:
@@ -48,6 +53,7 @@ class EngineControl:
                     kinds=worker.kinds,
                     pools=worker.pools,
                     execution_id=worker.execution_id,
+                    tenant=worker.tenant,
                 )
                 found = [command for record in records if (command := await self._command(record)) is not None]
                 left = deadline - engine.clock.monotonic()
@@ -69,7 +75,7 @@ class EngineControl:
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
         given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, report.events)
-        claimant = Claimant(report.worker_id, lease_until, by, report.wants) if report.wants else None
+        claimant = self._claimant(report, lease_until, by) if report.wants else None
         extend = (report.command_id, report.fence, lease_until)
         answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend)
         refused = answer.refused
@@ -91,8 +97,25 @@ class EngineControl:
             case _:
                 raise RequestRejected(refused.message)
 
+    def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
+        """A worker that is not known here (the server was started anew) gets its next command by a claim."""
+        worker = self._workers.get(report.worker_id)
+        if worker is None:
+            return None
+        return Claimant(report.worker_id, lease_until, by, report.wants, frozenset(worker.kinds), worker.pools)
+
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         return await self._engine.store.heartbeat(worker_id, held, self._lease_until())
+
+    async def holder_of(self, execution_id: int, command_id: int) -> str:
+        """The worker that holds a command, '' when none does."""
+        known = self._holders.get(command_id)
+        if known is not None and known.execution_id == execution_id:
+            return known.worker_id
+        for record in await self._engine.store.commands(execution_id):
+            if record.command_id == command_id:
+                return record.worker_id
+        return ""
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
         self._holders.pop(command_id, None)

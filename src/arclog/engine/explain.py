@@ -130,7 +130,9 @@ def _held(step_run: StepRun, pipeline: Pipeline | None, program: Program, work: 
     record = work.record
     if record.state == "issued":
         again = f", for the {_nth(record.fence + 1)} time" if record.fence else ""
-        return Wait("worker", f"{what} waits for a worker that knows {', '.join(record.kinds)}{again}", step)
+        of = "" if record.pool == "default" else f" of pool {record.pool}"
+        kinds = ", ".join(record.kinds)
+        return Wait("worker", f"{what} waits for a worker{of} that knows {kinds}{again}", step)
     until = timestamp(record.lease_until)
     if record.lease_until < now:
         text = (

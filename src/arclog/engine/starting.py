@@ -15,6 +15,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.minter import new_run_id
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, RequestRejected
+from arclog.model.principal import checked_name
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Started
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
 
 _LONGEST_KEY = 256
-_LONGEST_NAME = 128
 
 
 class Starts:
     """Starts runs in one engine."""
 
-    def __init__(self, engine: Engine, compiler: Compiler, catalog: Callable[[], Catalog]) -> None:
+    def __init__(self, engine: Engine, compiler: Compiler, catalog: Callable[[], Catalog], scope: Scope) -> None:
+        #: of runs whose request says no more
+        self._own = scope
         self._engine = engine
         self._compiler = compiler
         self._catalog = catalog
@@ -79,24 +81,19 @@ class Starts:
             raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
         plan = self._compiler.compile(request.playbook, request.file).plan
         _check_workload(plan, request.workload)
-        record, files = await register(self._engine, self._compiler, request.playbook, request.file, request.files)
+        record, files = await register(
+            self._engine, self._compiler, request.playbook, request.file, request.files, self._own.tenant
+        )
         return record, self._engine.live.program_of(plan, record.digest), files
 
     def _scope(self, asked: Mapping[str, str]) -> Scope:
-        settings = self._engine.settings
         unknown = next((name for name in asked if name not in ("project", "environment")), None)
         if unknown is not None:
-            raise RequestRejected(f"a request's scope has project and environment, not {unknown!r}")
-        for name, value in asked.items():
-            if not _is_name(value):
-                raise RequestRejected(
-                    f"scope.{name} {value[:_LONGEST_NAME]!r} is no name: letters, digits, '.', '_' and '-', at most "
-                    f"{_LONGEST_NAME}"
-                )
+            raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
         return Scope(
-            settings.text("scope.tenant"),
-            asked.get("project") or settings.text("scope.project"),
-            asked.get("environment") or settings.text("scope.environment"),
+            checked_name(self._own.tenant, "tenant (scope.tenant)"),
+            checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
+            checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
         )
 
     async def _again(self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest) -> Started:
@@ -118,7 +115,3 @@ def _check_workload(plan: Plan, workload: Mapping[str, object]) -> None:
         raise RequestRejected(
             f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
         )
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and text.isascii() and all(part.isalnum() or part in "._-" for part in text)

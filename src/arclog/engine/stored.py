@@ -25,10 +25,12 @@ _REMEMBERED = 10_000
 class Stored:
     """The results of one engine's executions."""
 
-    def __init__(self, engine: Engine, results: Results) -> None:
+    def __init__(self, engine: Engine, results: Results, tenant: str | None = None) -> None:
+        """With a tenant, `collect` too keeps to what is that tenant's."""
         self._engine = engine
         self._results = results
-        self._tenant = engine.settings.text("scope.tenant")
+        self._everybodys = tenant is None
+        self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
         self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
 
@@ -79,12 +81,14 @@ class Stored:
         let_go = await self._let_go(ends, now, dry_run=dry_run)
         contents = freed = 0
         async for blob in self._results.all():
+            if not self._is_ours(blob.tenant):
+                continue
             if blob.stored_at > now - self._grace or await self._is_kept(ends, blob, now):
                 continue
             if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
                 contents += 1
                 freed += blob.stored_bytes
-        leftovers = 0 if dry_run else await self._results.leftovers(now - self._grace)
+        leftovers = 0 if dry_run or not self._everybodys else await self._results.leftovers(now - self._grace)
         return Collected(dry_run, let_go, contents, freed, leftovers)
 
     async def _let_go(self, ends: _Ends, now: int, *, dry_run: bool) -> int:
@@ -92,10 +96,13 @@ class Stored:
         count = 0
         after = (0, "", "")
         while page := await store.kept_results(after=after, limit=_PAGE):
-            due = [record for record in page if await ends.is_over(record, now)]
+            due = [record for record in page if self._is_ours(record.tenant) and await ends.is_over(record, now)]
             count += len(due) if dry_run or not due else await store.remove_results(due, now)
             after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
         return count
+
+    def _is_ours(self, tenant: str) -> bool:
+        return self._everybodys or tenant == self._tenant
 
     async def _is_kept(self, ends: _Ends, blob: StoredBlob, now: int) -> bool:
         after = (0, "")

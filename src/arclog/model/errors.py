@@ -7,6 +7,7 @@
     │   ├── NotFound
     │   ├── Unauthenticated  nobody can tell who asks
     │   ├── NotAllowed       somebody asks for what only others may do
+    │   ├── TooManyRequests  the same may succeed later; carries when
     │   ├── RequestTooLarge  a limit of the server; names the setting
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
@@ -93,6 +94,14 @@ class Unauthenticated(RequestRejected):
 
 class NotAllowed(RequestRejected):
     """Somebody asks for what only others may do."""
+
+
+class TooManyRequests(RequestRejected):
+    """The caller must wait; the same request may succeed later."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
 
 
 class NotFound(RequestRejected):

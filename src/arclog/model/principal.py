@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
+
+from arclog.model.errors import NotAllowed, RequestRejected
 
 #: What a caller may be. Each may do what is listed for it in `server.access`, nothing else; only `admin` implies others.
 ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
+
+#: The name of whoever asks where no authentication is configured.
+EVERYBODY = "anybody on this machine"
+
+#: Who may give a signal. An engineer may all that an operator may; an admin may everything.
+SIGNAL_ROLES: dict[str, frozenset[str]] = {
+    "PAUSE": frozenset({"operator", "engineer"}),
+    "RESUME": frozenset({"operator", "engineer"}),
+    "CANCEL": frozenset({"operator", "engineer"}),
+    "APPROVE": frozenset({"operator", "engineer"}),
+    "REJECT": frozenset({"operator", "engineer"}),
+    "RETRY_STEP": frozenset({"operator", "engineer"}),
+    "RETRY_RUN": frozenset({"operator", "engineer"}),
+    "SKIP_STEP": frozenset({"engineer"}),
+    "UPDATE_PARAMS": frozenset({"engineer"}),
+    "EMERGENCY_STOP": frozenset({"admin"}),
+}
+#: Who may give a signal that has a name of a playbook's own.
+OTHER_SIGNALS = frozenset({"operator", "engineer"})
+
+#: Tenants, projects, environments: parts of a scope, which is written with slashes between them.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class Principal(Struct, frozen=True):
@@ -17,6 +43,39 @@ class Principal(Struct, frozen=True):
     #: where its runs go when a request names no other; '' = the operator's default
     project: str = ""
     environment: str = ""
+    #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
+    subject: str = ""
 
     def may(self, roles: frozenset[str]) -> bool:
         return "admin" in self.roles or not roles.isdisjoint(self.roles)
+
+
+def may_signal(caller: Principal, signal: str) -> None:
+    """Raise NotAllowed unless the caller may give this signal."""
+    roles = SIGNAL_ROLES.get(signal, OTHER_SIGNALS)
+    if not caller.may(roles):
+        raise NotAllowed(f"{caller.name} may not give the signal {signal[:128]}; it takes the role {told(roles)}")
+
+
+def may_bring_playbooks(caller: Principal) -> None:
+    """Raise NotAllowed unless the caller may run what it wrote: that is code, with the tenant's credentials in reach."""
+    if not caller.may(frozenset({"engineer"})):
+        raise NotAllowed(
+            f"{caller.name} may start what is registered (`path`), but not bring a playbook along; that takes the role "
+            "admin or engineer"
+        )
+
+
+def told(roles: frozenset[str]) -> str:
+    """Roles in a sentence."""
+    return " or ".join(sorted(roles | {"admin"}))
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name of a tenant, project or environment, or RequestRejected."""
+    if not _NAME.fullmatch(name):
+        raise RequestRejected(
+            f"{name[:128]!r} cannot be the name of a {what}: letters, digits and _ . - (at most 128), the first a letter "
+            "or a digit"
+        )
+    return name

@@ -128,6 +128,7 @@ class _Compiler:
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
             failure_mode=step.failure_mode,
+            pool=step.pool,
             emit=step.emit,
             at=self.document.at((*step.path, "step")),
             spots=self.spots,

@@ -143,6 +143,8 @@ class StepPlan(Struct, frozen=True, omit_defaults=True):
     deadline_s: float | None = None
     #: fail_fast | best_effort
     failure_mode: str = "fail_fast"
+    #: workers that run it
+    pool: str = "default"
     #: more event types to write, or 'full'
     emit: tuple[str, ...] = ()
     at: Position = NOWHERE

@@ -83,6 +83,7 @@ class Step(Struct):
     timeout_s: float | None = None
     deadline_s: float | None = None
     failure_mode: str = "fail_fast"
+    pool: str = "default"
     emit: tuple[str, ...] = ()
 
 

@@ -18,7 +18,7 @@ from arclog.playbook.keychain import read_entry
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
-from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, has_template, root_field
+from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
 
@@ -112,6 +112,8 @@ class _Normalizer:
             for key in out.ctx:
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
         self.webhooks(as_list(spec.get("webhooks")), (*path, "webhooks"))
+        if isinstance(spec.get("pool"), str):
+            self.check_pool(spec["pool"], (*path, "pool"))
         if policy.get("approval") == "required":
             out.approval = True
             self.use("approval", (*path, "policy", "approval"))
@@ -208,6 +210,7 @@ class _Normalizer:
             emit=self.emit(policy, here),
         )
         self.lifecycle(step, policy, here)
+        self.pool(step, spec, path)
         self.join(step, spec.get("join"), (*path, "spec", "join"))
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
@@ -234,6 +237,17 @@ class _Normalizer:
         fallback = above_zero(dig(self.executor_spec, "policy", "defaults", "timeouts", "step_s"))
         step.timeout_s = above_zero(lifecycle.get("timeout_s")) or fallback
         step.deadline_s = above_zero(lifecycle.get("deadline_s"))
+
+    def pool(self, step: Step, spec: dict[str, Any], path: Path) -> None:
+        step.pool = as_text(self.executor_spec.get("pool"), "default")
+        if isinstance(spec.get("pool"), str):
+            step.pool = spec["pool"]
+            self.check_pool(step.pool, (*path, "spec", "pool"))
+
+    def check_pool(self, name: str, path: Path) -> None:
+        if POOL_NAME.fullmatch(name) is None:
+            hint = "letters, digits, `_`, `.` and `-`, at most 64"
+            self.findings.value("bad-value", f"pool: {name[:80]!r} is no name of a pool", path, hint)
 
     def join(self, step: Step, join: Any, path: Path) -> None:
         if isinstance(join, dict):

@@ -29,9 +29,12 @@ class WorkerInfo(Struct, frozen=True):
 
     worker_id: str
     kinds: tuple[str, ...]
+    #: none: every pool
     pools: tuple[str, ...] = ("default",)
     #: 0, or the only execution that this worker serves, with those below it
     execution_id: int = 0
+    #: '' or the only tenant whose runs it serves; the server says it, from the worker's credential
+    tenant: str = ""
 
 
 class LoopItem(Struct, frozen=True, omit_defaults=True):

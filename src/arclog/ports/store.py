@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
+from arclog.ports.access import AccessBook
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.schedules import ScheduleStore
 
@@ -337,7 +338,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(ScheduleStore, OutboxStore, Protocol):
+class Store(AccessBook, ScheduleStore, OutboxStore, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -392,27 +393,29 @@ class Store(ScheduleStore, OutboxStore, Protocol):
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-        """The record of this content under this path: the existing version, or the next one."""
+    async def register_plan(
+        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+    ) -> PlanRecord:
+        """The record of this content under this path of a tenant: the existing version, or the next one."""
 
     async def plan(self, digest: str) -> PlanRecord | None:
-        """A plan by its name."""
+        """A plan by its name, whoever registered it: its path, version and source are those of the first who did."""
 
-    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
-        """What is registered under a path: that version, or the newest."""
+    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
+        """What a tenant registered under a path: that version, or the newest."""
 
     async def catalog(
-        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
     ) -> list[CatalogRecord]:
-        """Paths with this prefix, in order, behind `after`; archived ones only if asked for."""
+        """A tenant's paths with this prefix, in order, behind `after`; archived ones only if asked for."""
 
-    async def catalog_path(self, path: str) -> CatalogRecord | None:
+    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
         """One path, archived or not."""
 
-    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
         """The versions of a path, newest first, older than `before` when that is given; without their bodies."""
 
-    async def archive(self, path: str, at: int | None) -> None:
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         """Put a path away (at a time), or bring it back (None)."""
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -426,9 +429,11 @@ class Store(ScheduleStore, OutboxStore, Protocol):
         kinds: Sequence[str],
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
+        tenant: str = "",
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        `execution_id` limits the claim to one execution and those below it.
+        no `pools` are all of them; `execution_id` limits the claim to one execution and those below it, `tenant` to the
+        executions of one tenant.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -16,7 +16,7 @@ import zstandard
 from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
-from arclog.results.lines import decoded
+from arclog.model.lines import decoded
 from arclog.results.parts import END_BYTES, Damaged, Index, Part, index_bytes, read_index
 from arclog.results.places import Places
 

@@ -21,8 +21,8 @@ import zstandard
 from msgspec import Struct
 
 from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.model.lines import encoded, preview
 from arclog.ports.results import Content
-from arclog.results.lines import encoded, preview
 from arclog.results.parts import PART_BYTES, IndexWriter
 from arclog.results.places import Places
 from arclog.results.reading import is_whole_list

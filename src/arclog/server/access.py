@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
-from arclog.model.errors import InvariantBroken, NotAllowed
-from arclog.model.principal import Principal
+from arclog.model.errors import InvariantBroken, NotAllowed, Unauthenticated
+from arclog.model.principal import Principal, told
 from arclog.ports.api import Api
+from arclog.server.audit import LOOKING
 from arclog.server.services import Services
 
 VIEW = frozenset({"viewer", "operator", "engineer"})
@@ -19,6 +21,9 @@ BUILD = frozenset({"engineer"})
 ADMIN = frozenset({"admin"})
 WORK = frozenset({"worker"})
 PRODUCE = frozenset({"producer", "worker"})
+
+#: What these are granted is not in the audit: each report and event is in the log, with who sent it.
+_IN_THE_LOG = (WORK, PRODUCE)
 
 _MARK = "arclog_access"
 
@@ -32,11 +37,16 @@ def allows(roles: frozenset[str]) -> Any:
     """A dependency: the caller is authenticated and has one of these roles (an admin has all)."""
 
     async def check(request: Request) -> Principal:
-        principal = await services_of(request).authenticate(dict(request.headers))
-        if not principal.may(roles):
-            wanted = ", ".join(sorted(roles))
-            raise NotAllowed(f"{principal.name} may not do this; it takes the role {wanted}")
+        services = services_of(request)
+        if len(request.headers.getlist("authorization")) > 1:
+            raise Unauthenticated("the request has several Authorization headers; send one")
+        address = "" if request.client is None else request.client.host
+        principal = await services.authenticate(request.headers, address)
         request.state.principal = principal
+        if not principal.may(roles):
+            raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
+        if request.method not in LOOKING and roles not in _IN_THE_LOG:
+            await services.audit.note(request, principal, "granted")
         return principal
 
     setattr(check, _MARK, roles)
@@ -72,7 +82,20 @@ def access_of(route: APIRoute) -> frozenset[str] | None:
     raise InvariantBroken(f"route {route.path} says nobody who may call it: give it `allows` or `public`")
 
 
-def check_all(app: FastAPI) -> None:
-    for route in app.routes:
+def check_all(app: FastAPI, public_pages: Collection[str] = ()) -> None:
+    """Refuse an application with a route of which nobody said who may call it."""
+    for route in _all(app.routes):
         if isinstance(route, APIRoute):
             access_of(route)
+        elif getattr(route, "path", "") not in public_pages:
+            raise InvariantBroken(f"{route} is a route that nobody guards")
+
+
+def _all(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """Each route; FastAPI keeps a router that was included as one entry, and its routes inside."""
+    for route in routes:
+        inside: APIRouter | None = getattr(route, "original_router", None)
+        if inside is None:
+            yield route
+        else:
+            yield from _all(inside.routes)

@@ -5,8 +5,21 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from arclog import __version__
-from arclog.server import access, problems, schemas
-from arclog.server.routes import catalog, executions, health, results, schedules, steering, streams
+from arclog.server import access, audit, problems, schemas
+from arclog.server.headers import SecurityHeaders
+from arclog.server.routes import audit as audit_routes
+from arclog.server.routes import (
+    catalog,
+    control,
+    executions,
+    health,
+    keys,
+    results,
+    schedules,
+    steering,
+    streams,
+    work_results,
+)
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
 
@@ -19,18 +32,33 @@ ROUTERS = (
     catalog.router,
     results.router,
     schedules.router,
+    control.router,
+    work_results.router,
+    keys.router,
+    audit_routes.router,
 )
+#: The documentation of the API: what it says is no secret.
+DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"
 
 
 def create_app(services: Services) -> FastAPI:
     app = FastAPI(
-        title="arclog", version=__version__, docs_url="/api/docs", redoc_url=None, openapi_url="/api/openapi.json"
+        title="arclog",
+        version=__version__,
+        docs_url=DOCS,
+        swagger_ui_oauth2_redirect_url=None,
+        redoc_url=None,
+        openapi_url=DOCUMENT,
+        # A redirect would be made from the Host header, which is anybody's.
+        redirect_slashes=False,
     )
     app.state.services = services
     app.add_middleware(Admission, settings=services.settings, traffic=services.traffic, stopping=services.stopping)
+    app.add_middleware(SecurityHeaders, docs=DOCS)
     problems.install(app)
+    audit.install(app, services.audit)
     for router in ROUTERS:
         app.include_router(router)
-    access.check_all(app)
+    access.check_all(app, public_pages={DOCS, DOCUMENT})
     schemas.install(app)
     return app

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,6 +59,15 @@ async def yaml_of(request: Request) -> str | None:
         return (await raw_body(request)).decode()
     except UnicodeDecodeError as problem:
         raise RequestRejected(f"the body is not UTF-8: {problem.reason} at byte {problem.start}") from None
+
+
+@contextmanager
+def numbers_fit() -> Iterator[None]:
+    """Stores keep 64 bits: a larger number can name nothing."""
+    try:
+        yield
+    except OverflowError:
+        raise RequestRejected("a number in the request is larger than any that there can be") from None
 
 
 def decoded(raw: bytes, kind: type[T]) -> T:

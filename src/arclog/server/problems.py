@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.NotAllowed, 403),
+    (errors.TooManyRequests, 429),
     (errors.NotFound, 404),
     (errors.RequestTooLarge, 413),
     (errors.ReportGap, 409),
@@ -38,28 +40,43 @@ def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 
+def answer_of(error: errors.ArclogError) -> Response:
+    """One of our errors as a problem."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.PlaybookError):
+        more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
+        more["file"] = error.file
+    if isinstance(error, errors.ReportGap):
+        more["expected"] = error.expected
+    answer = problem(status, type(error).__name__, str(error), **more)
+    if isinstance(error, errors.TooManyRequests):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
+
+
 def install(app: FastAPI) -> None:
     """Answer every exception as a problem; what nobody expected is a 500 that gives nothing away."""
 
     @app.exception_handler(errors.ArclogError)
     async def known(_: Request, error: errors.ArclogError) -> Response:
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        more: dict[str, Any] = {}
-        if isinstance(error, errors.PlaybookError):
-            more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
-            more["file"] = error.file
-        if isinstance(error, errors.ReportGap):
-            more["expected"] = error.expected
-        return problem(status, type(error).__name__, str(error), **more)
+        return answer_of(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         places = [{"at": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()]
-        return problem(422, "RequestRejected", "the request does not fit", findings=places)
+        said = "; ".join(f"{place['at']}: {place['message']}" for place in places)
+        return problem(422, "RequestRejected", f"the request does not fit: {said}", findings=places)
 
     @app.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, "HTTPException", str(error.detail))
+    async def plain(request: Request, error: HTTPException) -> Response:
+        phrase = HTTPStatus(error.status_code).phrase
+        detail = str(error.detail)
+        if detail == phrase:  # the router's own: no such path, or no such method there
+            detail = f"nothing answers {request.method} {request.url.path}; /api/docs lists what does"
+        answer = problem(error.status_code, phrase.replace(" ", ""), detail)
+        answer.headers.update(error.headers or {})
+        return answer
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:

@@ -58,6 +58,7 @@ def documented(
     media: str = JSON,
     takes: Any = None,
     takes_example: Any = None,
+    takes_media: str = JSON,
     takes_text: tuple[str, str] | None = None,
     also: dict[int, str] | None = None,
     errors: tuple[int, ...] = (404,),
@@ -85,7 +86,7 @@ def documented(
     if media != JSON:
         told["response_class"] = Response  # else FastAPI documents JSON beside it
     if takes is not None:
-        content = {JSON: _content(takes, takes_example)}
+        content = {takes_media: _content(takes, takes_example)}
         if takes_text is not None:
             content[takes_text[0]] = _content(None, takes_text[1])
         told["openapi_extra"] = {"requestBody": {"required": True, "content": content}}

@@ -5,17 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from arclog.model.errors import NotFound
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
+from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
+from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
+from arclog.server.work_answers import Answers
 
-#: Tells who sends a request with these headers (names in lower case). Raises NotAllowed, or Unauthenticated.
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+#: Tells who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+#: NotAllowed or TooManyRequests.
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
+
+
+class Workplace(NamedTuple):
+    """Control and results as one principal's workers may use them."""
+
+    control: Control
+    results: Results
+
+
+async def _no_metrics() -> bytes:
+    return b""
+
+
+def _no_workers(_: Principal) -> Workplace:
+    raise NotFound("this server takes no workers")
 
 
 @dataclass(slots=True)
@@ -28,12 +50,21 @@ class Services:
     authenticate: Authenticate
     #: says '' when all is well, else what is wrong; `/ready` asks it
     ready: Callable[[], Awaitable[str]]
+    clock: Clock
+    #: API keys
+    book: AccessBook
+    #: what callers were granted and denied
+    audit: Audit
     #: what `/metrics` tells, in Prometheus' text format
-    metrics: Callable[[], Awaitable[bytes]]
+    metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: what a worker on another machine works with
+    workplace: Callable[[Principal], Workplace] = field(default=_no_workers)
+    #: what workers were answered last
+    answers: Answers = field(default_factory=Answers)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
 

@@ -214,7 +214,7 @@ class World:
         now = self.clock.now()
         plan = self.program.plan
         record = await life.store.register_plan(
-            self.program.digest, plan.path or plan.name, self._body, self.playbook, now
+            self.program.digest, plan.path or plan.name, self._body, self.playbook, now, tenant="tenant"
         )
         scope = Scope("tenant", "project", "test")
         run_id = str(uuid.UUID(int=1, version=4))
@@ -299,7 +299,8 @@ class World:
         """Put another playbook into the catalog, for the first to call."""
         program, body = _prepared(text, self.settings)
         plan = program.plan
-        await self.store.register_plan(program.digest, plan.path or plan.name, body, text, self.clock.now())
+        path = plan.path or plan.name
+        await self.store.register_plan(program.digest, path, body, text, self.clock.now(), tenant="tenant")
         return program
 
     # -- looking at it ------------------------------------------------------------------------------------------------

@@ -96,7 +96,9 @@ class Embedded:
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
-        info = WorkerInfo(self._worker_id, toolbox.kinds, execution_id=only)
+        # Whoever is there for one run alone is all it has, whatever pools its steps name.
+        pools = () if only else ("default",)
+        info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
         worker = Worker(
             info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
         )
@@ -252,8 +254,23 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncIterator[Embedded]:
-    """An open arclog on `settings.home`; with `read_only` nothing is created."""
+async def opened_store(settings: Settings) -> AsyncIterator[SqliteStore]:
+    """The store of `settings.home` alone, made if need be."""
+    home = Path(settings.text("home"))
+    _prepare(home, home / DATABASE, read_only=False)
+    store = SqliteStore(home / DATABASE, clock=SystemClock(), settings=settings)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def embedded(settings: Settings, *, read_only: bool = False, works_here: bool = True) -> AsyncIterator[Embedded]:
+    """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
+    workers' own and are looked at when they are used.
+    """
     if not settings.text("webhooks.allow_networks"):
         host = settings.text("server.host")
         near = _REACHABLE if host in ("localhost", "::1") or host.startswith("127.") else "none"
@@ -272,7 +289,7 @@ async def embedded(settings: Settings, *, read_only: bool = False) -> AsyncItera
             0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
         )
         secrets = SecretsOnDemand(home, settings, clock)
-        engine = Engine(store, clock, settings, Minter(clock, node), secrets)
+        engine = Engine(store, clock, settings, Minter(clock, node), secrets if works_here else None)
         here = Embedded(settings, home, store, engine, owner, secrets)
         try:
             yield here

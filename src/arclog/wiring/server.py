@@ -7,9 +7,8 @@ refused, streams and long polls end, requests under way are answered; then it cl
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from types import FrameType
 
@@ -17,15 +16,18 @@ import uvicorn
 
 from arclog.engine.engine import Engine
 from arclog.model.errors import ArclogError, SettingsError
-from arclog.model.principal import ROLES, Principal
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.store import Scope
 from arclog.server.app import create_app
+from arclog.server.audit import Audit
+from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
-from arclog.server.services import Services
+from arclog.server.services import Services, Workplace
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
@@ -39,15 +41,16 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
-    _check_address(settings)
     listener = _listen(settings)
     with closing(listener), operators_log(settings):
-        async with embedded(settings) as here, _traced(here.engine):
+        async with embedded(settings, works_here=with_worker) as here, _traced(here.engine):
+            gate = Gate(settings, here.engine.store, here.engine.clock)
+            await gate.check_address(settings.text("server.host"))
             told = stop or asyncio.Event()
             log_runs(here.engine.hints)
             here.start_duties()
             here.start_scheduler()
-            services = _services(settings, here)
+            services = _services(settings, here, gate)
             here.worker_control = services.control
             if with_worker:
                 await here.start_worker()
@@ -84,13 +87,17 @@ class _Server(uvicorn.Server):
     """Drains before it closes: `stop` begins it, a second signal cuts it short."""
 
     def __init__(self, services: Services, stop: asyncio.Event) -> None:
+        proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
         super().__init__(
             uvicorn.Config(
                 create_app(services),
+                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=proxies,
+                server_header=False,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                server_header=False,
                 backlog=_BACKLOG,
                 timeout_graceful_shutdown=max(1, round(services.settings.number("server.drain_s"))),
             )
@@ -146,16 +153,7 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _services(settings: Settings, here: Embedded) -> Services:
-    everybody = Principal(
-        "anybody on this machine",
-        settings.text("scope.tenant"),
-        frozenset(ROLES),
-    )
-
-    async def authenticate(_: Mapping[str, str]) -> Principal:
-        return everybody
-
+def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     async def ready() -> str:
         try:
             await here.api.list(limit=1)
@@ -168,20 +166,24 @@ def _services(settings: Settings, here: Embedded) -> Services:
         return here.schedules(Scope(principal.tenant, principal.project or own[0], principal.environment or own[1]))
 
     metrics = Metrics(here.engine)
-    control = measured(here.control, metrics)
+    workplace = workplace_of(here)
+
+    def counted(principal: Principal) -> Workplace:
+        place = workplace(principal)
+        return Workplace(measured(place.control, metrics), place.results)
+
+    clock, book = here.engine.clock, here.engine.store
     return Services(
-        settings, lambda _: here.api, control, here.results, authenticate, ready, metrics.text, schedules=schedules
+        settings=settings,
+        api=here.api.seen_by,
+        control=measured(here.control, metrics),
+        results=here.results,
+        authenticate=gate.authenticate,
+        ready=ready,
+        metrics=metrics.text,
+        schedules=schedules,
+        clock=clock,
+        book=book,
+        audit=Audit(book, clock, settings),
+        workplace=counted,
     )
-
-
-def _check_address(settings: Settings) -> None:
-    host = settings.text("server.host")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise SettingsError(
-            f"server.host {host} can be reached by others, and no authentication is configured; "
-            "make a key first (arclog key create), or listen on 127.0.0.1"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ log = logging.getLogger("arclog.worker")
 _CLAIM_WAIT_S = 20.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
 _NO_GRACE_S = 0.02
+#: For each command that is given back when time is over.
+_LAST_WORD_S = 2.0
 
 
 @dataclass(slots=True)
@@ -85,27 +88,51 @@ class Worker:
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
         self._failed = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._drain_s = settings.number("worker.drain_s")
 
     async def run(self) -> None:
-        """Work until cancelled. Raises when commands can no longer be claimed or reported."""
-        duties = (
-            self._claim(),
-            self._keep_leases(),
-            self._watch_revocations(),
-            self._failed.wait(),
-        )
-        tasks = [asyncio.ensure_future(duty) for duty in duties]
+        """Work until cancelled, or until `leave`. Raises when commands can no longer be claimed or reported."""
+        claiming = asyncio.ensure_future(self._claim())
+        duties = (self._keep_leases(), self._watch_revocations(), self._failed.wait(), self._leaving.wait())
+        tasks = [claiming, *(asyncio.ensure_future(duty) for duty in duties)]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
             if self._failure is not None:
                 raise self._failure
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            await self._drain()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
+
+    def leave(self) -> None:
+        """Claim no more; give back what is held at the next task boundary, `worker.drain_s` later where it stands."""
+        self._leaving.set()
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    async def _drain(self) -> None:
+        for held in list(self._held.values()):
+            held.stream.leave()
+        if self._runs:
+            await asyncio.wait(self._runs, timeout=self._drain_s)
+        late = [held.command for held in self._held.values()]
+        for task in list(self._runs):
+            task.cancel()
+        await asyncio.gather(*self._runs, return_exceptions=True)
+        for command in late:
+            log.warning("worker %s leaves command %s in the middle of a task", self.info.worker_id, command.command_id)
+            with suppress(ArclogError, TimeoutError):
+                async with asyncio.timeout(_LAST_WORD_S):
+                    await self._hand_back(command)
 
     async def _claim(self) -> None:
         """Fill free slots."""
@@ -144,6 +171,8 @@ class Worker:
     async def _one(self, command: Command) -> list[Command]:
         program = await self._program(command.plan)
         stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
+        if self._leaving.is_set():
+            stream.leave()
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
         try:
             run = CommandRun(command, program, stream, self._around)
@@ -151,11 +180,12 @@ class Worker:
             if (held := self._held.get(command.command_id)) is not None:
                 held.concluding = True
             # One command, for this slot: the free slots are what the waiting claim is for.
+            wants = 0 if self._leaving.is_set() else 1
             if self._logs.has_lines:
                 # Both are queued before either is awaited, so that they share a commit.
-                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants=1))
+                _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants))
             else:
-                following = await stream.flush(wants=1)
+                following = await stream.flush(wants)
         except PausedHere:
             return await self._give_back(command, stream)
         except (LeaseLost, RequestRejected) as lost:
@@ -168,13 +198,16 @@ class Worker:
             await stream.abandon()
 
     async def _give_back(self, command: Command, stream: ReportStream) -> list[Command]:
-        """The run is to pause: hand in what was done, then the command."""
+        """The run is to pause, or this worker leaves: hand in what was done, then the command."""
         try:
             await asyncio.gather(self._logs.flush(), stream.flush())
-            await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
+            await self._hand_back(command)
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
         return []
+
+    async def _hand_back(self, command: Command) -> None:
+        await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
 
     async def _program(self, digest: str) -> Program:
         found = self._programs.get(digest)
@@ -208,8 +241,16 @@ class Worker:
                             self._drop(command_id, "its lease was lost")
                     elif command_id in self._held:
                         self._held[command_id].stream.proved_at = now
-            stale = self._clock.monotonic() - self._lease_s * 2 / 3
-            for command_id in [one for one, held_now in self._held.items() if held_now.stream.proved_at < stale]:
+            self._drop_unconfirmed()
+
+    def _drop_unconfirmed(self) -> None:
+        """Nobody confirms them any more. What is done waits for the whole lease, with its last report: nothing runs."""
+        now = self._clock.monotonic()
+        for command_id, held in list(self._held.items()):
+            silent_s = now - held.stream.proved_at
+            if held.concluding and silent_s > self._lease_s:
+                self._drop(command_id, "its last report was not answered within the lease; the work will be done again")
+            elif not held.concluding and silent_s > self._lease_s * 2 / 3:
                 self._drop(command_id, "no heartbeat was answered for two thirds of the lease")
 
     async def _watch_revocations(self) -> None:
@@ -237,8 +278,9 @@ class Worker:
                 held.task.cancel()
 
     async def _stop(self) -> None:
-        for revocation in await self._control.revoked(self.info.worker_id, 0.0):
-            self._revoke(revocation)
+        with suppress(ArclogError):
+            for revocation in await self._control.revoked(self.info.worker_id, 0.0):
+                self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)

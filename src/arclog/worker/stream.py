@@ -36,6 +36,8 @@ class ReportStream:
         self.unacknowledged_effect = False
         #: set while the run is to pause: nothing new is begun
         self.pausing = asyncio.Event()
+        #: the worker leaves: it shall pause whatever the server says
+        self.leaving = False
 
     def add(self, event: Event) -> None:
         if not self._waiting:
@@ -61,6 +63,11 @@ class ReportStream:
             background, self._background = self._background, None
             await background
         return await self._send(wants)
+
+    def leave(self) -> None:
+        """Stop at the next task boundary."""
+        self.leaving = True
+        self.pausing.set()
 
     def stop_timer(self) -> None:
         if self._timer is not None:
@@ -101,7 +108,7 @@ class ReportStream:
                 self._n += 1
                 del self._waiting[: len(piece)]
                 self.proved_at = self._clock.monotonic()
-                self.pausing.set() if answer.pause else self.pausing.clear()
+                self.pausing.set() if answer.pause or self.leaving else self.pausing.clear()
                 if answer.closed and not answer.commands:
                     raise LeaseLost(f"command {self._command.command_id} is over; what was done for it is not needed")
                 granted += answer.commands

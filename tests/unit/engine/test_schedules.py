@@ -296,7 +296,7 @@ async def test_what_add_refuses(server: Server) -> None:
 
 async def test_an_archived_playbook_starts_no_run(server: Server, clock: FakeClock, store: MemoryStore) -> None:
     await server.schedules.add(NEW)
-    await store.archive("flows/tidy", 1)
+    await store.archive("flows/tidy", 1, tenant="default")
     with pytest.raises(RequestRejected, match="archived"):
         await server.schedules.add(NewSchedule("x", "0 * * * *", "flows/tidy"))
     clock.advance(HOUR / 2)

@@ -23,7 +23,7 @@ KINDS = {
                 Field("url", "string", required=True, template=True),
                 Field("params", "object", template=True),
             ),
-            spec_fields=(_TIMEOUT, Field("pool", "integer", "Connections.", minimum=1), Field("tls", "object")),
+            spec_fields=(_TIMEOUT, Field("lanes", "integer", "Connections.", minimum=1), Field("tls", "object")),
             defaults={"timeout": 60, "tls": {"verify": True, "min": "1.2"}},
             data_at="data",
             helper="http",

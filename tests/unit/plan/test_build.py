@@ -207,6 +207,9 @@ def test_a_label_as_key_is_refused_with_the_canonical_form():
         ("tool: {kind: noop}\nspec: {policy: {failure: {mode: slow}}}", "bad-value"),
         ("tool: {kind: noop}\nspec: {policy: {emit: {events: [task.strated]}}}", "bad-value"),
         ("tool: {kind: noop}\nspec: {join: some}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: a/b}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: ''}", "bad-value"),
+        ("tool: {kind: noop}\nspec: {pool: 7}", "wrong-type"),
         ("tool: {kind: noop}\nspec: {join: {count: 0}}", "out-of-range"),
         ("tool: {kind: noop}\nloop: {iterator: x}", "missing-key"),
         ("tool: {kind: noop}\nloop: {in: 5, iterator: x}", "wrong-type"),
@@ -322,13 +325,13 @@ def test_older_forms_are_refused_with_the_canonical_form(text, remedy):
 def test_specs_are_layered_and_only_declared_keys_cross():
     plan = plan_of("""
     metadata: {name: p}
-    executor: {spec: {timeout: 50, pool: 2, tls: {min: '1.3'}, delivery: at_most_once}}
+    executor: {spec: {timeout: 50, lanes: 2, tls: {min: '1.3'}, delivery: at_most_once}}
     workflow:
       - step: one
-        spec: {pool: 3, policy: {failure: {mode: best_effort}}}
-        loop: {in: [1], iterator: i, spec: {mode: sequential, pool: 4, tls: {ca: x}}}
+        spec: {lanes: 3, policy: {failure: {mode: best_effort}}}
+        loop: {in: [1], iterator: i, spec: {mode: sequential, lanes: 4, tls: {ca: x}}}
         tool:
-          - {kind: http, url: x, spec: {pool: 5, timeout: 7}}
+          - {kind: http, url: x, spec: {lanes: 5, timeout: 7}}
           - {kind: http, url: x}
           - {kind: noop}
       - step: two
@@ -336,12 +339,12 @@ def test_specs_are_layered_and_only_declared_keys_cross():
     """)
     first, second, third = plan.steps[0].tasks
     tls = {"verify": True, "min": "1.3", "ca": "x"}
-    assert first.spec == {"timeout": 7, "pool": 5, "tls": tls, "delivery": "at_most_once"}
+    assert first.spec == {"timeout": 7, "lanes": 5, "tls": tls, "delivery": "at_most_once"}
     assert first.timeout_s == 7
     assert first.at_most_once
-    assert second.spec == {"timeout": 50, "pool": 4, "tls": tls, "delivery": "at_most_once"}
+    assert second.spec == {"timeout": 50, "lanes": 4, "tls": tls, "delivery": "at_most_once"}
     assert third.spec == {"timeout": 50, "delivery": "at_most_once"}
-    assert plan.steps[1].tasks[0].spec["pool"] == 2
+    assert plan.steps[1].tasks[0].spec["lanes"] == 2
     assert not plan.steps[1].tasks[0].at_most_once
     assert plan.steps[0].failure_mode == "best_effort"
     assert plan.steps[1].failure_mode == "fail_fast"
@@ -751,3 +754,16 @@ def test_many_unknown_names_do_not_make_hints_the_main_work(monkeypatch):
     made = built(f"metadata: {{name: p}}\nworkflow:\n  - step: a\n    tool:\n{tasks}")
     assert len(made.findings) <= 501
     assert 0 < compared < 60_000
+
+
+def test_a_step_has_its_own_pool_or_the_executors():
+    plan = plan_of("""
+    metadata: {name: p}
+    executor: {spec: {pool: big.mem-1}}
+    workflow:
+      - {step: one, tool: {kind: noop}, next: {arcs: [{step: two}]}}
+      - {step: two, spec: {pool: gpu}, tool: {kind: noop}}
+    """)
+    assert [step.pool for step in plan.steps] == ["big.mem-1", "gpu"]
+    assert "pool" not in plan.steps[0].tasks[0].spec
+    assert plan_of("{metadata: {name: p}, workflow: [{step: a, tool: {kind: noop}}]}").steps[0].pool == "default"

@@ -20,6 +20,16 @@ async def test_health_and_an_unknown_run(server: RunningServer) -> None:
         answer = await client.get("/api/executions/123/status")
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
         assert (await client.get("/api/executions/x/status")).status_code == 422
+        nothing = (await client.get("/api/nothing")).json()
+        assert (nothing["title"], nothing["detail"][:36]) == ("NotFound", "nothing answers GET /api/nothing; /a")
+        wrong = await client.delete("/api/executions")
+        assert (wrong.status_code, wrong.json()["title"], "allow" in wrong.headers) == (
+            405,
+            "MethodNotAllowed",
+            True,
+        )
+        unfit = (await client.get("/api/executions", params={"limit": 0})).json()
+        assert "query.limit" in unfit["detail"]
 
 
 def test_answers_are_not_held_back_by_nagles_algorithm() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
-from arclog.ports.store import LogLine, log_size
+from arclog.ports.store import LogLine, PlanRecord, log_size
 from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connect import APPLICATION, SCHEMA
@@ -229,5 +229,32 @@ async def test_logs_written_by_the_first_schema_are_kept(tmp_path):
         size = sum(map(log_size, old[:2]))
         await store.append_logs([old[1], old[1]], size + 1)  # what was there before counts
         assert [line.stream for _, line in await store.logs(7)] == ["stderr", "stdout", "stdout", "log"]
+    finally:
+        await store.close()
+
+
+async def test_what_was_registered_before_there_were_tenants_belongs_to_who_ran_it(tmp_path):
+    path = str(tmp_path / "arclog.db")
+    connection = apsw.Connection(path)
+    for version, script in load_migrations(0):
+        if version <= 7:
+            connection.execute(script).fetchall()
+    connection.execute(f"PRAGMA user_version = 7; PRAGMA application_id = {APPLICATION}")
+    columns = "1, 1, 'RUNNING', NULL, 5, NULL, NULL, 0, NULL, 0, 'r', 'n', 'ran', 1, 'd1', 'acme', 'p', 'e', 1, '', 0"
+    connection.execute(f"INSERT INTO executions VALUES ({columns})")
+    connection.execute("INSERT INTO plans VALUES ('d1', x'00'), ('d2', x'01'), ('d3', x'02')")
+    catalog = "('ran', 1, 'd1', 'one', 5), ('ran', 2, 'd2', 'two', 6), ('never', 1, 'd3', 'three', 7)"
+    connection.execute(f"INSERT INTO catalog (path, version, digest, source, created_at) VALUES {catalog}")
+    connection.execute("INSERT INTO archived VALUES ('never', 9)")
+    connection.close()
+    store = store_at(path)
+    await store.open()
+    try:
+        assert [each.version for each in await store.versions("ran", tenant="acme")] == [2, 1]
+        assert await store.registered("ran", 1, tenant="acme") == PlanRecord("d1", "ran", 1, b"\x00", "one", 5)
+        assert [each.path for each in await store.catalog(tenant="acme")] == ["ran"]
+        (put_away,) = await store.catalog(tenant="default", archived=True)
+        assert (put_away.path, put_away.archived_at) == ("never", 9)
+        assert await store.catalog(tenant="default") == []
     finally:
         await store.close()

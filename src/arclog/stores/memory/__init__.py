@@ -5,6 +5,7 @@ Nothing here awaits, so every call is atomic. Bodies are kept encoded: what a re
 
 from __future__ import annotations
 
+from arclog.stores.memory.access import Access
 from arclog.stores.memory.catalog import Catalog
 from arclog.stores.memory.log import Log
 from arclog.stores.memory.odds import Odds
@@ -13,5 +14,5 @@ from arclog.stores.memory.schedules import Schedules
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Log, Catalog, Odds, Schedules):
+class MemoryStore(Log, Catalog, Odds, Schedules, Access):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

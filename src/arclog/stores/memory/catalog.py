@@ -49,51 +49,57 @@ class Catalog(Tables):
         execution_id = self._keys.get((scope, key))
         return None if execution_id is None else self._executions[execution_id].record
 
-    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
+    async def register_plan(
+        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+    ) -> PlanRecord:
         self._check_open()
-        known = self._plans.get((digest, path))
+        known = self._plans.get((digest, tenant, path))
         if known is None:
-            version = 1 + max((each.version for each in self._plans.values() if each.path == path), default=0)
-            known = self._plans[digest, path] = PlanRecord(digest, path, version, body, source, at)
+            version = 1 + max((each.version for each in self._versions(tenant, path)), default=0)
+            known = self._plans[digest, tenant, path] = PlanRecord(digest, path, version, body, source, at)
         return known
 
     async def plan(self, digest: str) -> PlanRecord | None:
         self._check_open()
-        return next((record for (name, _), record in self._plans.items() if name == digest), None)
+        return next((record for (name, *_), record in self._plans.items() if name == digest), None)
 
-    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
+    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
         self._check_open()
-        found = [each for each in self._plans.values() if each.path == path and version in {0, each.version}]
+        found = [each for each in self._versions(tenant, path) if version in {0, each.version}]
         return max(found, key=lambda each: each.version, default=None)
 
     async def catalog(
-        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
     ) -> list[CatalogRecord]:
         self._check_open()
         paths = sorted(
-            {each.path for each in self._plans.values() if each.path.startswith(prefix) and each.path > after}
+            {path for _, owner, path in self._plans if owner == tenant and path.startswith(prefix) and path > after}
         )
-        found = [record for path in paths if (record := await self.catalog_path(path)) is not None]
+        found = [record for path in paths if (record := await self.catalog_path(path, tenant=tenant)) is not None]
         return [record for record in found if archived or record.archived_at is None][:limit]
 
-    async def catalog_path(self, path: str) -> CatalogRecord | None:
-        newest = await self.registered(path)
+    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
+        newest = await self.registered(path, tenant=tenant)
         if newest is None:
             return None
-        return CatalogRecord(path, newest.version, newest.digest, newest.created_at, self._archived.get(path))
+        archived_at = self._archived.get((tenant, path))
+        return CatalogRecord(path, newest.version, newest.digest, newest.created_at, archived_at)
 
-    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
         self._check_open()
-        found = [each for each in self._plans.values() if each.path == path and (not before or each.version < before)]
+        found = [each for each in self._versions(tenant, path) if not before or each.version < before]
         found.sort(key=lambda each: each.version, reverse=True)
         return [replace(each, body=b"") for each in found[:limit]]
 
-    async def archive(self, path: str, at: int | None) -> None:
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         self._check_open()
         if at is None:
-            self._archived.pop(path, None)
+            self._archived.pop((tenant, path), None)
         else:
-            self._archived.setdefault(path, at)
+            self._archived.setdefault((tenant, path), at)
+
+    def _versions(self, tenant: str, path: str) -> list[PlanRecord]:
+        return [each for (_, owner, where), each in self._plans.items() if (owner, where) == (tenant, path)]
 
 
 def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:

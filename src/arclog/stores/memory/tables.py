@@ -7,6 +7,7 @@ from msgspec import Struct
 from arclog.model.errors import StoreUnavailable
 from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
+from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
 from arclog.ports.store import CommandRecord, ExecutionRecord, Mark, PlanRecord, ResultRecord, Scope, StepRunRecord
@@ -51,9 +52,10 @@ class Tables:
         self._owners: dict[int, int] = {}
         self._grants: dict[int, tuple[int, int, int]] = {}
         self._marks: list[Mark] = []
-        self._plans: dict[tuple[str, str], PlanRecord] = {}
-        #: paths that were put away, and when
-        self._archived: dict[str, int] = {}
+        #: by digest, tenant and path
+        self._plans: dict[tuple[str, str, str], PlanRecord] = {}
+        #: paths (tenant, path) that were put away, and when
+        self._archived: dict[tuple[str, str], int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}
@@ -64,6 +66,9 @@ class Tables:
         self._outbox: dict[tuple[int, int], Delivery] = {}
         self._outbox_leases: dict[tuple[int, int], int] = {}
         self._settled: set[int] = set()
+        self._callers: dict[str, KeyRecord] = {}
+        self._audit: list[tuple[int, AuditEntry]] = []
+        self._audited = 0
 
     async def open(self) -> None:
         self._is_open = True

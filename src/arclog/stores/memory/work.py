@@ -76,6 +76,7 @@ class Work(Tables):
         kinds: Sequence[str],
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
+        tenant: str = "",
     ) -> list[CommandRecord]:
         self._check_open()
         known = frozenset(kinds)
@@ -84,9 +85,10 @@ class Work(Tables):
             command
             for command in self._all_commands()
             if command.state == "issued"
-            and command.pool in pools
+            and (not pools or command.pool in pools)
             and known.issuperset(command.kinds)
             and (not execution_id or command.execution_id in family)
+            and (not tenant or self._executions[command.execution_id].record.new.scope.tenant == tenant)
         ]
         eligible.sort(key=lambda command: (command.command_id, command.execution_id))
         taken = [

@@ -144,30 +144,30 @@ WHERE digest = ? ORDER BY c.rowid LIMIT 1
 -- name: registered
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM catalog c JOIN plans p USING (digest)
-WHERE c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM catalog c LEFT JOIN archived a USING (path)
-WHERE c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
-  AND c.version = (SELECT max(version) FROM catalog n WHERE n.path = c.path)
+FROM catalog c LEFT JOIN archived a USING (tenant, path)
+WHERE c.tenant = ?5 AND c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
+  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
   AND (?4 OR a.archived_at IS NULL)
 ORDER BY c.path LIMIT ?3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM catalog c LEFT JOIN archived a USING (path)
-WHERE c.path = ? ORDER BY c.version DESC LIMIT 1
+FROM catalog c LEFT JOIN archived a USING (tenant, path)
+WHERE c.tenant = ? AND c.path = ? ORDER BY c.version DESC LIMIT 1
 
 -- name: versions
 SELECT digest, path, version, CAST('' AS BLOB), source, created_at FROM catalog
-WHERE path = ?1 AND (?2 = 0 OR version < ?2) ORDER BY version DESC LIMIT ?3
+WHERE tenant = ?4 AND path = ?1 AND (?2 = 0 OR version < ?2) ORDER BY version DESC LIMIT ?3
 
 -- name: archive
-INSERT INTO archived (path, archived_at) VALUES (?, ?) ON CONFLICT DO NOTHING
+INSERT INTO archived (tenant, path, archived_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: unarchive
-DELETE FROM archived WHERE path = ?
+DELETE FROM archived WHERE tenant = ? AND path = ?
 
 -- name: children_of
 SELECT * FROM executions
@@ -177,14 +177,14 @@ WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
-SELECT version, source, created_at FROM catalog WHERE digest = ? AND path = ?
+SELECT version, source, created_at FROM catalog WHERE digest = ? AND tenant = ? AND path = ?
 
 -- name: add_plan
 INSERT INTO plans (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
 
 -- name: add_version
-INSERT INTO catalog (path, version, digest, source, created_at)
-SELECT ?1, 1 + coalesce(max(version), 0), ?2, ?3, ?4 FROM catalog WHERE path = ?1
+INSERT INTO catalog (tenant, path, version, digest, source, created_at)
+SELECT ?5, ?1, 1 + coalesce(max(version), 0), ?2, ?3, ?4 FROM catalog WHERE tenant = ?5 AND path = ?1
 RETURNING version
 
 -- name: next_kinds
@@ -194,6 +194,14 @@ SELECT min(kinds) FROM commands WHERE lease_until = 0 AND pool = ? AND kinds > ?
 -- name: issued_of
 SELECT command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND kinds = ? ORDER BY command_id LIMIT ?
+
+-- name: issued_to
+-- Of one tenant.
+SELECT c.command_id, c.execution_id FROM commands c JOIN executions e ON e.execution_id = c.execution_id
+WHERE c.lease_until = 0 AND c.pool = ? AND c.kinds = ? AND e.tenant = ? ORDER BY c.command_id LIMIT ?
+
+-- name: next_pool
+SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
 
 -- name: issued_in
 -- Of one execution and those below it.
@@ -370,3 +378,37 @@ UPDATE outbox SET settled = 1 WHERE execution_id = ?
 -- name: backlog
 SELECT pool, sign(lease_until), count(*), min(command_id), min(lease_until) FROM commands
 GROUP BY pool, sign(lease_until)
+
+-- name: add_key
+INSERT INTO keys (key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: key
+SELECT key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at FROM keys
+WHERE key_id = ?
+
+-- name: keys
+SELECT key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at FROM keys
+WHERE ?1 = '' OR tenant = ?1 ORDER BY created_at, key_id
+
+-- name: revoke_key
+UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL
+
+-- name: has_keys
+SELECT EXISTS (SELECT 1 FROM keys)
+
+-- name: add_audit
+INSERT INTO audit (at, decision, principal, tenant, method, route, target, address, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: forget_audit
+DELETE FROM audit WHERE at < ?
+
+-- name: audit
+SELECT pos, at, decision, principal, tenant, method, route, target, address, reason FROM audit
+WHERE (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
+
+-- name: audit_of_tenant
+SELECT pos, at, decision, principal, tenant, method, route, target, address, reason FROM audit
+WHERE tenant = ?4 AND (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3

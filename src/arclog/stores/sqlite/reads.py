@@ -138,22 +138,22 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
     return None if row is None else PlanRecord(*row)
 
 
-def registered(execute: Execute, path: str, version: int) -> PlanRecord | None:
-    row = execute(SQL["registered"], (path, version)).fetchone()
+def registered(execute: Execute, path: str, version: int, tenant: str) -> PlanRecord | None:
+    row = execute(SQL["registered"], (path, version, tenant)).fetchone()
     return None if row is None else PlanRecord(*row)
 
 
-def catalog(execute: Execute, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
-    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived))]
+def catalog(execute: Execute, tenant: str, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
+    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived, tenant))]
 
 
-def catalog_path(execute: Execute, path: str) -> CatalogRecord | None:
-    row = execute(SQL["catalog_path"], (path,)).fetchone()
+def catalog_path(execute: Execute, tenant: str, path: str) -> CatalogRecord | None:
+    row = execute(SQL["catalog_path"], (tenant, path)).fetchone()
     return None if row is None else CatalogRecord(*row)
 
 
-def versions(execute: Execute, path: str, before: int, limit: int) -> list[PlanRecord]:
-    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit))]
+def versions(execute: Execute, tenant: str, path: str, before: int, limit: int) -> list[PlanRecord]:
+    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit, tenant))]
 
 
 def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
+from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
 from arclog.ports.store import (
@@ -31,7 +32,7 @@ from arclog.ports.store import (
     Timer,
 )
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import outbox, reads, schedules, task_logs, writes
+from arclog.stores.sqlite import access, outbox, reads, schedules, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -112,28 +113,30 @@ class SqliteStore:
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    async def register_plan(self, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at))
+    async def register_plan(
+        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+    ) -> PlanRecord:
+        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at, tenant))
 
     async def plan(self, digest: str) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.plan(execute, digest))
 
-    async def registered(self, path: str, version: int = 0) -> PlanRecord | None:
-        return await self._look_up(lambda execute: reads.registered(execute, path, version))
+    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
+        return await self._look_up(lambda execute: reads.registered(execute, path, version, tenant))
 
     async def catalog(
-        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
     ) -> list[CatalogRecord]:
-        return await self._reader.do(lambda execute: reads.catalog(execute, prefix, after, limit, archived))
+        return await self._reader.do(lambda execute: reads.catalog(execute, tenant, prefix, after, limit, archived))
 
-    async def catalog_path(self, path: str) -> CatalogRecord | None:
-        return await self._look_up(lambda execute: reads.catalog_path(execute, path))
+    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
+        return await self._look_up(lambda execute: reads.catalog_path(execute, tenant, path))
 
-    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> list[PlanRecord]:
-        return await self._reader.do(lambda execute: reads.versions(execute, path, before, limit))
+    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
+        return await self._reader.do(lambda execute: reads.versions(execute, tenant, path, before, limit))
 
-    async def archive(self, path: str, at: int | None) -> None:
-        await self._writer.do(lambda tx: writes.archive(tx, path, at))
+    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
+        await self._writer.do(lambda tx: writes.archive(tx, tenant, path, at))
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -146,10 +149,11 @@ class SqliteStore:
         kinds: Sequence[str],
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
+        tenant: str = "",
     ) -> list[CommandRecord]:
         known = frozenset(kinds)
         return await self._writer.do(
-            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id)
+            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
         )
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
@@ -252,3 +256,29 @@ class SqliteStore:
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         return await self._writer.do(lambda tx: writes.lease_node(tx, owner, now, until, self.path))
+
+    # -- callers ------------------------------------------------------------------------------------------------------
+
+    async def add_key(self, key: KeyRecord) -> None:
+        await self._writer.do(lambda tx: access.add_key(tx, key))
+
+    async def key(self, key_id: str) -> KeyRecord | None:
+        return await self._look_up(lambda execute: access.key(execute, key_id))
+
+    async def keys(self, tenant: str = "") -> list[KeyRecord]:
+        return await self._reader.do(lambda execute: access.keys(execute, tenant))
+
+    async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
+        return await self._writer.do(lambda tx: access.revoke_key(tx, key_id, at))
+
+    async def has_keys(self) -> bool:
+        return await self._look_up(access.has_keys)
+
+    async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
+        if entries:
+            await self._writer.do(lambda tx: access.add_audit(tx, entries, keep_from))
+
+    async def audit(
+        self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
+    ) -> list[tuple[int, AuditEntry]]:
+        return await self._reader.do(lambda execute: access.audit(execute, tenant, decision, before, limit))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
@@ -130,34 +130,41 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
 
 
-def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int) -> PlanRecord:
-    known = tx.execute(SQL["version_of"], (digest, path)).fetchone()
+def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int, tenant: str) -> PlanRecord:
+    known = tx.execute(SQL["version_of"], (digest, tenant, path)).fetchone()
     if known is not None:
         version, source, at = known
         return PlanRecord(digest, path, version, body, source, at)
     tx.execute(SQL["add_plan"], (digest, body))
-    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at)).fetchall()
+    ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at, tenant)).fetchall()
     return PlanRecord(digest, path, version, body, source, at)
 
 
-def archive(tx: Tx, path: str, at: int | None) -> None:
+def archive(tx: Tx, tenant: str, path: str, at: int | None) -> None:
     if at is None:
-        tx.execute(SQL["unarchive"], (path,))
+        tx.execute(SQL["unarchive"], (tenant, path))
     else:
-        tx.execute(SQL["archive"], (path, at))
+        tx.execute(SQL["archive"], (tenant, path, at))
 
 
 def claim(
-    tx: Tx, worker_id: str, limit: int, lease_until: int, kinds: frozenset[str], pools: Sequence[str], execution_id: int
+    tx: Tx,
+    worker_id: str,
+    limit: int,
+    lease_until: int,
+    kinds: frozenset[str],
+    pools: Sequence[str],
+    execution_id: int,
+    tenant: str,
 ) -> list[CommandRecord]:
     if execution_id:
         found = [
             (command_id, owner)
             for command_id, owner, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
-            if pool in pools and kinds.issuperset(kinds_of(needs))
+            if (not pools or pool in pools) and kinds.issuperset(kinds_of(needs))
         ]
     else:
-        found = [each for pool in set(pools) for each in _issued(tx, pool, kinds, limit)]
+        found = [each for pool in set(pools) or _pools(tx) for each in _issued(tx, pool, kinds, limit, tenant)]
         found.sort()
     taken = [
         tx.execute(SQL["take"], (worker_id, lease_until, owner, command_id)).fetchall()
@@ -166,7 +173,15 @@ def claim(
     return [command_record(row) for rows in taken for row in rows]
 
 
-def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int) -> list[tuple[int, int]]:
+def _pools(tx: Tx) -> Iterator[str]:
+    """The pools that issued commands wait for."""
+    pool = tx.execute(SQL["next_pool"], ("",)).get
+    while pool is not None:
+        yield pool
+        pool = tx.execute(SQL["next_pool"], (pool,)).get
+
+
+def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int, tenant: str) -> list[tuple[int, int]]:
     """The oldest issued commands of a pool that a worker with these kinds can run: (command_id, execution_id).
     Distinct kind lists are few, so each is looked at once, however long the queue is.
     """
@@ -174,7 +189,10 @@ def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int) -> list[tuple[
     needs = tx.execute(SQL["next_kinds"], (pool, "")).get
     while needs is not None:
         if kinds.issuperset(kinds_of(needs)):
-            found += tx.execute(SQL["issued_of"], (pool, needs, limit)).fetchall()
+            query, given = (
+                ("issued_to", (pool, needs, tenant, limit)) if tenant else ("issued_of", (pool, needs, limit))
+            )
+            found += tx.execute(SQL[query], given).fetchall()
         needs = tx.execute(SQL["next_kinds"], (pool, needs)).get
     return found
 

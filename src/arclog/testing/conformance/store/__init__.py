@@ -8,6 +8,7 @@
 Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`), and hypothesis for payloads.
 """
 
+from arclog.testing.conformance.store.access import AccessRules
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
@@ -34,5 +35,6 @@ class StoreContract(
     TaskLogRules,
     PayloadRules,
     StoredRules,
+    AccessRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

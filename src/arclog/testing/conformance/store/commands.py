@@ -45,6 +45,31 @@ class CommandRules(Rules):
         assert await claim("htt", "ttp", "") == []
         assert await claim("noop", "http") == [http, both]
 
+    async def test_a_worker_gets_what_its_pools_offer(self, world: World) -> None:
+        plain, gpu, big = (world.ids() for _ in range(3))
+        await world.create(issue=[command(plain), command(gpu, pool="gpu"), command(big, pool="big")])
+
+        async def claim(*pools: str, limit: int = 9) -> list[int]:
+            return ids(await world.store.claim("w", limit=limit, lease_until=9, kinds=["noop"], pools=pools))
+
+        assert await claim("none", "Gpu") == []
+        assert await claim("gpu", "none") == [gpu]
+        assert await claim(limit=1) == [plain], "no pools are all of them, oldest first"
+        assert await claim() == [big]
+
+    async def test_a_claim_for_one_tenant(self, world: World) -> None:
+        mine, theirs = world.ids(), world.ids()
+        await world.create(issue=[command(mine)])
+        new = world.new()
+        await world.create(new=replace(new, scope=replace(new.scope, tenant="other")), issue=[command(theirs)])
+
+        async def claim(tenant: str) -> list[int]:
+            return ids(await world.store.claim("w", limit=9, lease_until=9, kinds=["noop"], tenant=tenant))
+
+        assert await claim("nobody") == []
+        assert await claim("other") == [theirs]
+        assert await claim(new.scope.tenant) == [mine]
+
     async def test_a_claim_for_one_execution_reaches_those_below_it(self, world: World) -> None:
         work = [world.ids() for _ in range(4)]
         root = await world.create(issue=[command(work[0])])

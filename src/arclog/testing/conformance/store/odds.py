@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ class OddsRules(Rules):
     # -- plans --------------------------------------------------------------------------------------------------------
 
     async def test_the_same_content_is_the_same_version(self, world: World) -> None:
-        register = world.store.register_plan
+        register = partial(world.store.register_plan, tenant="t1")
         first = await register("d1", "flows/a", b"\x00body", "source", 5)
         assert first == PlanRecord("d1", "flows/a", 1, b"\x00body", "source", 5)
         assert await register("d1", "flows/a", b"\x00body", "source", 9) == first
@@ -111,52 +112,78 @@ class OddsRules(Rules):
         assert (await register("d3", "flows/b", b"b", "b", 7)).version == 1
 
     async def test_a_plan_is_found_by_its_digest(self, world: World) -> None:
-        first = await world.store.register_plan("d1", "flows/a", b"body", "source", 5)
-        elsewhere = await world.store.register_plan("d1", "flows/b", b"body", "source", 6)
+        first = await world.store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        elsewhere = await world.store.register_plan("d1", "flows/b", b"body", "source", 6, tenant="t1")
         assert (elsewhere.path, elsewhere.version) == ("flows/b", 1)
         assert await world.store.plan("d1") == first
         assert await world.store.plan("unknown") is None
 
     async def test_a_plan_is_found_by_its_path(self, world: World) -> None:
-        register = world.store.register_plan
+        register = partial(world.store.register_plan, tenant="t1")
         first = await register("d1", "flows/a", b"body", "source", 5)
         second = await register("d2", "flows/a", b"more", "source 2", 6)
-        assert await world.store.registered("flows/a") == second
-        assert await world.store.registered("flows/a", 1) == first
-        assert await world.store.registered("flows/a", 3) is None
-        assert await world.store.registered("flows/b") is None
+        assert await world.store.registered("flows/a", tenant="t1") == second
+        assert await world.store.registered("flows/a", 1, tenant="t1") == first
+        assert await world.store.registered("flows/a", 3, tenant="t1") is None
+        assert await world.store.registered("flows/b", tenant="t1") is None
+
+    async def test_every_tenant_has_paths_and_versions_of_its_own(self, world: World) -> None:
+        store = world.store
+        first = await store.register_plan("d1", "flows/a", b"body", "mine", 5, tenant="t1")
+        await store.register_plan("d2", "flows/a", b"more", "mine, too", 6, tenant="t1")
+        theirs = await store.register_plan("d1", "flows/a", b"body", "theirs", 7, tenant="t2")
+        assert (theirs.version, theirs.source) == (1, "theirs")
+        assert await store.registered("flows/a", tenant="t2") == theirs
+        assert await store.registered("flows/a", 1, tenant="t1") == first
+        assert await store.registered("flows/a", 2, tenant="t2") is None
+        assert await store.registered("flows/a", tenant="t3") is None
 
     async def test_the_catalog_lists_paths_with_their_newest_version(self, world: World) -> None:
         store = world.store
         for number, path in enumerate(("flows/b", "flows/a", "flows/a", "other", "flows/a%", "flows/")):
-            await store.register_plan(f"d{number}", path, b"body", f"source {number}", number)
-        listed = await store.catalog()
+            await store.register_plan(f"d{number}", path, b"body", f"source {number}", number, tenant="t1")
+        listed = await store.catalog(tenant="t1")
         assert [record.path for record in listed] == ["flows/", "flows/a", "flows/a%", "flows/b", "other"]
         assert listed[1] == CatalogRecord("flows/a", 2, "d2", 2, None)
-        assert await store.catalog_path("flows/a") == listed[1]
-        assert await store.catalog_path("flows") is None
-        assert [record.path for record in await store.catalog(prefix="flows/a")] == ["flows/a", "flows/a%"]
-        assert [record.path for record in await store.catalog(after="flows/a", limit=2)] == ["flows/a%", "flows/b"]
-        versions = await store.versions("flows/a")
+        assert await store.catalog_path("flows/a", tenant="t1") == listed[1]
+        assert await store.catalog_path("flows", tenant="t1") is None
+        assert [record.path for record in await store.catalog(prefix="flows/a", tenant="t1")] == ["flows/a", "flows/a%"]
+        assert [record.path for record in await store.catalog(after="flows/a", limit=2, tenant="t1")] == [
+            "flows/a%",
+            "flows/b",
+        ]
+        versions = await store.versions("flows/a", tenant="t1")
         assert [(each.version, each.source, each.body) for each in versions] == [
             (2, "source 2", b""),
             (1, "source 1", b""),
         ]
-        assert [each.version for each in await store.versions("flows/a", before=2)] == [1]
-        assert [each.version for each in await store.versions("flows/a", limit=1)] == [2]
-        assert await store.versions("none") == []
+        assert [each.version for each in await store.versions("flows/a", before=2, tenant="t1")] == [1]
+        assert [each.version for each in await store.versions("flows/a", limit=1, tenant="t1")] == [2]
+        assert await store.versions("none", tenant="t1") == []
 
     async def test_an_archived_path_is_put_away_and_can_be_brought_back(self, world: World) -> None:
         store = world.store
-        await store.register_plan("d1", "flows/a", b"body", "source", 5)
-        await store.archive("flows/a", 7)
-        await store.archive("flows/a", 9)  # it was away before
-        assert await store.catalog() == []
-        assert await store.catalog(archived=True) == [CatalogRecord("flows/a", 1, "d1", 5, 7)]
-        assert await store.catalog_path("flows/a") == CatalogRecord("flows/a", 1, "d1", 5, 7)
-        assert await store.registered("flows/a") is not None
-        await store.archive("flows/a", None)
-        assert await store.catalog() == [CatalogRecord("flows/a", 1, "d1", 5, None)]
+        await store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        await store.archive("flows/a", 7, tenant="t1")
+        await store.archive("flows/a", 9, tenant="t1")  # it was away before
+        assert await store.catalog(tenant="t1") == []
+        assert await store.catalog(archived=True, tenant="t1") == [CatalogRecord("flows/a", 1, "d1", 5, 7)]
+        assert await store.catalog_path("flows/a", tenant="t1") == CatalogRecord("flows/a", 1, "d1", 5, 7)
+        assert await store.registered("flows/a", tenant="t1") is not None
+        await store.archive("flows/a", None, tenant="t1")
+        assert await store.catalog(tenant="t1") == [CatalogRecord("flows/a", 1, "d1", 5, None)]
+        await store.archive("flows/a", 8, tenant="t2")  # another's path of the same name
+        assert len(await store.catalog(tenant="t1")) == 1
+
+    async def test_the_catalog_of_a_tenant_is_its_own(self, world: World) -> None:
+        store = world.store
+        await store.register_plan("d1", "flows/a", b"body", "source", 5, tenant="t1")
+        await store.register_plan("d1", "flows/b", b"body", "source", 6, tenant="t2")
+        assert [record.path for record in await store.catalog(tenant="t1")] == ["flows/a"]
+        assert [record.path for record in await store.catalog(tenant="t2")] == ["flows/b"]
+        assert await store.catalog(tenant="t3") == []
+        assert await store.catalog_path("flows/a", tenant="t2") is None
+        assert await store.versions("flows/a", tenant="t2") == []
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

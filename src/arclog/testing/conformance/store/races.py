@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 from arclog.model.errors import Conflict
 from arclog.ports.store import Appended, TerminalExists
@@ -106,7 +107,7 @@ class RaceRules(Rules):
         assert sorted(taken) == all_work
 
     async def test_racing_registers_give_each_content_its_own_version(self, world: World) -> None:
-        register = world.store.register_plan
+        register = partial(world.store.register_plan, tenant="t1")
         records = await asyncio.gather(
             *(register(f"d{n % 5}", "flows/a", b"%d" % (n % 5), f"text {n % 5}", n) for n in range(40))
         )

@@ -1,0 +1,79 @@
+"""`ports.control` over HTTP: what a worker on another machine works with.
+
+A report is sent until it is answered; whether that is still worth while is for the worker to say, who knows its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from arclog.client.link import Link
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.errors import InvariantBroken, ServerUnavailable
+from arclog.plan import net
+from arclog.plan.program import Program
+from arclog.ports import work
+from arclog.ports.control import LoopPage, WorkerInfo
+from arclog.ports.store import LogLine
+
+#: Lines that the server does not take for so long are given up.
+_LOGS_PATIENCE_S = 10.0
+
+
+class RemoteControl:
+    """Implements `ports.control.Control`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._claims = 0
+        self._looks = 0
+        self._lease_s = math.inf
+
+    async def register(self, worker: WorkerInfo) -> work.Welcome:
+        """Introduce the worker. Raises ServerUnavailable when the server cannot be reached."""
+        welcome = await self._link.ask_once("register", work.Hello(worker), work.Welcome)
+        self._lease_s = welcome.lease_s
+        return welcome
+
+    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+        # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
+        self._claims += 1
+        asked = work.ClaimAsked(worker, limit, wait_s, self._claims)
+        return (await self._link.ask("claim", asked, work.Claimed, wait_s=wait_s)).commands
+
+    async def report(self, report: Report) -> ReportAnswer:
+        return await self._link.ask("report", report, ReportAnswer)
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        asked = work.HeartbeatAsked(worker_id, list(held))
+        try:
+            # A server that hangs must not keep the worker from seeing that its lease runs out.
+            async with asyncio.timeout(self._lease_s / 4):
+                return (await self._link.ask_once("heartbeat", asked, work.Lost)).commands
+        except TimeoutError:
+            raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
+
+    async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
+        await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), work.Done)
+
+    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
+        if not wait_s:  # who does not wait for news does not wait for the server either
+            return (await self._link.ask_once("revoked", work.RevokedAsked(worker_id), work.Revoked)).revoked
+        self._looks += 1
+        asked = work.RevokedAsked(worker_id, wait_s, self._looks)
+        return (await self._link.ask("revoked", asked, work.Revoked, wait_s=wait_s)).revoked
+
+    async def program(self, digest: str) -> Program:
+        body = await self._link.get(f"/plans/{digest}")
+        if net.digest(body) != digest:
+            raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
+        return Program(net.decode(body), digest)
+
+    async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        asked = work.LoopResultsAsked(execution_id, step, run, after, limit)
+        return await self._link.ask("loop-results", asked, LoopPage)
+
+    async def write_logs(self, lines: Sequence[LogLine]) -> None:
+        await self._link.ask("logs", work.Lines(list(lines)), work.Done, patience_s=_LOGS_PATIENCE_S)

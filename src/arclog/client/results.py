@@ -1,0 +1,186 @@
+"""`ports.results` over HTTP.
+
+What is written gathers here first, in memory and then in a file, and goes to the server whole and with its hash when it is
+committed: a server that is away for a while costs time, and nothing half-written ever reaches it. What is read whole is
+checked here again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from typing import IO, Any
+
+import msgspec
+
+from arclog.client.connection import Connection
+from arclog.client.link import PASSING, Link, decoded
+from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.model.lines import encoded
+from arclog.ports import work
+from arclog.ports.results import Content, ResultWriter, StoredBlob
+
+_PATH = f"{work.ROOT}/results"
+#: Content up to this size is kept in memory until it is sent.
+_IN_MEMORY = 1 << 20
+_PIECE = 256 << 10
+
+
+class RemoteResults:
+    """Implements `ports.results.Results`."""
+
+    def __init__(self, connection: Connection, link: Link, name: str, max_bytes: int) -> None:
+        """`name` and `max_bytes` are the server's."""
+        self.name = name
+        self.max_bytes = max_bytes
+        self.connection = connection
+        self.link = link
+
+    def writer(self, tenant: str, *, listed: bool = False, content_type: str = "application/json") -> ResultWriter:
+        return RemoteWriter(self, tenant, listed, content_type)
+
+    async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        at = max(start, 0)
+        whole = hashlib.sha256() if at == 0 and end is None else None
+        while True:
+            params = _params(tenant, sha256, start=at, end=end)
+            try:
+                async with self.connection.streamed(_PATH, params=params) as answer:
+                    async for chunk in answer.aiter_raw():
+                        at += len(chunk)
+                        if whole is not None:
+                            whole.update(chunk)
+                        yield chunk
+                break
+            except PASSING as problem:
+                # What came is good as far as it goes; the rest is asked for again.
+                self.link.failed(problem)
+                await self.link.until_answered(lambda: self.find(tenant, sha256))
+        if whole is not None and whole.hexdigest() != sha256:
+            raise ResultUnavailable(f"the stored result {sha256[:80]} was changed on its way; run it again")
+
+    async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
+        found: list[Any] = []
+        first = max(first, 0)
+        while True:
+            params = _params(tenant, sha256, first=first + len(found), last=last)
+            page = decoded(await self.link.get("/results/items", params), work.Items)
+            found += page.items
+            if not page.more:
+                return found
+
+    async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
+        answer = await self.link.get("/results/about", _params(tenant, sha256))
+        return msgspec.json.decode(answer, type=StoredBlob | None)
+
+    async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
+        params = _params(tenant, sha256, stored_at=stored_at)
+        return bool(decoded(await self.connection.ask("DELETE", _PATH, params=params), work.Removed).removed)
+
+    async def all(self) -> AsyncIterator[StoredBlob]:
+        async with self.connection.streamed(f"{_PATH}/all") as answer:
+            async for line in answer.aiter_lines():
+                yield decoded(line.encode(), StoredBlob)
+
+    async def leftovers(self, older_than: int) -> int:
+        answer = await self.connection.ask("DELETE", f"{_PATH}/leftovers", params={"older_than": older_than})
+        return decoded(answer, work.Removed).removed
+
+    async def close(self) -> None:
+        """The connection is its owner's."""
+
+
+class RemoteWriter:
+    """See `ports.results.ResultWriter`."""
+
+    def __init__(self, results: RemoteResults, tenant: str, listed: bool, content_type: str) -> None:
+        self._results = results
+        self._tenant = tenant
+        self._listed = listed
+        self._content_type = content_type
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by commit or abandon
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+        self._rows = 0
+        #: why nothing more can be done with it; '' while it can
+        self._over = ""
+
+    async def write(self, chunk: bytes) -> None:
+        if self._listed:
+            raise TypeError("a list takes items, not bytes")
+        self._check()
+        try:
+            await self._take(chunk)
+        except BaseException as problem:
+            self._fail(problem)
+            raise
+
+    async def add(self, items: Sequence[Any]) -> None:
+        if not self._listed:
+            raise TypeError("bytes were begun, not a list")
+        self._check()
+        try:
+            for lines, rows in await asyncio.to_thread(encoded, items, self._rows, _PIECE):
+                self._rows += rows
+                await self._take(lines)
+        except BaseException as problem:
+            self._fail(problem)
+            raise
+
+    async def commit(self) -> Content:
+        self._check()
+        try:
+            params = _params(self._tenant, self._hash.hexdigest(), listed=self._listed, content_type=self._content_type)
+            send = self._results.connection.sent
+            answer = await self._results.link.until_answered(lambda: send(_PATH, self._pieces(), params=params))
+            content = decoded(answer, Content)
+        except BaseException as problem:
+            self._fail(problem)
+            raise
+        self._end("it is committed")
+        return content
+
+    async def abandon(self) -> None:
+        if not self._over:
+            self._end("it was abandoned")
+
+    async def _take(self, chunk: bytes) -> None:
+        self._bytes += len(chunk)
+        if self._bytes > self._results.max_bytes:
+            raise ResultTooLarge(
+                f"the result takes more than {self._results.max_bytes} bytes; nothing of it is kept: make it smaller, or "
+                "raise ARCLOG_RESULTS_MAX_BYTES on the server"
+            )
+        self._hash.update(chunk)
+        if self._bytes > _IN_MEMORY:
+            try:
+                await asyncio.to_thread(self._file.write, chunk)
+            except OSError as problem:
+                raise ResultUnavailable(
+                    f"a result could not be gathered in {tempfile.gettempdir()} ({problem.strerror}), and nothing of it is "
+                    "kept; free space there, or set TMPDIR"
+                ) from problem
+        else:
+            self._file.write(chunk)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        self._file.seek(0)
+        while piece := await asyncio.to_thread(self._file.read, _PIECE):
+            yield piece
+
+    def _check(self) -> None:
+        if self._over:
+            raise InvariantBroken(f"nothing can be added to a result or committed: {self._over}")
+
+    def _fail(self, problem: BaseException) -> None:
+        self._end(f"it failed before ({type(problem).__name__}: {problem})")
+
+    def _end(self, why: str) -> None:
+        self._over = why
+        self._file.close()
+
+
+def _params(tenant: str, sha256: str, **more: Any) -> dict[str, Any]:
+    return {"tenant": tenant, "sha256": sha256, **{key: value for key, value in more.items() if value is not None}}

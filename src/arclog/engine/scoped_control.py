@@ -1,0 +1,84 @@
+"""Control as a worker on another machine sees it: within its tenant, and under its own name only.
+
+Law: a worker's id is bound to its credential, so whoever speaks for a command is whoever got it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from arclog.engine.control import EngineControl
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.errors import NotFound, StaleFence
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.control import LoopPage, WorkerInfo
+from arclog.ports.store import LogLine, Store
+
+
+class ScopedControl:
+    """Implements `ports.control.Control` for the workers of one credential."""
+
+    def __init__(self, control: EngineControl, store: Store, clock: Clock, *, tenant: str = "", name: str = "") -> None:
+        """`tenant` '' is any, `name` '' the only credential there is."""
+        self._control = control
+        self._store = store
+        self._clock = clock
+        self._tenant = tenant
+        self._name = name
+
+    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+        known = replace(worker, worker_id=self._bound(worker.worker_id), tenant=self._tenant)
+        return await self._control.claim(known, limit, wait_s)
+
+    async def report(self, report: Report) -> ReportAnswer:
+        worker_id = self._bound(report.worker_id)
+        await self._check_holder(worker_id, report.execution_id, report.command_id)
+        return await self._control.report(replace(report, worker_id=worker_id))
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        return await self._control.heartbeat(self._bound(worker_id), held)
+
+    async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
+        worker_id = self._bound(worker_id)
+        await self._check_holder(worker_id, execution_id, command_id)
+        await self._control.give_back(worker_id, execution_id, command_id, fence)
+
+    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
+        worker_id = self._bound(worker_id)
+        until = self._clock.monotonic() + wait_s
+        while True:
+            # News for another worker end the wait, too.
+            found = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()))
+            if found or self._clock.monotonic() >= until:
+                return found
+
+    async def program(self, digest: str) -> Program:
+        return await self._control.program(digest)
+
+    async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        await self._check_tenant(execution_id)
+        return await self._control.loop_results(execution_id, step, run, after, limit)
+
+    async def write_logs(self, lines: Sequence[LogLine]) -> None:
+        for execution_id in {line.execution_id for line in lines}:
+            await self._check_tenant(execution_id)
+        await self._control.write_logs(lines)
+
+    def _bound(self, worker_id: str) -> str:
+        return f"{worker_id}@{self._tenant}/{self._name}" if self._name else worker_id
+
+    async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
+        holder = await self._control.holder_of(execution_id, command_id)
+        if holder == worker_id:
+            return
+        if holder:
+            raise StaleFence(f"command {command_id} is held by another worker; drop the work")
+        await self._check_tenant(execution_id)
+
+    async def _check_tenant(self, execution_id: int) -> None:
+        record = await self._store.execution(execution_id)
+        if record is None or (self._tenant and record.new.scope.tenant != self._tenant):
+            raise NotFound(f"there is no execution {execution_id}")

@@ -1,0 +1,110 @@
+"""The bodies of `ports.control` and `ports.results` over HTTP: what a worker on another machine and the server say.
+
+Where the ports' own structs (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) say it all, they are the body.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.commands import Command, Revocation
+from arclog.ports.control import WorkerInfo
+from arclog.ports.store import LogLine
+
+#: Rises when an older worker or server can no longer be understood.
+PROTOCOL = 1
+#: Where all of it is found.
+ROOT = "/api/worker"
+#: What a worker may call itself.
+WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+class Hello(Struct, frozen=True):
+    """A worker introduces itself."""
+
+    worker: WorkerInfo
+    protocol: int = PROTOCOL
+
+
+class Welcome(Struct, frozen=True):
+    """What a worker must know of its server."""
+
+    #: how long a claimed command stays with the worker
+    lease_s: float
+    #: the result store, as refs name it
+    results: str
+    #: largest single result
+    results_max_bytes: int
+    protocol: int = PROTOCOL
+
+
+class ClaimAsked(Struct, frozen=True, omit_defaults=True):
+    worker: WorkerInfo
+    limit: int
+    wait_s: float = 0.0
+    #: counts the worker's claims; the same n again is answered as before
+    n: int = 0
+
+
+class Claimed(Struct, frozen=True, omit_defaults=True):
+    commands: list[Command] = []
+
+
+class HeartbeatAsked(Struct, frozen=True):
+    worker_id: str
+    held: list[tuple[int, int]]
+
+
+class Lost(Struct, frozen=True):
+    """Ids of commands that are no longer the worker's."""
+
+    commands: list[int]
+
+
+class GiveBackAsked(Struct, frozen=True):
+    worker_id: str
+    execution_id: int
+    command_id: int
+    fence: int
+
+
+class RevokedAsked(Struct, frozen=True, omit_defaults=True):
+    worker_id: str
+    wait_s: float = 0.0
+    #: counts the worker's calls; the same n again is answered as before
+    n: int = 0
+
+
+class Revoked(Struct, frozen=True, omit_defaults=True):
+    revoked: list[Revocation] = []
+
+
+class LoopResultsAsked(Struct, frozen=True):
+    execution_id: int
+    step: str
+    run: int
+    after: int
+    limit: int
+
+
+class Lines(Struct, frozen=True):
+    lines: list[LogLine]
+
+
+class Done(Struct, frozen=True):
+    """It was taken."""
+
+
+class Items(Struct, frozen=True, omit_defaults=True):
+    """Some items of a stored list, from the first that was asked for."""
+
+    items: list[Any]
+    #: there are more of those that were asked for
+    more: bool = False
+
+
+class Removed(Struct, frozen=True):
+    removed: int

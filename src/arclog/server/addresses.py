@@ -1,0 +1,35 @@
+"""Host names and addresses, as far as it matters who can reach whom."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, named as in a URL or a setting, is this machine and nobody else's."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+def without_port(authority: str) -> str:
+    """The host of a Host header or of an origin: `localhost:8420`, `[::1]:8420`."""
+    if authority.startswith("["):
+        return authority.partition("]")[0] + "]"
+    return authority.rpartition(":")[0] if ":" in authority else authority
+
+
+def neighbourhood(address: str) -> str:
+    """What counts as one place when failures are counted: an IPv4 address, a /64 of IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    return str(found)

@@ -1,0 +1,68 @@
+"""The record of what callers were granted and denied.
+
+Every denial is kept, and every grant of a request that changes something, before it is carried out: what cannot be
+recorded is not done. The work of workers and producers is not repeated here; each report and event is in the log already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, Unauthenticated
+from arclog.model.ids import MICROS
+from arclog.model.principal import Principal
+from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook, AuditEntry
+from arclog.ports.clock import Clock
+from arclog.server.audited import Audited, page
+from arclog.server.problems import answer_of
+
+#: Methods that change nothing.
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_LONGEST = 500
+
+
+class Audit:
+    """Writes and reads the record."""
+
+    def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
+        self._book = book
+        self._clock = clock
+        self._keep = round(settings.number("auth.audit_keep_s") * MICROS)
+
+    async def note(self, request: Request, principal: Principal | None, decision: str, reason: str = "") -> None:
+        now = self._clock.now()
+        route: Any = request.scope.get("route")
+        entry = AuditEntry(
+            at=now,
+            decision=decision,
+            principal="" if principal is None else principal.name,
+            tenant="" if principal is None else principal.tenant,
+            method=request.method,
+            route=getattr(route, "path", request.url.path)[:_LONGEST],
+            target=" ".join(f"{key}={value}" for key, value in request.path_params.items())[:_LONGEST],
+            address="" if request.client is None else request.client.host,
+            reason=reason[:_LONGEST],
+        )
+        await self._book.add_audit([entry], keep_from=now - self._keep)
+
+    async def page(self, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
+        return await page(self._book, tenant, decision, before, limit)
+
+
+def install(app: FastAPI, audit: Audit) -> None:
+    """Keep every denial, wherever it was decided: at the gate, at the route, or by the API itself."""
+
+    async def denied(request: Request, error: Exception) -> Response:
+        principal: Principal | None = getattr(request.state, "principal", None)
+        try:
+            await audit.note(request, principal, "denied", str(error))
+        except ArclogError as problem:
+            return answer_of(problem)
+        return answer_of(error) if isinstance(error, ArclogError) else answer_of(InvariantBroken(str(error)))
+
+    app.add_exception_handler(NotAllowed, denied)
+    app.add_exception_handler(Unauthenticated, denied)

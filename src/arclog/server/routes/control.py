@@ -1,0 +1,208 @@
+"""`ports.control` for workers on other machines.
+
+A long poll ends early when its caller is gone or the server drains; commands that were claimed for somebody who is gone are
+given back at once. Claims and revocations are counted by their worker: an answer that was lost on the way is given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.errors import RequestRejected
+from arclog.plan import net
+from arclog.ports import work
+from arclog.ports.control import Control, LoopPage, WorkerInfo
+from arclog.server import work_examples as examples
+from arclog.server.access import WORK, allows, principal_of, services_of
+from arclog.server.bodies import answered, body_of, numbers_fit
+from arclog.server.schemas import documented
+
+router = APIRouter(prefix=work.ROOT, tags=["workers"], dependencies=[allows(WORK)])
+
+#: A long poll looks after its caller, and whether the server drains, this often.
+_LOOK_S = 0.5
+_MOST_COMMANDS = 1000
+_MOST_EVENTS = 10_000
+
+T = TypeVar("T")
+
+
+@router.post(
+    "/register",
+    **documented(takes=work.Hello, takes_example=examples.HELLO, answer=work.Welcome, example=examples.WELCOME),
+)
+async def register(request: Request) -> Response:
+    """A worker introduces itself and learns what it must know."""
+    hello = await body_of(request, work.Hello)
+    if hello.protocol != work.PROTOCOL:
+        raise RequestRejected(
+            f"the worker speaks protocol {hello.protocol}, this server {work.PROTOCOL}; run the same version of both"
+        )
+    _checked(hello.worker)
+    services = services_of(request)
+    settings = services.settings
+    results = services.workplace(principal_of(request)).results
+    lease_s, most = settings.number("leases.seconds"), settings.integer("results.max_bytes")
+    return answered(work.Welcome(lease_s, results.name, most))
+
+
+@router.post(
+    "/claim",
+    **documented(takes=work.ClaimAsked, takes_example=examples.CLAIM, answer=work.Claimed, example=examples.CLAIMED),
+)
+async def claim(request: Request) -> Response:
+    """Up to `limit` commands; with none to be had, wait `wait_s` seconds for one."""
+    asked = await body_of(request, work.ClaimAsked)
+    worker = _checked(asked.worker)
+    if not 1 <= asked.limit <= _MOST_COMMANDS:
+        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_COMMANDS}")
+    control = _control(request)
+    services = services_of(request)
+    key = _asker(request, worker.worker_id, "claim")
+    before = services.answers.get(key)
+    if before is not None and before[0] == asked.n > 0:
+        return answered(before[1])
+
+    async def some(wait_s: float) -> list[Command]:
+        return await control.claim(worker, asked.limit, wait_s)
+
+    with numbers_fit():
+        commands = await _long_poll(request, asked.wait_s, some)
+    if commands and await request.is_disconnected():
+        for command in commands:
+            await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
+        commands = []
+    return answered(services.answers.keep(key, asked.n, work.Claimed(commands)))
+
+
+@router.post(
+    "/report",
+    **documented(
+        takes=Report, takes_example=examples.REPORT, answer=ReportAnswer, example=examples.ANSWER, errors=(404, 409)
+    ),
+)
+async def report(request: Request) -> Response:
+    """The next piece of a command's report; durable when it is answered."""
+    given = await body_of(request, Report, "server.max_report_bytes")
+    with numbers_fit():
+        return answered(await _control(request).report(given))
+
+
+@router.post(
+    "/heartbeat",
+    **documented(takes=work.HeartbeatAsked, takes_example=examples.HEARTBEAT, answer=work.Lost, example=work.Lost([])),
+)
+async def heartbeat(request: Request) -> Response:
+    """Extend leases; tells which commands are no longer the worker's."""
+    asked = await body_of(request, work.HeartbeatAsked)
+    with numbers_fit():
+        return answered(work.Lost(await _control(request).heartbeat(asked.worker_id, asked.held)))
+
+
+@router.post(
+    "/give-back",
+    **documented(
+        takes=work.GiveBackAsked,
+        takes_example=examples.GIVE_BACK,
+        answer=work.Done,
+        example=work.Done(),
+        errors=(404, 409),
+    ),
+)
+async def give_back(request: Request) -> Response:
+    """Return a command between two tasks."""
+    asked = await body_of(request, work.GiveBackAsked)
+    with numbers_fit():
+        await _control(request).give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
+    return answered(work.Done())
+
+
+@router.post(
+    "/revoked",
+    **documented(
+        takes=work.RevokedAsked, takes_example=examples.REVOKED_ASKED, answer=work.Revoked, example=examples.REVOKED
+    ),
+)
+async def revoked(request: Request) -> Response:
+    """Commands that were taken from the worker, or that shall pause; waits `wait_s` seconds for one."""
+    asked = await body_of(request, work.RevokedAsked)
+    control = _control(request)
+    services = services_of(request)
+    key = _asker(request, asked.worker_id, "revoked")
+    before = services.answers.get(key)
+    if before is not None and before[0] == asked.n > 0:
+        return answered(before[1])
+    found = await _long_poll(request, asked.wait_s, lambda wait_s: control.revoked(asked.worker_id, wait_s))
+    return answered(services.answers.keep(key, asked.n, work.Revoked(found)))
+
+
+@router.get(
+    "/plans/{digest}", **documented(answer={"type": "object"}, example={"name": "hello", "entry": "start", "steps": []})
+)
+async def plan(digest: str, request: Request) -> Response:
+    """The plan that a command names."""
+    program = await _control(request).program(digest)
+    return Response(net.encode(program.plan), media_type="application/json")
+
+
+@router.post(
+    "/loop-results",
+    **documented(takes=work.LoopResultsAsked, takes_example=examples.LOOP, answer=LoopPage, example=examples.LOOP_PAGE),
+)
+async def loop_results(request: Request) -> Response:
+    """What the tasks of a loop that is over came to."""
+    asked = await body_of(request, work.LoopResultsAsked)
+    if not 1 <= asked.limit <= _MOST_EVENTS:
+        raise RequestRejected(f"limit: {asked.limit} is not from 1 to {_MOST_EVENTS}")
+    with numbers_fit():
+        page = await _control(request).loop_results(asked.execution_id, asked.step, asked.run, asked.after, asked.limit)
+    return answered(page)
+
+
+@router.post(
+    "/logs", **documented(takes=work.Lines, takes_example=examples.LINES, answer=work.Done, example=work.Done())
+)
+async def write_logs(request: Request) -> Response:
+    """Keep task log lines."""
+    given = await body_of(request, work.Lines, "server.max_report_bytes")
+    with numbers_fit():
+        await _control(request).write_logs(given.lines)
+    return answered(work.Done())
+
+
+def _control(request: Request) -> Control:
+    return services_of(request).workplace(principal_of(request)).control
+
+
+def _asker(request: Request, worker_id: str, call: str) -> tuple[str, ...]:
+    principal = principal_of(request)
+    return (principal.tenant, principal.subject, worker_id, call)
+
+
+def _checked(worker: WorkerInfo) -> WorkerInfo:
+    if work.WORKER_ID.fullmatch(worker.worker_id) is None:
+        raise RequestRejected(
+            f"worker_id: {worker.worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+        )
+    return worker
+
+
+async def _long_poll(request: Request, wait_s: float, ask: Callable[[float], Awaitable[list[T]]]) -> list[T]:
+    """Ask until there is something, the time is over, the caller is gone, or the server drains."""
+    if wait_s < 0:
+        raise RequestRejected(f"wait_s: {wait_s:g} is less than nothing")
+    services = services_of(request)
+    draining = services.draining
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(wait_s, services.settings.number("server.long_poll_s"))
+    while True:
+        left = until - loop.time()
+        found = await ask(0.0 if draining() else max(0.0, min(left, _LOOK_S)))
+        if found or left <= _LOOK_S or draining() or await request.is_disconnected():
+            return found

@@ -1,0 +1,59 @@
+"""API keys and the audit of the memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from arclog.model.errors import Conflict
+from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.stores.memory.tables import Tables
+
+
+class Access(Tables):
+    """What is known of callers."""
+
+    async def add_key(self, key: KeyRecord) -> None:
+        self._check_open()
+        if key.key_id in self._callers:
+            raise Conflict(f"there is a key {key.key_id} already")
+        self._callers[key.key_id] = key
+
+    async def key(self, key_id: str) -> KeyRecord | None:
+        self._check_open()
+        return self._callers.get(key_id)
+
+    async def keys(self, tenant: str = "") -> list[KeyRecord]:
+        self._check_open()
+        found = [key for key in self._callers.values() if tenant in ("", key.tenant)]
+        return sorted(found, key=lambda key: (key.created_at, key.key_id))
+
+    async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
+        self._check_open()
+        found = self._callers.get(key_id)
+        if found is not None and found.revoked_at is None:
+            found = self._callers[key_id] = replace(found, revoked_at=at)
+        return found
+
+    async def has_keys(self) -> bool:
+        self._check_open()
+        return bool(self._callers)
+
+    async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
+        self._check_open()
+        self._audit = [each for each in self._audit if each[1].at >= keep_from]
+        for entry in entries:
+            self._audited += 1
+            self._audit.append((self._audited, entry))
+
+    async def audit(
+        self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
+    ) -> list[tuple[int, AuditEntry]]:
+        self._check_open()
+        found = [
+            (position, entry)
+            for position, entry in reversed(self._audit)
+            if tenant in ("", entry.tenant) and decision in ("", entry.decision) and (not before or position < before)
+        ]
+        return found[:limit]

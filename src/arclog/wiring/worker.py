@@ -1,0 +1,57 @@
+"""A worker on its own: it takes its commands from a server, and keeps nothing but its tools and its secrets.
+
+`env` and `file` entries of a keychain are looked up here, `secret` ones in the secret store of this worker's home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from arclog.client.connection import Connection
+from arclog.client.control import RemoteControl
+from arclog.client.link import Link
+from arclog.client.results import RemoteResults
+from arclog.model.settings import Settings
+from arclog.ports.control import WorkerInfo
+from arclog.ports.tool import ToolServices
+from arclog.wiring.clock import SystemClock
+from arclog.wiring.kinds import tool_kinds
+from arclog.wiring.scratch import Scratch
+from arclog.wiring.secrets import SecretsOnDemand
+from arclog.worker.runner import Worker
+from arclog.worker.toolbox import Toolbox
+
+
+@asynccontextmanager
+async def remote_worker(settings: Settings, url: str, token: str, pools: Sequence[str]) -> AsyncIterator[Worker]:
+    """A worker that the server knows; it waits for one that cannot be reached yet. `run` it."""
+    clock = SystemClock()
+    # The link has patience of its own.
+    connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token)
+    scratch = Scratch()
+    secrets = SecretsOnDemand(Path(settings.text("home")), settings, clock)
+    try:
+        link = Link(connection)
+        control = RemoteControl(link)
+        toolbox = Toolbox(tool_kinds(), ToolServices(settings, scratch.folder))
+        info = WorkerInfo(_worker_id(), toolbox.kinds, tuple(pools))
+        welcome = await link.until_answered(lambda: control.register(info))
+        results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
+        settings = settings.replaced(leases__seconds=welcome.lease_s)
+        yield Worker(info, control, toolbox, results, clock, settings, secrets)
+    finally:
+        await secrets.close()
+        await asyncio.shield(connection.close())
+        scratch.remove()
+
+
+def _worker_id() -> str:
+    """`remote_` tells it from the workers of this machine whose locks the server can look at."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:64]
+    return f"remote_{host}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -1,0 +1,23 @@
+"""What the workers of one credential get to work with: its tenant's commands and results, under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arclog.engine.scoped_control import ScopedControl
+from arclog.model.principal import Principal
+from arclog.server.scoped_results import ScopedResults
+from arclog.server.services import Workplace
+from arclog.wiring.embedded import Embedded
+
+
+def workplace_of(here: Embedded) -> Callable[[Principal], Workplace]:
+    engine = here.engine
+
+    def workplace(principal: Principal) -> Workplace:
+        control = ScopedControl(
+            here.control, engine.store, engine.clock, tenant=principal.tenant, name=principal.subject
+        )
+        return Workplace(control, ScopedResults(here.results, principal.tenant))
+
+    return workplace

@@ -1,0 +1,57 @@
+"""Control in one process, as remote workers are let in, and over a real server: the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from arclog.client.connection import Connection
+from arclog.client.control import RemoteControl
+from arclog.client.link import Link
+from arclog.engine.scoped_control import ScopedControl
+from arclog.model.settings import Settings
+from arclog.testing.conformance.control import ControlContract, Ground
+from arclog.wiring.embedded import Embedded, embedded
+from tests.servers.workplace import served
+
+
+@asynccontextmanager
+async def opened(home: Path) -> AsyncIterator[Embedded]:
+    async with embedded(Settings({"home": str(home)})) as here:
+        yield here
+
+
+def lapsing(here: Embedded):
+    async def lapse(execution_id: int) -> None:
+        for record in await here.engine.store.commands(execution_id):
+            await here.control.end_lease(record)
+
+    return lapse
+
+
+class TestEngineControl(ControlContract):
+    @pytest.fixture
+    async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
+        async with opened(tmp_path) as here:
+            yield Ground(here.control, here.api, lapsing(here))
+
+
+class TestScopedControl(ControlContract):
+    @pytest.fixture
+    async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
+        async with opened(tmp_path) as here:
+            engine = here.engine
+            control = ScopedControl(here.control, engine.store, engine.clock, tenant="default", name="key")
+            yield Ground(control, here.api, lapsing(here))
+
+
+class TestRemoteControl(ControlContract):
+    @pytest.fixture
+    async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
+        async with opened(tmp_path) as here, served(here) as url:
+            connection = Connection(url, Settings({"client.patience_s": 0}))
+            yield Ground(RemoteControl(Link(connection)), here.api, lapsing(here))
+            await connection.close()

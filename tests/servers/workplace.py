@@ -1,0 +1,64 @@
+"""The application over an arclog that the test holds in its hands, on a free loopback port.
+
+A bearer token `<tenant>/<name>` is the credential of that name in that tenant; without one, the caller is
+everybody, of every tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+from arclog.model.principal import EVERYBODY, ROLES, Principal
+from arclog.model.settings import Settings
+from arclog.server.app import create_app
+from arclog.server.audit import Audit
+from arclog.server.services import Services
+from arclog.wiring.embedded import Embedded
+from arclog.wiring.workplace import workplace_of
+
+_EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
+
+
+async def _authenticate(headers: Mapping[str, str], _: str) -> Principal:
+    token = headers.get("authorization", "").removeprefix("Bearer ")
+    if not token:
+        return _EVERYBODY
+    tenant, _, name = token.partition("/")
+    return Principal(name, tenant, frozenset({"worker"}), subject=name)
+
+
+async def _ready() -> str:
+    return ""
+
+
+@asynccontextmanager
+async def served(here: Embedded, settings: Settings | None = None) -> AsyncIterator[str]:
+    settings = settings or Settings()
+    clock, store = here.engine.clock, here.engine.store
+    services = Services(
+        settings,
+        lambda _: here.api,
+        here.control,
+        here.results,
+        _authenticate,
+        _ready,
+        clock,
+        store,
+        Audit(store, clock, settings),
+        workplace=workplace_of(here),
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(services), log_config=None, access_log=False, lifespan="off"))
+    serving = asyncio.ensure_future(server.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        services.stopping.set()
+        server.should_exit = True
+        await serving
+        listener.close()

@@ -1,0 +1,294 @@
+"""What a worker on another machine may do, what it may not, and what becomes of answers that nobody gets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+import msgspec
+import pytest
+
+from arclog.client import AsyncClient
+from arclog.client.connection import Connection
+from arclog.client.control import RemoteControl
+from arclog.client.link import Link
+from arclog.client.results import RemoteResults
+from arclog.model.errors import NotFound, RequestRejected, ServerUnavailable, StaleFence
+from arclog.model.settings import Settings
+from arclog.ports import work
+from arclog.ports.api import ExecuteRequest
+from arclog.ports.control import WorkerInfo
+from arclog.ports.store import LogLine
+from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
+from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.server import _listen
+from arclog.wiring.worker import remote_worker
+from tests.servers.arclog import running
+from tests.servers.workplace import served
+
+PATIENT = Settings({"client.patience_s": 0})
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Embedded]:
+    async with embedded(Settings({"home": str(tmp_path)})) as one:
+        yield one
+
+
+@pytest.fixture
+async def url(here: Embedded) -> AsyncIterator[str]:
+    async with served(here) as address:
+        yield address
+
+
+@pytest.fixture
+def asked(here: Embedded, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once somebody has claimed."""
+    event = asyncio.Event()
+    claim = here.engine.store.claim
+
+    async def noted(*args: Any, **options: Any) -> Any:
+        event.set()
+        return await claim(*args, **options)
+
+    monkeypatch.setattr(here.engine.store, "claim", noted)
+    return event
+
+
+class As:
+    """Speaks with a credential."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.connection = Connection(url, PATIENT, token=token)
+        self.link = Link(self.connection)
+        self.control = RemoteControl(self.link)
+        self.results = RemoteResults(self.connection, self.link, "files", 1 << 30)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.connection.close()
+
+
+async def start(here: Embedded) -> int:
+    return int((await here.api.execute(ExecuteRequest(playbook=STEPS))).execution_id)
+
+
+async def test_a_worker_learns_the_lease_and_the_store(url: str) -> None:
+    async with As(url) as worker:
+        welcome = await worker.control.register(ONE)
+    assert (welcome.lease_s, welcome.results, welcome.results_max_bytes) == (30.0, "files", 16384 << 20)
+
+
+async def test_another_protocol_and_an_odd_name_are_refused(url: str) -> None:
+    async with As(url) as worker:
+        with pytest.raises(RequestRejected, match="speaks protocol 2, this server 1"):
+            await worker.link.ask_once("register", work.Hello(ONE, 2), work.Welcome)
+        for odd in ("", "a@b", "a/b", "a b", "x" * 129):
+            with pytest.raises(RequestRejected, match="worker_id"):
+                await worker.control.register(WorkerInfo(odd, ("noop",)))
+
+
+async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> None:
+    async with As(url, "default/a") as a, As(url, "default/b") as b:
+        await start(here)
+        (command,) = await a.control.claim(ONE, 1)
+        with pytest.raises(StaleFence, match="another worker"):
+            await b.control.report(reported(command, 1, *WHOLE))  # even under its name
+        with pytest.raises(StaleFence):
+            await b.control.give_back("one", command.execution_id, command.command_id, command.fence)
+        held = [(command.command_id, command.fence)]
+        assert await b.control.heartbeat("one", held) == [command.command_id]
+        with pytest.raises(StaleFence):
+            await a.control.report(reported(command, 1, *WHOLE, worker=TWO))
+        assert (await a.control.report(reported(command, 1, *WHOLE))).accepted == 1
+
+
+async def test_who_holds_a_command_is_known_after_a_restart(tmp_path: Path) -> None:
+    settings = Settings({"home": str(tmp_path)})
+    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a:
+        await start(here)
+        (command,) = await a.control.claim(ONE, 1)
+    async with embedded(settings) as here, served(here) as url, As(url, "default/a") as a, As(url, "default/b") as b:
+        with pytest.raises(StaleFence):
+            await b.control.report(reported(command, 1, *WHOLE))
+        answer = await a.control.report(reported(command, 1, *WHOLE, wants=1))
+        assert answer.commands == [], "what it serves is not known here yet"
+        assert [one.step for one in await a.control.claim(ONE, 1)] == ["second"]
+
+
+async def test_a_tenant_sees_nothing_of_another(here: Embedded, url: str) -> None:
+    async with As(url, "default/a") as mine, As(url, "other/a") as theirs:
+        execution_id = await start(here)
+        assert await theirs.control.claim(ONE, 1) == []
+        (command,) = await mine.control.claim(ONE, 1)
+        with pytest.raises(NotFound):
+            await theirs.control.loop_results(execution_id, "first", 1, 0, 10)
+        with pytest.raises(NotFound):
+            await theirs.control.write_logs([LogLine(execution_id, 1, "first", 1, "t", 1, 1, "log", "forged")])
+        await mine.control.give_back("one", execution_id, command.command_id, command.fence)
+        with pytest.raises(NotFound):
+            await theirs.control.report(reported(command, 1, *WHOLE))
+        writer = mine.results.writer("default")
+        await writer.write(b"mine")
+        content = await writer.commit()
+        for call in (
+            theirs.results.find("default", content.sha256),
+            theirs.results.items("default", content.sha256, 0, 1),
+            anext(theirs.results.chunks("default", content.sha256)),
+            theirs.results.writer("default").commit(),
+        ):
+            with pytest.raises(NotFound):
+                await call
+        assert await theirs.results.find("other", content.sha256) is None
+
+
+async def test_only_an_admin_removes_results(here: Embedded, url: str) -> None:
+    async with httpx2.AsyncClient(base_url=url, headers={"Authorization": "Bearer default/a"}) as client:
+        for method, path in (("DELETE", ""), ("GET", "/all"), ("DELETE", "/leftovers")):
+            params: dict[str, str | int] = {"tenant": "default", "sha256": "0", "older_than": 0}
+            answer = await client.request(method, f"{work.ROOT}/results{path}", params=params)
+            assert answer.status_code == 403, (method, path)
+
+
+async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, url: str) -> None:
+    await start(here)
+    await start(here)
+    async with httpx2.AsyncClient(base_url=url) as client:
+
+        async def claim(n: int) -> list[int]:
+            body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
+            answer = await client.post(f"{work.ROOT}/claim", content=body)
+            return [one.command_id for one in msgspec.json.decode(answer.content, type=work.Claimed).commands]
+
+        first = await claim(1)
+        assert len(first) == 1
+        assert await claim(1) == first
+        second = await claim(2)
+        assert len(second) == 1
+        assert second != first
+
+
+async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str, asked: asyncio.Event) -> None:
+    async with As(url) as gone:
+        claiming = asyncio.ensure_future(gone.control.claim(ONE, 1, 20.0))
+        await asked.wait()
+        claiming.cancel()
+        await asyncio.gather(claiming, return_exceptions=True)
+    await start(here)
+    async with As(url) as other:
+        (command,) = await other.control.claim(TWO, 1, 20.0)
+    assert command.step == "first"
+    assert command.fence in (1, 2), "taken once by the one who was gone at most, and given back at once"
+
+
+async def test_a_long_poll_ends_when_the_server_drains(here: Embedded, asked: asyncio.Event) -> None:
+    async with served(here) as url:
+        worker = As(url)
+        claiming = asyncio.ensure_future(worker.control.claim(GPU, 1, 60.0))
+        looking = asyncio.ensure_future(worker.control.revoked("gpu", 60.0))
+        await asked.wait()
+        both: asyncio.Future[list[Any]] = asyncio.gather(claiming, looking)  # type: ignore[assignment]  # two kinds of lists
+    assert list(await both) == [[], []]
+    await worker.connection.close()
+
+
+async def test_a_server_that_is_not_there_is_asked_until_it_is(here: Embedded) -> None:
+    async with served(here) as url:
+        pass
+    async with As(url) as worker:
+        with pytest.raises(ServerUnavailable):
+            await worker.control.heartbeat("one", [(1, 1)])
+        with pytest.raises(ServerUnavailable):
+            await worker.control.revoked("one", 0.0)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"worker": 1}', b'{"worker_id": 1, "held": [[1]]}', b"\xff", b"[" * 99999]
+)
+@pytest.mark.parametrize(
+    "call", ["register", "claim", "report", "heartbeat", "give-back", "revoked", "loop-results", "logs"]
+)
+async def test_what_does_not_fit_is_422(url: str, call: str, body: bytes) -> None:
+    async with httpx2.AsyncClient(base_url=url) as client:
+        answer = await client.post(f"{work.ROOT}/{call}", content=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+
+
+@pytest.mark.parametrize(("limit", "wait_s"), [(0, 0.0), (-1, 0.0), (10**6, 0.0), (1, -1.0)])
+async def test_odd_claims_are_422(url: str, limit: int, wait_s: float) -> None:
+    async with httpx2.AsyncClient(base_url=url) as client:
+        body = msgspec.json.encode(work.ClaimAsked(ONE, limit, wait_s))
+        assert (await client.post(f"{work.ROOT}/claim", content=body)).status_code == 422
+
+
+async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str) -> None:
+    async with httpx2.AsyncClient(base_url=url) as client:
+        params = {"tenant": "t", "sha256": hashlib.sha256(b"sent").hexdigest()}
+        answer = await client.post(f"{work.ROOT}/results", params=params, content=b"SENT")
+        assert answer.status_code == 422
+        assert "not what the sender's sha256 names" in answer.json()["detail"]
+        lines = {**params, "listed": "true", "sha256": hashlib.sha256(b"{\n").hexdigest()}
+        assert (await client.post(f"{work.ROOT}/results", params=lines, content=b"{\n")).status_code == 422
+    assert [blob async for blob in here.results.all()] == []
+    assert await here.results.leftovers(1 << 62) == 0
+
+
+async def test_a_report_over_its_limit_is_413(here: Embedded) -> None:
+    async with served(here, Settings({"server.max_report_bytes": 1 << 20})) as url, As(url) as worker:
+        await start(here)
+        (command,) = await worker.control.claim(ONE, 1)
+        report = reported(command, 1, *WHOLE)
+        report.events[2].payload["outcome"]["result"] = "x" * (1 << 20)
+        with pytest.raises(RequestRejected, match=r"server\.max_report_bytes"):
+            await worker.control.report(report)
+
+
+async def test_items_come_page_by_page(url: str) -> None:
+    async with As(url) as worker:
+        items = ["x" * 50_000 + str(number) for number in range(300)]
+        writer = worker.results.writer("t", listed=True)
+        await writer.add(items)
+        content = await writer.commit()
+        assert await worker.results.items("t", content.sha256, 0, 1 << 62) == items
+        assert await worker.results.items("t", content.sha256, 297, 299) == items[297:299]
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """asyncio sets TCP_NODELAY on accepted sockets only if the listener names its protocol."""
+    listener = _listen(Settings({"server.port": 0}))
+    try:
+        assert listener.proto == socket.IPPROTO_TCP
+    finally:
+        listener.close()
+
+
+KEYCHAIN = """
+metadata: {name: k}
+keychain: [{name: token, kind: env, var: ONLY_THE_WORKER_HAS_IT}]
+workflow:
+  - step: start
+    tool: {kind: shell, command: [sh, -c, 'printf %s "$X" | wc -c'], env: {X: "{{ keychain.token.value }}"}}
+"""
+
+
+async def test_credentials_are_the_workers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without a worker neither needs nor looks for them."""
+    settings = Settings({"home": str(tmp_path / "worker")})
+    async with running(tmp_path / "home", worker=False) as server, AsyncClient(server.url) as client:
+        run = await client.start(KEYCHAIN)
+        monkeypatch.setenv("ONLY_THE_WORKER_HAS_IT", "hunter2")
+        async with remote_worker(settings, server.url, "", ["default"]) as worker:
+            working = asyncio.ensure_future(worker.run())
+            assert await client.ended(run.execution_id, timeout_s=30)
+            worker.leave()
+            await working
+        summary = await client.summary(run.execution_id)
+        assert (summary.state, summary.result["stdout"].strip()) == ("COMPLETED", "7")
+        assert "hunter2" not in str(await client.events(run.execution_id))
