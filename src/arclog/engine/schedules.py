@@ -180,7 +180,7 @@ class EngineSchedules:
         rules.check(schedule)
         if nested_deeper(new.workload, DEEPEST_INPUT):
             raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
-        await _to_run(engine, self._scope.tenant, new.path, new.version)
+        await _to_run(engine, scope.tenant, new.path, new.version)
         cap = engine.settings.integer("limits.max_payload_bytes")
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")

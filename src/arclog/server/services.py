@@ -34,6 +34,10 @@ class Workplace(NamedTuple):
     results: Results
 
 
+async def _no_metrics() -> bytes:
+    return b""
+
+
 def _no_workers(_: Principal) -> Workplace:
     raise NotFound("this server takes no workers")
 
@@ -57,7 +61,7 @@ class Services:
     #: what callers were granted and denied
     audit: Audit
     #: what `/metrics` tells, in Prometheus' text format
-    metrics: Callable[[], Awaitable[bytes]]
+    metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end

@@ -28,7 +28,7 @@ from arclog.server.audit import Audit
 from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
-from arclog.server.services import Services
+from arclog.server.services import Services, Workplace
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.workplace import workplace_of
 
@@ -169,6 +169,11 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     clock, book = here.engine.clock, here.engine.store
     cursors = new_cursors()
     metrics = Metrics(here.engine)
+    workplace = workplace_of(here)
+
+    def counted(principal: Principal) -> Workplace:
+        place = workplace(principal)
+        return Workplace(measured(place.control, metrics), place.results)
 
     def schedules(principal: Principal) -> ScheduleApi:
         own = settings.text("scope.project"), settings.text("scope.environment")
@@ -188,7 +193,7 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         results=here.results,
         authenticate=gate.authenticate,
         ready=ready,
-        workplace=workplace_of(here),
+        workplace=counted,
         clock=clock,
         book=book,
         audit=Audit(book, clock, settings),
