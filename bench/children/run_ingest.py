@@ -78,7 +78,7 @@ async def send(port: int, execution_id: str, count: int, connections: int, batch
     else:
         bodies = [json.dumps(event).encode() for event in events]
     path = b"/api/events/batch" if batch else b"/api/events"
-    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
     requests = [head % (path, len(body), body) for body in bodies]
     good = 0
 

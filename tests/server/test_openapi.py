@@ -34,6 +34,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         **os.environ,
         "ARCLOG_HOME": str(home),
         "ARCLOG_SERVER_LONG_POLL_S": "0.1",
+        # Keys are made on the way; they must not lock the rest out.
+        "ARCLOG_AUTH_MODE": "none",
         "ARCLOG_SERVER_KEEP_ALIVE_S": "0.1",
     }
     command = (sys.executable, "-m", "arclog.cli.main", "up", "--port", "0", "--json")
@@ -75,7 +77,7 @@ def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
                 if code.startswith("2")
             ]
             contents += route.get("requestBody", {}).get("content", {}).values()
-            assert contents, where
+            assert contents or "204" in route["responses"], where
             assert all("example" in content for content in contents), where
             assert "application/problem+json" in route["responses"]["422"]["content"], where
 
