@@ -43,7 +43,7 @@ async def test_a_caller_that_hangs_up_within_its_body_is_no_bug_of_ours(
 ) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"POST /api/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    writer.write(b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()
     async with server.client() as client:
         while "requests_open 1" not in (await client.get("/metrics")).text:
