@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.model.settings import Settings
-    from arclog.secrets.store import LocalStore, SecretInfo
+    from arclog.ports.secrets import SecretInfo
+    from arclog.secrets.store import LocalStore
 
 
 def secret_arguments(parser: Parser) -> None:

@@ -43,3 +43,27 @@ class Secrets(Protocol):
         """The other side did not accept what `resolve` gave: do not give it from a cache again."""
 
     async def close(self) -> None: ...
+
+
+class SecretInfo(Struct, frozen=True):
+    """What may be told about a secret."""
+
+    name: str
+    #: tenant, tenant/project or tenant/project/environment
+    scope: str
+    #: the field names of a JSON object; none of a plain text
+    fields: tuple[str, ...]
+    set_at: str
+
+
+class Vault(Protocol):
+    """Secrets that are kept here. What goes in comes out only by `Secrets.resolve`. Calls may block."""
+
+    def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
+        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected."""
+
+    def remove(self, name: str, scope: str) -> None:
+        """Forget it. Raises NotFound."""
+
+    def infos(self) -> list[SecretInfo]:
+        """All that are kept, by name."""

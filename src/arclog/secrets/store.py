@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from arclog.model.errors import NotFound, RequestRejected, SecretUnavailable
 from arclog.model.settings import Settings
+from arclog.ports.secrets import SecretInfo
 from arclog.secrets.files import read_small, replace, signature
 from arclog.secrets.key import key_source
 
@@ -35,17 +36,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")
 _SCOPE = re.compile(r"[^/\s]{1,128}(/[^/\s]{1,128}){0,2}\Z")
 #: Of the whole file: enough for thousands of secrets, and a bound on what is read.
 _MOST_BYTES = 256 * 1024 * 1024
-
-
-class SecretInfo(Struct, frozen=True):
-    """What may be told about a secret."""
-
-    name: str
-    #: tenant, tenant/project or tenant/project/environment
-    scope: str
-    #: the field names of a JSON object; none of a plain text
-    fields: tuple[str, ...]
-    set_at: str
 
 
 class _Sealed(Struct, frozen=True):

@@ -11,6 +11,7 @@ from arclog.server.routes import audit as audit_routes
 from arclog.server.routes import (
     catalog,
     control,
+    credentials,
     events,
     executions,
     health,
@@ -42,6 +43,7 @@ ROUTERS = (
     runs.router,
     published.router,
     schedules.router,
+    credentials.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

@@ -18,6 +18,7 @@ from arclog.ports.ingest import Ingest
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
+from arclog.ports.secrets import Vault
 from arclog.server.audit import Audit
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
@@ -64,6 +65,8 @@ class Services:
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
+    #: where credentials are kept; None: not here
+    vault: Vault | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     #: what a worker on another machine works with

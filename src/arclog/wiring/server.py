@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -23,6 +24,7 @@ from arclog.model.settings import Settings
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.store import Scope
+from arclog.secrets.store import LocalStore
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.gate import Gate
@@ -188,6 +190,7 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         control=measured(here.control, metrics),
         metrics=metrics.text,
         schedules=schedules,
+        vault=LocalStore(Path(settings.text("home")), settings),
         ingest=EngineIngest(here.engine),
         runs=runs,
         results=here.results,

@@ -1,0 +1,86 @@
+"""Credentials of the caller's tenant, for the keychains of playbooks. They go in and never come out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from msgspec import Struct
+from starlette.responses import Response
+
+from arclog.model.errors import NotFound
+from arclog.model.ids import timestamp
+from arclog.ports.secrets import SecretInfo, Vault
+from arclog.server.access import BUILD, VIEW, allows, principal_of, services_of
+from arclog.server.bodies import answered, body_of
+from arclog.server.schemas import documented
+
+router = APIRouter(prefix="/api/credentials", tags=["access"])
+
+
+class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
+    """A secret to keep: a text, or a JSON object as text."""
+
+    value: str
+    #: '' = all projects, all environments of a project
+    project: str = ""
+    environment: str = ""
+
+
+class CredentialList(Struct, frozen=True):
+    credentials: list[SecretInfo]
+
+
+_INFO = SecretInfo("crm", "acme/shop", ("client_id", "client_secret"), "2026-01-02T03:04:05.000000Z")
+
+
+@router.put(
+    "/{name}",
+    dependencies=[allows(BUILD)],
+    **documented(
+        answer=SecretInfo,
+        example=_INFO,
+        takes=NewCredential,
+        takes_example=NewCredential("the secret itself", "shop"),
+        errors=(404,),
+    ),
+)
+async def put(name: str, request: Request) -> Response:
+    """Keep a secret for the caller's tenant, in place of an older one; no answer ever holds its value."""
+    asked = await body_of(request, NewCredential)
+    scope = _scope(request, asked.project, asked.environment)
+    at = timestamp(services_of(request).clock.now())
+    return answered(await asyncio.to_thread(_vault(request).put, name, scope, asked.value, at))
+
+
+@router.get(
+    "", dependencies=[allows(VIEW)], **documented(answer=CredentialList, example=CredentialList([_INFO]), errors=(404,))
+)
+async def listed(request: Request) -> Response:
+    """Names, scopes, field names and dates of the tenant's secrets."""
+    tenant = principal_of(request).tenant
+    found = await asyncio.to_thread(_vault(request).infos)
+    return answered(CredentialList([info for info in found if info.scope.partition("/")[0] == tenant]))
+
+
+@router.delete(
+    "/{name}", dependencies=[allows(BUILD)], **documented(status=204, text="It is forgotten.", errors=(404,))
+)
+async def remove(name: str, request: Request, project: str = "", environment: str = "") -> Response:
+    """Forget a secret of the caller's tenant."""
+    await asyncio.to_thread(_vault(request).remove, name, _scope(request, project, environment))
+    return Response(status_code=204)
+
+
+def _scope(request: Request, project: str, environment: str) -> str:
+    parts = [principal_of(request).tenant, project, environment]
+    while parts and not parts[-1]:
+        parts.pop()
+    return "/".join(parts)
+
+
+def _vault(request: Request) -> Vault:
+    vault = services_of(request).vault
+    if vault is None:
+        raise NotFound("this server keeps no credentials; they are its workers' own")
+    return vault
