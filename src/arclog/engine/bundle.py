@@ -12,7 +12,7 @@ from arclog.engine.compiled import Compiled, Compiler
 from arclog.engine.engine import Engine
 from arclog.model.errors import RequestRejected
 from arclog.plan.net import Plan
-from arclog.ports.store import PlanRecord
+from arclog.ports.catalog import PlanRecord
 
 #: Playbooks that one run may bring along.
 MAX_FILES = 1000

@@ -16,7 +16,8 @@ from arclog.engine.minter import new_run_id
 from arclog.model import ids, status
 from arclog.model.errors import Conflict
 from arclog.model.outcome import Outcome, TaskError, error, failed
-from arclog.ports.store import ExecutionRecord, NewExecution, PlanRecord
+from arclog.ports.catalog import PlanRecord
+from arclog.ports.store import ExecutionRecord, NewExecution
 
 log = logging.getLogger("arclog.engine")
 

@@ -13,7 +13,7 @@ from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, timestamp
 from arclog.plan.program import Program
 from arclog.ports.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
-from arclog.ports.store import CatalogRecord, PlanRecord
+from arclog.ports.catalog import CatalogRecord, PlanRecord
 
 _LOOKED_THROUGH = 1000
 

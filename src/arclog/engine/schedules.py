@@ -23,8 +23,9 @@ from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
 from arclog.model.schedules import Schedule
 from arclog.plan.program import Program
+from arclog.ports.catalog import PlanRecord
 from arclog.ports.schedules import NewSchedule, ScheduleView
-from arclog.ports.store import NewExecution, PlanRecord, Scope
+from arclog.ports.store import NewExecution, Scope
 
 log = logging.getLogger("arclog.engine")
 

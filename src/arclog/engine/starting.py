@@ -19,7 +19,8 @@ from arclog.model.principal import checked_name
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Started
-from arclog.ports.store import ExecutionRecord, NewExecution, PlanRecord, Scope
+from arclog.ports.catalog import PlanRecord
+from arclog.ports.store import ExecutionRecord, NewExecution, Scope
 
 if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog

@@ -15,7 +15,8 @@ from arclog.model.refs import DATA, LIST, parse_ref, ref_text
 from arclog.model.retention import kept_until
 from arclog.ports.api import Collected, StoredResult
 from arclog.ports.results import Results, StoredBlob
-from arclog.ports.store import ExecutionRecord, ResultRecord
+from arclog.ports.store import ExecutionRecord
+from arclog.ports.stored_results import ResultRecord
 
 _PAGE = 1000
 #: executions whose end is remembered while results are looked through; these come in order of their executions

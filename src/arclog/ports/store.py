@@ -27,8 +27,10 @@ from msgspec import Struct
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.ports.access import AccessBook
+from arclog.ports.catalog import CatalogStore
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.schedules import ScheduleStore
+from arclog.ports.stored_results import StoredResultBook
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 
 
@@ -249,53 +251,6 @@ class Mark(Struct, frozen=True):
     seq: int
 
 
-class PlanRecord(Struct, frozen=True):
-    digest: str
-    path: str
-    version: int
-    body: bytes
-    #: the playbook as written
-    source: str
-    created_at: int
-
-
-class CatalogRecord(Struct, frozen=True):
-    """A path of the catalog with its newest version."""
-
-    path: str
-    version: int
-    digest: str
-    created_at: int
-    #: None while it is in use
-    archived_at: int | None
-
-
-class ResultRecord(Struct, frozen=True):
-    """Content that an execution stored outside the log."""
-
-    execution_id: int
-    name: str
-    sha256: str
-    bytes: int
-    #: items of a list; else None
-    rows: int | None
-    content_type: str
-    tenant: str
-    #: step | execution | workflow | permanent
-    scope: str
-    #: when its event was persisted
-    stored_at: int
-    #: stored_at + the ttl that it was given; None without one
-    expires_at: int | None
-    step: str
-    run: int
-    task: str
-    #: its event
-    seq: int
-    #: when gc let go of it; None while it is kept
-    removed_at: int | None = None
-
-
 class ExecutionFilter(Struct, frozen=True):
     """Which executions to list; empty means all."""
 
@@ -308,7 +263,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(AccessBook, ScheduleStore, OutboxStore, Protocol):
+class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -367,33 +322,6 @@ class Store(AccessBook, ScheduleStore, OutboxStore, Protocol):
     async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
         """The execution that was started with this key."""
 
-    # -- plans --------------------------------------------------------------------------------------------------------
-
-    async def register_plan(
-        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
-    ) -> PlanRecord:
-        """The record of this content under this path of a tenant: the existing version, or the next one."""
-
-    async def plan(self, digest: str) -> PlanRecord | None:
-        """A plan by its name, whoever registered it: its path, version and source are those of the first who did."""
-
-    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
-        """What a tenant registered under a path: that version, or the newest."""
-
-    async def catalog(
-        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
-    ) -> list[CatalogRecord]:
-        """A tenant's paths with this prefix, in order, behind `after`; archived ones only if asked for."""
-
-    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
-        """One path, archived or not."""
-
-    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
-        """The versions of a path, newest first, older than `before` when that is given; without their bodies."""
-
-    async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
-        """Put a path away (at a time), or bring it back (None)."""
-
     # -- commands -----------------------------------------------------------------------------------------------------
 
     async def claim(
@@ -434,25 +362,6 @@ class Store(AccessBook, ScheduleStore, OutboxStore, Protocol):
 
     async def next_due(self) -> int | None:
         """When the earliest timer is due."""
-
-    # -- results stored outside the log -------------------------------------------------------------------------------
-
-    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
-        """What an execution stored under this name with this content, also when it was removed since."""
-
-    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
-        """What an execution stored, in order of the events that say so, after the event with that seq."""
-
-    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
-        """What was not removed, of all executions, in order of (execution_id, name, sha256), after that one."""
-
-    async def keepers(
-        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
-    ) -> list[ResultRecord]:
-        """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
-
-    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
-        """Note that these are no longer kept, but for those that were stored again meanwhile; tells how many it noted."""
 
     # -- caches and odds ----------------------------------------------------------------------------------------------
 

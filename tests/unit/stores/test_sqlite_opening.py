@@ -11,7 +11,7 @@ import pytest
 
 from arclog.model.errors import StoreUnavailable
 from arclog.model.settings import Settings
-from arclog.ports.store import PlanRecord
+from arclog.ports.catalog import PlanRecord
 from arclog.ports.task_logs import LogLine, log_size
 from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionRecord, PlanRecord, Scope, StepRunRecord
+from arclog.ports.catalog import CatalogRecord, PlanRecord
+from arclog.ports.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
 from arclog.stores.memory.tables import Tables
 
 

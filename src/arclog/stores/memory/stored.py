@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from arclog.model.retention import SCOPES
-from arclog.ports.store import ExecutionRecord, ResultRecord
+from arclog.ports.store import ExecutionRecord
+from arclog.ports.stored_results import ResultRecord
 from arclog.stores.memory.tables import Tables
 from arclog.stores.rows import NewResult
 

@@ -8,18 +8,11 @@ from arclog.model.errors import StoreUnavailable
 from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.ports.catalog import PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
-from arclog.ports.store import (
-    CommandRecord,
-    ExecutionRecord,
-    Ingested,
-    Mark,
-    PlanRecord,
-    ResultRecord,
-    Scope,
-    StepRunRecord,
-)
+from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
+from arclog.ports.stored_results import ResultRecord
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 

@@ -10,22 +10,21 @@ import msgspec
 
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID
+from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.store import (
     Backlog,
-    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     Ingested,
     LogBatch,
     Mark,
-    PlanRecord,
-    ResultRecord,
     Scope,
     StepRunRecord,
     StoredEvent,
     Timer,
 )
+from arclog.ports.stored_results import ResultRecord
 from arclog.stores.rows import Codec, bits_of, decode
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.records import command_record, execution_record, result_record

@@ -9,15 +9,8 @@ from typing import Any
 import msgspec
 
 from arclog.model.retention import SCOPES
-from arclog.ports.store import (
-    CommandRecord,
-    ExecutionRecord,
-    ExecutionState,
-    NewCommand,
-    NewExecution,
-    ResultRecord,
-    Scope,
-)
+from arclog.ports.store import CommandRecord, ExecutionRecord, ExecutionState, NewCommand, NewExecution, Scope
+from arclog.ports.stored_results import ResultRecord
 from arclog.stores.rows import NewResult
 
 #: lease_until of a held command: neither issued (0) nor claimed (above)

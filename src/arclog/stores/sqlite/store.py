@@ -9,26 +9,25 @@ from typing import TypeVar
 from arclog.model.schedules import Schedule
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
 from arclog.ports.store import (
     Append,
     Appended,
     Backlog,
-    CatalogRecord,
     CommandRecord,
     ExecutionFilter,
     ExecutionRecord,
     Ingested,
     LogBatch,
     Mark,
-    PlanRecord,
-    ResultRecord,
     Scope,
     StepRunRecord,
     StoredEvent,
     Timer,
 )
+from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.sqlite import access, outbox, reads, schedules, task_logs, writes

@@ -8,16 +8,9 @@ from msgspec import json
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.store import (
-    Append,
-    Appended,
-    CommandRecord,
-    EventIdTaken,
-    NoSlot,
-    PlanRecord,
-    ResultRecord,
-    TerminalExists,
-)
+from arclog.ports.catalog import PlanRecord
+from arclog.ports.store import Append, Appended, CommandRecord, EventIdTaken, NoSlot, TerminalExists
+from arclog.ports.stored_results import ResultRecord
 from arclog.stores.rows import Derived, StepChange
 from arclog.stores.sqlite import outbox
 from arclog.stores.sqlite.lanes import Tx

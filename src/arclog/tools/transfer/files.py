@@ -11,6 +11,7 @@ import io
 import os
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -245,7 +246,7 @@ def take_place(temporary: Path, path: Path) -> None:
         os.close(folder)
 
 
-class _TextTarget(PathTarget):
+class _TextTarget(PathTarget, ABC):
     """A file that is written chunk by chunk."""
 
     def __init__(self, shown: str, path: Path) -> None:
@@ -309,8 +310,9 @@ class _TextTarget(PathTarget):
     def _heading(self) -> bytes:
         return b""
 
+    @abstractmethod
     def _encoded(self, rows: list[Row]) -> bytes:
-        raise NotImplementedError
+        """Rows as the file has them."""
 
 
 class NdjsonTarget(_TextTarget):

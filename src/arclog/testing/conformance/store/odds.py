@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import CatalogRecord, ExecutionFilter, ExecutionState, NewExecution, PlanRecord, Scope, Timer
+from arclog.ports.catalog import CatalogRecord, PlanRecord
+from arclog.ports.store import ExecutionFilter, ExecutionState, NewExecution, Scope, Timer
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 
