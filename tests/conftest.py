@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 # Servers that tests start themselves; each plugin imports its drivers only when a test asks for the server.
-pytest_plugins = ["tests.servers.postgres", "tests.servers.arclog"]
+pytest_plugins = ["tests.servers.postgres", "tests.servers.nats", "tests.servers.arclog"]
 
 # `ci` (the default) draws the same examples every time, so a red test is red for everybody; `explore` looks further.
 # Both print what reproduces a failure: HYPOTHESIS_PROFILE=explore ./x pytest …

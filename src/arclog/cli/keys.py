@@ -188,11 +188,13 @@ def _with_store(options: Namespace, work: Callable[[Any, Namespace, Settings, Ou
     from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
     from arclog.model.errors import NotFound
-    from arclog.wiring.embedded import DATABASE, opened_store
+    from arclog.wiring.backends import DATABASE, keeps_files
+    from arclog.wiring.embedded import opened_store
 
     settings, out = settings_of(options), out_of(options)
     # The home's own store is meant, whatever ARCLOG_SERVER says.
-    if getattr(options, "action", "") != "create" and not (Path(settings.text("home")) / DATABASE).exists():
+    missing = keeps_files(settings) and not (Path(settings.text("home")) / DATABASE).exists()
+    if missing and getattr(options, "action", "") != "create":
         raise NotFound(f"there is nothing in {settings.text('home')} yet; `arclog key create` makes a key, and a home")
 
     async def go() -> int:

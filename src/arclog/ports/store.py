@@ -28,6 +28,7 @@ from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
+from arclog.ports.duties import DutyBook
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.schedules import ScheduleStore
 from arclog.ports.stored_results import StoredResultBook
@@ -263,7 +264,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, Protocol):
+class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -312,6 +313,11 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         """Executions that have not ended, oldest first, newer than `after`."""
+
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        """Executions that have not ended and are not paused, to which nothing was appended since `before` (microseconds),
+        and that have neither an open command nor a timer; by execution_id, above `after`. Nobody may be at work on them.
+        """
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         """All step runs in the order in which they were scheduled."""
@@ -382,6 +388,9 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
         """Log lines with their positions, after a position."""
+
+    async def time(self) -> int:
+        """The store's clock, microseconds since 1970: leases of several servers are measured by it."""
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         """A node number (0 to 1023) for minting ids, nobody else's until then; StoreUnavailable when all are taken."""

@@ -26,10 +26,9 @@ from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import ExecutionFilter, Scope
+from arclog.ports.store import ExecutionFilter, Scope, Store
 from arclog.ports.tool import ToolServices
-from arclog.results.files import FileResults
-from arclog.stores.sqlite.store import SqliteStore
+from arclog.wiring.backends import DATABASE, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
@@ -39,9 +38,6 @@ from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
-DATABASE = "arclog.db"
-#: folder of results that are too large for the log
-RESULTS = "results"
 _NODE_LEASE_S = 600.0
 _PAGE = 200
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
@@ -56,7 +52,7 @@ class Embedded:
     """Store, engine and (once started) a worker, in this process."""
 
     def __init__(
-        self, settings: Settings, home: Path, store: SqliteStore, engine: Engine, worker_id: str, secrets: Secrets
+        self, settings: Settings, home: Path, store: Store, engine: Engine, worker_id: str, secrets: Secrets
     ) -> None:
         self.engine = engine
         self._secrets = secrets
@@ -64,7 +60,7 @@ class Embedded:
         #: what the worker in this process speaks to
         self.worker_control: Control = self.control
         self.children = Children(engine)
-        self.results: Results = FileResults(home / RESULTS, settings)
+        self.results: Results = choose_results(settings, store)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
@@ -240,10 +236,11 @@ def _tidy() -> None:
             log.info("removed %d scratch folders of processes that are gone", count)
 
 
-def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
+def _prepare(settings: Settings, *, read_only: bool) -> None:
     """Make the home; a reader makes nothing and needs one that is there."""
+    home = Path(settings.text("home"))
     if read_only:
-        if not database.exists():
+        if keeps_files(settings) and not (home / DATABASE).exists():
             raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
         return
     try:
@@ -254,11 +251,10 @@ def _prepare(home: Path, database: Path, *, read_only: bool) -> None:
 
 
 @asynccontextmanager
-async def opened_store(settings: Settings) -> AsyncIterator[SqliteStore]:
+async def opened_store(settings: Settings) -> AsyncIterator[Store]:
     """The store of `settings.home` alone, made if need be."""
-    home = Path(settings.text("home"))
-    _prepare(home, home / DATABASE, read_only=False)
-    store = SqliteStore(home / DATABASE, clock=SystemClock(), settings=settings)
+    _prepare(settings, read_only=False)
+    store = choose_store(settings, SystemClock())
     await store.open()
     try:
         yield store
@@ -278,10 +274,9 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
     if not settings.text("http.allow_networks"):
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
-    path = home / DATABASE
-    _prepare(home, path, read_only=read_only)
+    _prepare(settings, read_only=read_only)
     clock = SystemClock()
-    store = SqliteStore(path, clock=clock, settings=settings)
+    store = choose_store(settings, clock)
     await store.open()
     try:
         owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -20,6 +20,11 @@ def test_every_row_has_a_help_a_unit_and_a_default_within_its_own_range() -> Non
         assert Settings({row.name: row.default})[row.name] == row.default
 
 
+def test_every_setting_stands_in_the_table_once() -> None:
+    names = [row.name for row in TABLE]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match=r"did you mean leases\.seconds"):
         Settings({"lease.seconds": 3})

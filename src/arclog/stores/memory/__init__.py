@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from arclog.stores.memory.access import Access
 from arclog.stores.memory.catalog import Catalog
+from arclog.stores.memory.duties import Duties
 from arclog.stores.memory.log import Log
 from arclog.stores.memory.odds import Odds
 from arclog.stores.memory.schedules import Schedules
@@ -14,5 +15,5 @@ from arclog.stores.memory.schedules import Schedules
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Log, Catalog, Odds, Access, Schedules):
+class MemoryStore(Log, Catalog, Odds, Access, Schedules, Duties):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

@@ -39,6 +39,17 @@ class Catalog(Tables):
         ]
         return found[:limit]
 
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            each.record
+            for execution_id, each in sorted(self._executions.items())
+            if execution_id > after
+            and not (each.over or each.record.now.paused or each.commands or each.timers)
+            and each.rows[-1].ts < before
+        ]
+        return found[:limit]
+
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         self._check_open()
         execution = self._executions.get(execution_id)

@@ -34,6 +34,10 @@ class Odds(Tables):
         self._check_open()
         return self._logs.read(execution_id, after, limit, where)
 
+    async def time(self) -> int:
+        self._check_open()
+        return self._clock.now()
+
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         self._check_open()
         node = next((number for number, (holder, _) in self._nodes.items() if holder == owner), None)

@@ -41,6 +41,12 @@ class Execution(Struct):
     ingested: dict[int, Ingested] = {}
 
 
+class Duty(Struct, frozen=True):
+    owner: str
+    until: int = 0
+    position: int = 0
+
+
 class Tables:
     """The rows, and nothing that is done with them."""
 
@@ -72,6 +78,7 @@ class Tables:
         self._outbox: dict[tuple[int, int], Delivery] = {}
         self._outbox_leases: dict[tuple[int, int], int] = {}
         self._settled: set[int] = set()
+        self._duties: dict[str, Duty] = {}
 
     async def open(self) -> None:
         self._is_open = True

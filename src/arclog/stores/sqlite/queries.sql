@@ -422,3 +422,21 @@ UPDATE outbox SET settled = 1 WHERE execution_id = ?
 -- name: backlog
 SELECT pool, sign(lease_until), count(*), min(command_id), min(lease_until) FROM commands
 GROUP BY pool, sign(lease_until)
+
+-- name: lease_duty
+INSERT INTO duties (duty, owner, until, position) VALUES (?1, ?2, ?4, 0)
+ON CONFLICT (duty) DO UPDATE SET owner = ?2, until = ?4 WHERE duties.owner = ?2 OR duties.until <= ?3
+
+-- name: duty_position
+SELECT position FROM duties WHERE duty = ?
+
+-- name: move_position
+UPDATE duties SET position = ?4 WHERE duty = ?1 AND owner = ?2 AND until > ?3 AND position <= ?4
+
+-- name: idle
+SELECT * FROM executions e
+WHERE over = 0 AND paused = 0 AND execution_id > ?1
+  AND (SELECT ts FROM log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < ?2
+  AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.execution_id = e.execution_id)
+  AND NOT EXISTS (SELECT 1 FROM timers t WHERE t.execution_id = e.execution_id)
+ORDER BY execution_id LIMIT ?3

@@ -120,6 +120,10 @@ def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> li
     ]
 
 
+def idle(execute: Execute, before: int, after: int, limit: int) -> list[ExecutionRecord]:
+    return [execution_record(row) for row in execute(SQL["idle"], (after, before, limit))]
+
+
 def by_idempotency_key(execute: Execute, scope: Scope, key: str) -> ExecutionRecord | None:
     return _first(execute(SQL["by_idempotency_key"], (scope.tenant, scope.project, scope.environment, key)))
 

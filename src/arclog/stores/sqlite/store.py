@@ -30,7 +30,7 @@ from arclog.ports.store import (
 from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, outbox, reads, schedules, task_logs, writes
+from arclog.stores.sqlite import access, duties, outbox, reads, schedules, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -42,6 +42,7 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock, settings: Settings | None = None) -> None:
         settings = settings or Settings()
+        self._clock = clock
         self.path = os.fspath(path)
         busy = settings.number("store.busy_timeout_s")
         #: used by the caller's thread to write, by the reader's to read
@@ -105,6 +106,9 @@ class SqliteStore:
         self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         return await self._reader.do(lambda execute: reads.live(execute, which, after, limit))
+
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        return await self._reader.do(lambda execute: reads.idle(execute, before, after, limit))
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
@@ -222,6 +226,17 @@ class SqliteStore:
     async def settle_deliveries(self, execution_id: int) -> None:
         await self._writer.do(lambda tx: outbox.settle(tx, execution_id))
 
+    # -- duties -------------------------------------------------------------------------------------------------------
+
+    async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
+        return await self._writer.do(lambda tx: duties.lease(tx, duty, owner, now, until))
+
+    async def position(self, duty: str) -> int:
+        return await self._look_up(lambda execute: duties.position(execute, duty))
+
+    async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
+        return await self._writer.do(lambda tx: duties.move(tx, duty, owner, now, position))
+
     # -- results stored outside the log -------------------------------------------------------------------------------
 
     async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
@@ -257,6 +272,9 @@ class SqliteStore:
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
         return await self._reader.do(lambda execute: task_logs.read(execute, execution_id, after, limit, where))
+
+    async def time(self) -> int:
+        return self._clock.now()
 
     async def lease_node(self, owner: str, now: int, until: int) -> int:
         return await self._writer.do(lambda tx: writes.lease_node(tx, owner, now, until, self.path))

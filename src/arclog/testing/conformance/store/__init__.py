@@ -12,6 +12,7 @@ from arclog.testing.conformance.store.access import AccessRules
 from arclog.testing.conformance.store.base import MakeStore
 from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
+from arclog.testing.conformance.store.duties import DutyRules
 from arclog.testing.conformance.store.ingested import IngestedRules
 from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
@@ -38,5 +39,6 @@ class StoreContract(
     StoredRules,
     AccessRules,
     IngestedRules,
+    DutyRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

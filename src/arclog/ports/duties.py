@@ -1,0 +1,23 @@
+"""Duties: work that one server of several does at a time, and how far it is with it.
+
+Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+- A duty belongs to one owner until its lease ends. Whoever asks while another has it gets nothing; the owner may ask
+  again to keep it; a lease that ends at once (`until` not after `now`) gives it up.
+- A position is moved by the owner of the duty alone, while its lease is not over, and never back: a server that was
+  stopped past its lease and woken changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class DutyBook(Protocol):
+    async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
+        """Take or keep a duty until then (microseconds since 1970); False while another has it."""
+
+    async def position(self, duty: str) -> int:
+        """How far the duty is; 0 in the beginning."""
+
+    async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
+        """Note how far it is; False (and nothing is noted) when the owner does not have the duty, or had a further one."""

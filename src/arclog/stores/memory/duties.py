@@ -1,0 +1,31 @@
+"""Duties of the memory store."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from arclog.stores.memory.tables import Duty, Tables
+
+
+class Duties(Tables):
+    """Who does what only one may do, and how far it is."""
+
+    async def lease_duty(self, duty: str, owner: str, now: int, until: int) -> bool:
+        self._check_open()
+        held = self._duties.get(duty, Duty(owner))
+        if held.owner != owner and held.until > now:
+            return False
+        self._duties[duty] = replace(held, owner=owner, until=until)
+        return True
+
+    async def position(self, duty: str) -> int:
+        self._check_open()
+        return self._duties.get(duty, Duty("")).position
+
+    async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
+        self._check_open()
+        held = self._duties.get(duty)
+        if held is None or held.owner != owner or held.until <= now or held.position > position:
+            return False
+        self._duties[duty] = replace(held, position=position)
+        return True
