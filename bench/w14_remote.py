@@ -22,9 +22,9 @@ def measure(options: Options) -> Findings:
     return found
 
 
-def arclog(folder: str, steps: int) -> Sample:
+def arclog(folder: str, steps: int, **variables: str) -> Sample:
     file = write(folder, "chain.yaml", chain(steps))
-    sample = child("run_remote.py", file, os.path.join(folder, "home"), folder=folder)
+    sample = child("run_remote.py", file, os.path.join(folder, "home"), folder=folder, **variables)
     check_run(sample, steps=steps, tasks=steps)
     expect("the worker's exit code", sample["left"], 0)
     return sample

@@ -58,9 +58,9 @@ def _measure(found: Findings, options: Options, steps: int) -> None:
     found.figures.append(Line(f"arclog, {steps} steps, gap between steps (W5)", ours.of("gap_ms"), "ms", digits=3))
 
 
-def arclog(folder: str, steps: int) -> Sample:
+def arclog(folder: str, steps: int, **variables: str) -> Sample:
     file = write(folder, "chain.yaml", chain(steps))
-    sample = child("run_arclog.py", "one", file, os.path.join(folder, "home"), folder=folder)
+    sample = child("run_arclog.py", "one", file, os.path.join(folder, "home"), folder=folder, **variables)
     check_run(sample, steps=steps, tasks=steps)
     return sample
 
@@ -71,7 +71,7 @@ def floor(folder: str, steps: int) -> Sample:
     return sample
 
 
-def dbos(folder: str, steps: int) -> Sample:
-    sample = child("run_dbos.py", "chain", folder, str(steps), folder=folder)
+def dbos(folder: str, steps: int, **variables: str) -> Sample:
+    sample = child("run_dbos.py", "chain", folder, str(steps), folder=folder, **variables)
     expect("steps done and recorded", (sample["done"], sample["recorded"]), (steps, steps))
     return sample

@@ -44,32 +44,32 @@ def measure(options: Options) -> Findings:
         found.ratios.append(Line(f"DBOS ÷ arclog, {items} items", taken["DBOS"].over(ours, "run_s"), "×", DBOS_GOAL))
     growth = taken["ten times"].over(ours, "run_s")
     found.ratios.append(Line(f"{10 * items} ÷ {items} items", growth, "×", GROWTH_GOAL))
-    pace = Line(f"arclog, parallel, {items} items", _pace(taken["parallel"], items), "items/s", PACE_GOAL, digits=0)
-    found.ratios.append(pace)
+    goal = Line(f"arclog, parallel, {items} items", pace(taken["parallel"], items), "items/s", PACE_GOAL, digits=0)
+    found.ratios.append(goal)
     found.figures.append(
-        Line(f"arclog, parallel, {10 * items} items", _pace(taken["ten times"], 10 * items), "items/s", digits=0)
+        Line(f"arclog, parallel, {10 * items} items", pace(taken["ten times"], 10 * items), "items/s", digits=0)
     )
     found.figures.append(
-        Line(f"arclog, sequential, {items} items", _pace(taken["sequential"], items), "items/s", digits=0)
+        Line(f"arclog, sequential, {items} items", pace(taken["sequential"], items), "items/s", digits=0)
     )
     if "DBOS" in taken:
-        found.figures.append(Line(f"DBOS, {items} steps", _pace(taken["DBOS"], items), "steps/s", digits=0))
+        found.figures.append(Line(f"DBOS, {items} steps", pace(taken["DBOS"], items), "steps/s", digits=0))
     found.notes.append("DBOS: one workflow of as many trivial steps; a workflow for each item is slower there (W4)")
     return found
 
 
-def _pace(taken: Samples, items: int) -> Spread:
+def pace(taken: Samples, items: int) -> Spread:
     return spread([items / sample["run_s"] for sample in taken.samples])
 
 
-def arclog(folder: str, items: int, text: str) -> Sample:
+def arclog(folder: str, items: int, text: str, **variables: str) -> Sample:
     file = write(folder, "loop.yaml", text)
-    sample = child("run_arclog.py", "one", file, os.path.join(folder, "home"), folder=folder)
+    sample = child("run_arclog.py", "one", file, os.path.join(folder, "home"), folder=folder, **variables)
     check_run(sample, steps=1, tasks=items)
     return sample
 
 
-def dbos(folder: str, items: int) -> Sample:
-    sample = child("run_dbos.py", "chain", folder, str(items), folder=folder)
+def dbos(folder: str, items: int, **variables: str) -> Sample:
+    sample = child("run_dbos.py", "chain", folder, str(items), folder=folder, **variables)
     expect("steps done and recorded", (sample["done"], sample["recorded"]), (items, items))
     return sample

@@ -46,15 +46,16 @@ def measure(options: Options) -> Findings:
     return found
 
 
-def arclog(folder: str, runs: int) -> Sample:
-    file = write(folder, "one.yaml", chain(1))
-    sample = child("run_arclog.py", "many", file, os.path.join(folder, "home"), str(runs), folder=folder)
+def arclog(folder: str, runs: int, steps: int = 1, **variables: str) -> Sample:
+    file = write(folder, "runs.yaml", chain(steps))
+    home = os.path.join(folder, "home")
+    sample = child("run_arclog.py", "many", file, home, str(runs), folder=folder, **variables)
     ended = (sample["completed"], sample["distinct"], sample["one_terminal"])
     expect("runs completed, distinct, with one terminal event", ended, (runs, runs, runs))
     return sample
 
 
-def dbos(folder: str, runs: int) -> Sample:
-    sample = child("run_dbos.py", "many", folder, str(runs), folder=folder)
+def dbos(folder: str, runs: int, **variables: str) -> Sample:
+    sample = child("run_dbos.py", "many", folder, str(runs), folder=folder, **variables)
     expect("workflows done", sample["done"], runs)
     return sample

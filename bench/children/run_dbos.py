@@ -1,4 +1,4 @@
-"""DBOS on SQLite with its default settings, in this process; prints what it took as JSON.
+"""DBOS with its default settings, on SQLite or on the database in BENCH_DATABASE, in this process; prints what it took as JSON.
 
 chain FOLDER N    one workflow of N trivial steps (0: only launch and shut down)
 many FOLDER N     N workflows of one step, started at once
@@ -53,7 +53,8 @@ def since_start() -> float:
 
 def main(argv: list[str]) -> None:
     what, folder, count = argv
-    DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{os.path.join(folder, 'dbos.db')}"})
+    url = os.environ.get("BENCH_DATABASE") or f"sqlite:///{os.path.join(folder, 'dbos.db')}"
+    DBOS(config={"name": "bench", "system_database_url": url})
     DBOS.launch()
     answer = {"chain": chain, "many": many}[what](int(count))
     DBOS.destroy()

@@ -26,7 +26,7 @@ class NatsServer:
 
     def __init__(self, *options: str, config: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="arclog-nats-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._options = list(options)
         if config:
             (self.folder / "server.conf").write_text(config)
@@ -77,7 +77,7 @@ class NatsServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
