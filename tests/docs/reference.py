@@ -5,6 +5,7 @@ from __future__ import annotations
 from arclog.model.events import REGISTRY
 from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
+from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
@@ -68,4 +69,5 @@ PAGES = {
     "events.md": events_page,
     "status.md": status_page,
     "dialects.md": dialects_page,
+    "conformance.md": conformance_page,
 }
