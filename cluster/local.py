@@ -32,6 +32,7 @@ class Process:
         self.log = folder / f"{name}.log"
         self._command = command
         self._environment = environment
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,6 +47,7 @@ class Process:
             self._process = subprocess.Popen(
                 self._command,
                 env=self._environment,
+                cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
