@@ -15,6 +15,10 @@ from arclog.plan.program import Program
 from arclog.ports.store import ExecutionRecord, Store
 
 _PAGE = 5000
+#: Executions remembered as written to by others, too.
+_CONTENDED = 1000
+#: Decisions after a lost race for which the store is looked at first.
+_LOOKS = 100
 
 
 class Live:
@@ -38,6 +42,8 @@ class LiveStates:
         self._capacity = capacity
         self._live: dict[int, Live] = {}
         self._programs: Kept[str, Program] = Kept(programs)
+        #: executions to which other processes write as well, with how many more decisions look first
+        self._contended: dict[int, int] = {}
 
     async def get(self, execution_id: int) -> Live:
         """The live state, folded from the log when it is not here."""
@@ -73,6 +79,21 @@ class LiveStates:
                 apply(live.program, live.state, stored.event)
         live.record = record
         return True
+
+    def contended(self, execution_id: int) -> None:
+        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        self._contended.pop(execution_id, None)
+        self._contended[execution_id] = _LOOKS
+        if len(self._contended) > _CONTENDED:
+            del self._contended[next(iter(self._contended))]
+
+    def is_contended(self, execution_id: int) -> bool:
+        left = self._contended.get(execution_id, 0)
+        if left > 1:
+            self._contended[execution_id] = left - 1
+        elif left:
+            del self._contended[execution_id]
+        return left > 0
 
     def put(self, live: Live) -> None:
         self._live[live.state.execution_id] = live
