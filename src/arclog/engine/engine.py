@@ -231,6 +231,16 @@ class Engine:
             return replace(given, idle=tuple(each.command_id for each in commands if each.state == "issued"))
         return given
 
+    async def seen(self, execution_id: int) -> Live:
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        kept = self.live.kept(execution_id)
+        if kept is not None and execution_id not in self._queues:
+            head = kept.state.head
+            record = await self.store.execution(execution_id)
+            if record is not None and record.head == head == kept.state.head and execution_id not in self._queues:
+                return kept
+        return await self.live.folded(execution_id)
+
     async def look(self, execution_id: int) -> None:
         """Take in what other processes appended to an execution, if they did."""
         record = await self.store.execution(execution_id)
