@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
-from arclog.core.state import OpenCommand, State
+from arclog.core.state import OpenCommand
 from arclog.engine.batch import Claimant
 from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
@@ -88,9 +88,7 @@ class EngineControl:
         refused = answer.refused
         if refused is None:
             for command in answer.commands:
-                self._holders.has(
-                    command.command_id, Holder(report.worker_id, report.execution_id, command.fence)
-                )
+                self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":

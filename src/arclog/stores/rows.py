@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
-from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_of
+from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, status_of
 from arclog.model.refs import ResultRef, parse_ref
 from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
@@ -136,6 +136,8 @@ class Codec:
                 if not event.informative:
                     _note(change, event, seq)
             if name in MARKED and not event.informative:
+                if name in MARKED_WITH and MARKED_WITH[name] not in event.payload:
+                    continue
                 marks.append((REGISTRY[name].bit, seq))
                 terminal += name in TERMINAL
         if terminal > 1:
