@@ -57,6 +57,9 @@ class Minter:
     async def renew(self) -> None:
         """Keep the number, or get another one. Before anything is minted when it `is_over`."""
 
+    async def keep(self) -> None:
+        """Renew the lease once a third of it is gone."""
+
     def one(self) -> int:
         """A single id."""
         found = self.peek()
@@ -79,7 +82,6 @@ class LeasedMinter(Minter):
         self._until = until
 
     async def keep(self) -> None:
-        """Renew the lease once a third of it is gone."""
         if self._until - self._clock.now() < _NODE_LEASE_US * 2 // 3:
             await self.renew()
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -14,12 +14,10 @@ from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
-from arclog.engine.duties import Duty, always
 from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
-from arclog.engine.slots import Slots
-from arclog.engine.timers import Timers
+from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
 from arclog.model.settings import Settings
@@ -59,12 +57,10 @@ class Embedded:
         home: Path,
         store: Store,
         engine: Engine,
-        minter: LeasedMinter,
         worker_id: str,
         secrets: Secrets,
     ) -> None:
         self.engine = engine
-        self._minter = minter
         self._secrets = secrets
         self.control = EngineControl(engine)
         #: what the worker in this process speaks to
@@ -79,8 +75,7 @@ class Embedded:
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._on_duty = False
-        self._duties: list[Duty] = []
+        self._upkeep: Upkeep | None = None
         self._webhooks = WebhookSender(settings)
         self._outbox: Outbox | None = None
         #: resolves with what stopped the worker
@@ -119,25 +114,18 @@ class Embedded:
         """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere. With
         an id for that one's sake, without asking whether another process does so, too; else as one server of several.
         """
-        if self._on_duty:
-            return
-        self._on_duty = True
-        timing, waiting = (always, always) if only else (self._duty("timers").has, self._duty("slots").has)
-        self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
-        duties = (
-            self._keep_up(),
-            self._sweep_alone() if only else self._sweep(self._duty("sweeper")),
-            Timers(self.engine, timing).run(),
-            Slots(self.engine, waiting).keep(only, self._settings.number("engine.sweep_s")),
-            self._outbox.run(),
-        )
-        self._tasks += [asyncio.ensure_future(duty) for duty in duties]
-
-    def _duty(self, name: str) -> Duty:
-        lease_s = self._settings.number("engine.duty_lease_s")
-        duty = Duty(self._store, self.engine.clock, name, self._worker_id, lease_s)
-        self._duties.append(duty)
-        return duty
+        if self._upkeep is None:
+            self._upkeep = Upkeep(
+                self.engine,
+                self.control,
+                self.children,
+                self._worker_id,
+                is_served=lambda number: bool(self._presence.serving(number)),
+                takes_all=keeps_files(self._settings),
+            )
+            self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
+            duties = (*self._upkeep.begin(only), self._outbox.run())
+            self._tasks += [asyncio.ensure_future(duty) for duty in duties]
 
     def schedules(self, scope: Scope | None = None) -> ScheduleApi:
         """The schedules of a scope, or of the one in the settings."""
@@ -203,45 +191,6 @@ class Embedded:
             return None
         return self._presence.is_alive(worker_id)
 
-    async def _keep_up(self) -> None:
-        """What every process does for itself: keep its node number, follow what others do to the runs at work here."""
-        await self._now_and_then("looking after runs", self._minter.keep, self.control.watch, self.children.sweep)
-
-    async def _sweep_alone(self) -> None:
-        await self._now_and_then("sweep", self.control.sweep, self.children.check_orphans)
-
-    async def _sweep(self, duty: Duty) -> None:
-        """End expired leases and look for what was left behind, as one server of several. A server that may be the only
-        one with a file looks at once at all there is: what is in nobody's hands was left by one that is gone.
-        """
-        from arclog.engine.recovery import Recovery
-
-        recovery = Recovery(self.engine, self.children, duty, lambda number: bool(self._presence.serving(number)))
-        everything = keeps_files(self._settings)
-
-        async def sweep() -> None:
-            nonlocal everything
-            if await duty.has():
-                await self.control.sweep(duty.has)
-                await self.children.check_orphans(duty.has)
-                await recovery.look(everything=everything)
-                everything = False
-
-        await self._now_and_then("sweep", sweep, at_once=True)
-
-    async def _now_and_then(self, what: str, *looks: Callable[[], Awaitable[None]], at_once: bool = False) -> None:
-        """Look every `engine.sweep_s`; a store that cannot be used for a moment is used again at the next turn."""
-        pause = self._settings.number("engine.sweep_s")
-        while True:
-            if not at_once:
-                await self.engine.clock.sleep(pause)
-            at_once = False
-            try:
-                for look in looks:
-                    await look()
-            except ArclogError as problem:
-                log.warning("%s: %s; looking again in %g s", what, problem, pause)
-
     async def close(self) -> None:
         if self._tasks:
             # The end of a run may be known here before the reason why: tasks of a run that was stopped in an emergency
@@ -253,9 +202,8 @@ class Embedded:
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for duty in self._duties:
-            with suppress(ArclogError):
-                await duty.give_up()
+        if self._upkeep is not None:
+            await self._upkeep.give_up()
         if self._toolbox is not None:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
@@ -325,7 +273,7 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
                 await minter.renew()
             secrets = SecretsOnDemand(home, settings, clock)
             engine = Engine(store, clock, settings, minter, secrets if works_here else None)
-            here = Embedded(settings, home, store, engine, minter, owner, secrets)
+            here = Embedded(settings, home, store, engine, owner, secrets)
             try:
                 yield here
             finally:
