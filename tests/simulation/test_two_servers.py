@@ -41,6 +41,7 @@ class Peers(Relatives):
         self.world = self  # type: ignore[assignment] - what the others' base looks at is all here
         self.execution_id = 0
         self.happened: Counter[str] = Counter()
+        self.stopped: set[asyncio.Task[None]] = set()
 
     @property
     def store(self) -> Any:
@@ -101,7 +102,7 @@ class Peers(Relatives):
                 number += 1
                 await self.disturb_one(number)
             elif what == "stop":
-                asyncio.ensure_future(self.stand_still(server, draw.choice((0.5, 4.0, 8.0, 40.0))))
+                self.stopped.add(asyncio.ensure_future(self.stand_still(server, draw.choice((0.5, 4.0, 8.0, 40.0)))))
             else:
                 await cluster.remove(server, kill=what == "kill")
                 if draw.random() < 0.8:

@@ -17,6 +17,7 @@ from arclog.model.errors import Conflict, NewerLog, ReportGap, RequestRejected, 
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
+from arclog.model.upcasts import LIFTS, lifted
 from arclog.plan.program import Program
 from arclog.ports.control import Held, LoopItem, LoopPage, WorkerInfo
 from arclog.ports.store import CommandRecord
@@ -81,7 +82,8 @@ class EngineControl:
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
-        given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, report.events)
+        events = [lifted(event) for event in report.events] if LIFTS else report.events
+        given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, events)
         claimant = self._claimant(report, lease_until, by) if report.wants else None
         extend = (report.command_id, report.fence, lease_until)
         answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend)
