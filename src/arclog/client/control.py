@@ -15,7 +15,7 @@ from arclog.model.errors import InvariantBroken, ServerUnavailable
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
-from arclog.ports.control import LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopPage, WorkerInfo
 from arclog.ports.task_logs import LogLine
 
 #: Lines that the server does not take for so long are given up.
@@ -58,11 +58,12 @@ class RemoteControl:
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
         await self._link.ask("give-back", work.GiveBackAsked(worker_id, execution_id, command_id, fence), work.Done)
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
+    async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         if not wait_s:  # who does not wait for news does not wait for the server either
-            return (await self._link.ask_once("revoked", work.RevokedAsked(worker_id), work.Revoked)).revoked
+            asked = work.RevokedAsked(worker_id, held=list(held))
+            return (await self._link.ask_once("revoked", asked, work.Revoked)).revoked
         self._looks += 1
-        asked = work.RevokedAsked(worker_id, wait_s, self._looks)
+        asked = work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
         return (await self._link.ask("revoked", asked, work.Revoked, wait_s=wait_s)).revoked
 
     async def program(self, digest: str) -> Program:

@@ -8,27 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from arclog import __version__
 from arclog.core import gathering, iterations, joins, signalled, timers, waits
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
 from arclog.core.state import Failure, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
 from arclog.model.commands import Pipeline
-from arclog.model.errors import InvariantBroken
-from arclog.model.events import Event, status_of
+from arclog.model.errors import InvariantBroken, NewerLog
+from arclog.model.events import REGISTRY, Event, status_of
 from arclog.model.ids import timestamp
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import data_of
+from arclog.model.upcasts import is_newer
 from arclog.plan.program import Program
 from arclog.plan.reach import ENTRY
 
 
 def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
-    """Take one event into the state; tells which timers that opened and closed."""
-    state.head += 1
+    """Take one event into the state; tells which timers that opened and closed. Raises NewerLog, with the state as it was,
+    for one that only a newer release understands.
+    """
     if event.informative:
+        state.head += 1
         state.informative += 1
         return ()
+    if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):
+        raise NewerLog(
+            f"event {state.head + 1} of execution {state.execution_id} is {event.type} in version {event.version}, which a "
+            f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
+        )
+    state.head += 1
     if event.report:
         _count_report(state, event)
     moves = timers.moved(program, state, event)

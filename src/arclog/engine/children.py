@@ -2,7 +2,7 @@
 
 Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start.
 `_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
-to at once; `recover` and `sweep` find what a crash, or another process, left out.
+to at once; `sweep` finds what another process changed, `recover`, `check_orphans` and `engine.recovery` what a crash left out.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from arclog.core.inputs import ChildEnded, ParentTold, Signal, TakeSlot
 from arclog.core.signals import MAX_ID
 from arclog.core.state import Pause, State
 from arclog.engine.calling import record_of, start_child
+from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
 from arclog.engine.live import Live
 from arclog.model import status
-from arclog.model.errors import ArclogError, Conflict, NotFound
+from arclog.model.errors import ArclogError, Conflict, NewerLog, NotFound
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, failed
 from arclog.ports.outbox import PENDING
@@ -32,8 +33,12 @@ log = logging.getLogger("arclog.engine")
 
 _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
+#: Open calls that one sweep looks at; the next goes on with the others.
+_SWEPT = 200
 #: How often children that a crash left without a waiting parent are looked for.
 _ORPHANS_S = 60.0
+#: Children whose parents were found to want them, remembered so that their logs are read once.
+_WANTED = 100_000
 
 
 class Call(Struct, frozen=True):
@@ -53,6 +58,10 @@ class Children:
         self._calls: dict[int, Call] = {}
         #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot
         self._pending: set[int] = set()
+        #: heads of parent and child when a call was last attended to
+        self._seen: dict[int, tuple[int, int]] = {}
+        #: by child, the parent's head at which somebody waited for it
+        self._wanted: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._orphans_at = 0.0
         engine.hints.on_committed.append(self._on_committed)
@@ -117,7 +126,8 @@ class Children:
                 if call.parent not in parents:
                     parents[call.parent] = await self._engine.live.folded(call.parent)
                 await self._attend(call, parents[call.parent], thorough=thorough)
-            except Conflict as problem:
+            except (Conflict, NewerLog) as problem:
+                self._seen.pop(call.child, None)
                 log.info("child %s: %s; looking again later", call.child, problem)
 
     async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
@@ -145,10 +155,10 @@ class Children:
             thorough = False
         if record is None:
             return
-        if record.now.terminal_event is not None:
-            await self.tell_parent(call.child)
-        elif wait.config.get("wait") is False:
+        if wait.config.get("wait") is False:
             await self._detach(call, record)
+        elif record.now.terminal_event is not None:
+            await self.tell_parent(call.child)
         else:
             await self._align(call, record, pause, thorough=thorough)
 
@@ -202,6 +212,7 @@ class Children:
     async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
         """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
         self._calls.pop(call.child, None)
+        self._seen.pop(call.child, None)
         if record is None or await self._detached(call.child):
             return
         self._pending.discard(call.child)
@@ -218,6 +229,7 @@ class Children:
 
     def _forget(self, child: int) -> None:
         self._calls.pop(child, None)
+        self._seen.pop(child, None)
         self._pending.discard(child)
 
     async def _put(self, parent: int, ended: ChildEnded) -> None:
@@ -278,12 +290,39 @@ class Children:
             # Also below those that have ended: what they were told may not have been written down.
             await self.recover(record.execution_id)
 
+    async def look_after(self, execution_id: int) -> None:
+        """Attend to the open calls of a run, whoever began them."""
+        live = await self._engine.live.folded(execution_id)
+        calls = [Call(execution_id, wait.key, wait.child) for wait in live.state.waits.values() if wait.child]
+        for call in calls:
+            await self._attend(call)
+
+    async def let_go_below(self, execution_id: int) -> None:
+        """Cancel what a run that has ended otherwise than well still has below it."""
+        await self._cancel_children((await self._engine.live.folded(execution_id)).state)
+
     async def sweep(self) -> None:
-        """Do again what did not work; cancel children whose parents let them go while nobody looked."""
-        await self._attend_all(list(self._calls.values()), thorough=False)
+        """Do again what did not work, and follow what other processes did to the runs of calls that are open here."""
+        changed: list[Call] = []
+        for call in list(self._calls.values())[:_SWEPT]:
+            self._calls[call.child] = self._calls.pop(call.child)  # behind the others
+            if await self._has_news(call):
+                changed.append(call)
+        await self._attend_all(changed, thorough=False)
         for child in self._pending - self._calls.keys():
             await self._take_slot(child)
-        if self._engine.clock.monotonic() < self._orphans_at:
+
+    async def _has_news(self, call: Call) -> bool:
+        store = self._engine.store
+        records = await store.execution(call.parent), await store.execution(call.child)
+        heads = (records[0].head if records[0] else 0, records[1].head if records[1] else 0)
+        known = self._seen.get(call.child)
+        self._seen[call.child] = heads
+        return known != heads or call.child in self._pending
+
+    async def check_orphans(self, has: Has = always) -> None:
+        """Now and then, if this process is to: cancel children whose parents let them go while nobody looked."""
+        if self._engine.clock.monotonic() < self._orphans_at or not await has():
             return
         self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
         before = 0
@@ -291,11 +330,26 @@ class Children:
             which = ExecutionFilter(states=_LIVE, children=True)
             page = await self._engine.store.executions(which, before=before, limit=_PAGE)
             for record in page:
-                if record.execution_id not in self._calls:
-                    await self._check_orphan(record)
+                if record.execution_id not in self._calls and await has():
+                    await self._check_wanted(record)
             if len(page) < _PAGE:
                 return
             before = page[-1].execution_id
+
+    async def _check_wanted(self, record: ExecutionRecord) -> None:
+        """A parent whose log has not grown since it wanted the child still does."""
+        parent = await self._engine.store.execution(record.new.parent_execution_id)
+        head = 0 if parent is None else parent.head
+        if head and self._wanted.get(record.execution_id) == head:
+            return
+        try:
+            await self._check_orphan(record)
+        except (Conflict, NewerLog) as problem:
+            log.info("child %s: %s; looking again later", record.execution_id, problem)
+            return
+        self._wanted[record.execution_id] = head
+        if len(self._wanted) > _WANTED:
+            del self._wanted[next(iter(self._wanted))]
 
     async def _check_orphan(self, record: ExecutionRecord) -> None:
         """Cancel a child that nobody here has called, if nobody waits for it anywhere."""

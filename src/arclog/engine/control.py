@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
-from arclog.core.state import OpenCommand, State
+from arclog.core.state import OpenCommand
 from arclog.engine.batch import Claimant
+from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
+from arclog.engine.holders import Holder, Holders, is_emergency
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import ReportGap, RequestRejected, StaleFence
+from arclog.model.errors import Conflict, NewerLog, ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
+from arclog.model.upcasts import LIFTS, lifted
 from arclog.plan.program import Program
-from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopItem, LoopPage, WorkerInfo
 from arclog.ports.store import CommandRecord
 from arclog.ports.task_logs import LogLine
+
+log = logging.getLogger("arclog.engine")
 
 #: Work offered by another process is found by looking again after this long.
 _LOOK_AGAIN_S = 1.0
 _WORKERS_KNOWN = 10_000
+#: Expired leases that are ended at a time.
+_PAGE = 100
 
 
 class EngineControl:
@@ -32,14 +38,13 @@ class EngineControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
-        #: who holds which command, as far as this process gave them out
-        self._holders: dict[int, _Holder] = {}
-        self._revoked: dict[str, list[Revocation]] = {}
+        self._holders = Holders()
         #: workers as they last claimed: what one of them can be granted
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
-        self._news = asyncio.Event()
+        #: expired commands of runs that are left alone here: told once, then passed over
+        self._strange: set[int] = set()
         engine.hints.on_closed.append(self._on_closed)
-        engine.hints.on_caught_up.append(self._on_caught_up)
+        engine.hints.on_caught_up.append(self._holders.compare)
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
@@ -77,14 +82,15 @@ class EngineControl:
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
-        given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, report.events)
+        events = [lifted(event) for event in report.events] if LIFTS else report.events
+        given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, events)
         claimant = self._claimant(report, lease_until, by) if report.wants else None
         extend = (report.command_id, report.fence, lease_until)
         answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend)
         refused = answer.refused
         if refused is None:
             for command in answer.commands:
-                self._holders[command.command_id] = _Holder(report.worker_id, report.execution_id, command.fence)
+                self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
@@ -110,30 +116,49 @@ class EngineControl:
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         return await self._engine.store.heartbeat(worker_id, held, self._lease_until())
 
-    async def holder_of(self, execution_id: int, command_id: int) -> str:
-        """The worker that holds a command, '' when none does."""
+    async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str:
+        """The worker that holds a command, '' when none does. Whoever seems to be `worker_id` is, anybody else is looked
+        up: another server may have given the command to another worker.
+        """
         known = self._holders.get(command_id)
-        if known is not None and known.execution_id == execution_id:
-            return known.worker_id
+        if known is not None and (known.execution_id, known.worker_id) == (execution_id, worker_id):
+            return worker_id
         for record in await self._engine.store.commands(execution_id):
             if record.command_id == command_id:
                 return record.worker_id
         return ""
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
-        self._holders.pop(command_id, None)
+        self._holders.over([command_id])
         await self._engine.put(execution_id, GivenBack(command_id, fence, worker_id))
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
-        if worker_id not in self._revoked:
-            self._news.clear()
+    async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
+        await self._adopt(worker_id, held)
+        return await self._holders.news(worker_id, wait_s)
+
+    async def _adopt(self, worker_id: str, held: Sequence[Held]) -> None:
+        """Watch over commands that another server gave to a worker which asks here for news of them. It is the store that
+        says whether they are its own.
+        """
+        unknown: dict[int, list[tuple[int, Holder]]] = {}
+        for execution_id, command_id, fence in held:
+            holder = Holder(worker_id, execution_id, fence)
+            if self._holders.get(command_id) != holder:
+                unknown.setdefault(execution_id, []).append((command_id, holder))
+        for execution_id, claims in unknown.items():
+            records = await self._engine.store.commands(execution_id)
+            theirs = {(one.command_id, one.fence) for one in records if one.worker_id == worker_id}
             try:
-                # Not wait_for: on Python 3.11 that swallows a cancellation which meets the news, and the worker never stops.
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                return []
-        return self._revoked.pop(worker_id, [])
+                state = (await self._engine.seen(execution_id)).state
+            except NewerLog as problem:
+                log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
+                continue
+            for command_id, holder in claims:
+                if (command_id, holder.fence) in theirs:
+                    self._holders.has(command_id, holder)
+                else:
+                    self._holders.revoke(worker_id, Revocation(command_id, kill=is_emergency(state)))
+            self._holders.compare(state)
 
     async def program(self, digest: str) -> Program:
         return await self._engine.live.program(digest)
@@ -147,18 +172,40 @@ class EngineControl:
         lost = LeaseEnded(record.command_id, record.fence, record.worker_id, max_losses)
         await self._engine.put(record.execution_id, lost)
 
-    async def sweep(self) -> None:
-        """End the leases that are over."""
-        for record in await self._engine.store.expired(self._engine.clock.now()):
-            await self.end_lease(record)
+    async def sweep(self, has: Has = always) -> None:
+        """End the leases that are over, as long as that is this process's to do."""
+        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._strange)):
+            if record.command_id in self._strange:
+                continue
+            if not await has():
+                return
+            try:
+                await self.end_lease(record)
+            except Conflict as problem:
+                log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
+            except NewerLog as problem:
+                self._strange.add(record.command_id)
+                log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
 
     async def watch(self) -> None:
         """Notice what other processes appended to the runs that workers of this one are busy with."""
-        for execution_id in {holder.execution_id for holder in self._holders.values()}:
-            await self._engine.look(execution_id)
+        for execution_id in self._holders.executions:
+            try:
+                await self._engine.look(execution_id)
+            except NewerLog as problem:
+                log.debug("execution %s is not watched: %s", execution_id, problem)
 
     async def _command(self, record: CommandRecord) -> Command | None:
-        """The body of a claimed command; None when it is over by now, or when its run is about to pause."""
+        """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is
+        left alone here: then a server that understands its log ends the lease.
+        """
+        try:
+            return await self._body(record)
+        except NewerLog as problem:
+            log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
+            return None
+
+    async def _body(self, record: CommandRecord) -> Command | None:
         if await self._open(record) is None:
             # Another process may have issued it: what is known here can be old.
             await self._engine.put(record.execution_id, Continue())
@@ -177,7 +224,7 @@ class EngineControl:
         if live.state.pause is not None:
             await self.give_back(record.worker_id, record.execution_id, record.command_id, record.fence)
             return None
-        self._holders[record.command_id] = _Holder(record.worker_id, record.execution_id, record.fence)
+        self._holders.has(record.command_id, Holder(record.worker_id, record.execution_id, record.fence))
         return command_of(live.program, live.state, command, record.lease_until)
 
     async def _open(self, record: CommandRecord) -> OpenCommand | None:
@@ -195,31 +242,5 @@ class EngineControl:
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
         """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
         for one in revoked:
-            self._tell(one)
-        for command_id in closed:
-            self._holders.pop(command_id, None)
-
-    def _on_caught_up(self, state: State) -> None:
-        """Another process changed a run: tell those here who still work for it."""
-        held = [(key, holder) for key, holder in self._holders.items() if holder.execution_id == state.execution_id]
-        kill = state.terminal is not None and (state.error or {}).get("code") == "EMERGENCY_STOP"
-        for command_id, holder in held:
-            command = state.commands.get(command_id)
-            if command is None or command.fence != holder.fence:
-                self._tell(Revocation(command_id, kill=kill))
-            elif state.pause is not None:
-                self._tell(Revocation(command_id, pause=True))
-
-    def _tell(self, revocation: Revocation) -> None:
-        holder = self._holders.get(revocation.command_id)
-        if holder is not None:
-            if not revocation.pause:
-                del self._holders[revocation.command_id]
-            self._revoked.setdefault(holder.worker_id, []).append(revocation)
-            self._news.set()
-
-
-class _Holder(NamedTuple):
-    worker_id: str
-    execution_id: int
-    fence: int
+            self._holders.tell(one)
+        self._holders.over(closed)

@@ -102,6 +102,8 @@ class Engine:
 
     async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
         """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
+        if self.minter.is_over:
+            await self.minter.renew()
         execution_id = execution_id or self.minter.one()
         request = await self._evaluated(program, request)
         state = State(execution_id=execution_id)
@@ -160,9 +162,13 @@ class Engine:
     async def _commit(self, execution_id: int, batched: list[_Asked]) -> int:
         """Decide and commit inputs; how many of them were taken."""
         holders: tuple[int, ...] = ()
+        news = False
+        if self.minter.is_over:
+            await self.minter.renew()
         for _ in range(MAX_CONFLICTS):
-            # What these find impossible is not appended, so no conflict would tell that the state is old.
-            news = isinstance(batched[0].given, _ALONE) and await self.live.catch_up(execution_id)
+            current = isinstance(batched[0].given, _ALONE) or self.live.is_contended(execution_id)
+            if current:
+                news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
             head = live.state.head
             given = [(await self._prepared(execution_id, asked.given, holders), asked.claimant) for asked in batched]
@@ -188,7 +194,11 @@ class Engine:
                     raise
                 except Conflict as lost:
                     self.live.drop(execution_id)
-                    holders = lost.holders if isinstance(lost, NoSlot) else holders
+                    if isinstance(lost, NoSlot):
+                        holders = lost.holders
+                    else:
+                        news = True
+                        self.live.contended(execution_id)
                     continue
                 except (StoreError, asyncio.CancelledError):
                     self.live.drop(execution_id)
@@ -200,6 +210,10 @@ class Engine:
                         raise
                     await self._quarantine(execution_id, batched, problem)
                     return len(batched)
+            elif not current and await self.live.catch_up(execution_id):
+                # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
+                news = True
+                continue
             self._committed(live, batch)
             if news:
                 self.hints.caught_up(live.state)
@@ -216,6 +230,16 @@ class Engine:
             commands = await self.store.commands(execution_id)
             return replace(given, idle=tuple(each.command_id for each in commands if each.state == "issued"))
         return given
+
+    async def seen(self, execution_id: int) -> Live:
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        kept = self.live.kept(execution_id)
+        if kept is not None and execution_id not in self._queues:
+            head = kept.state.head
+            record = await self.store.execution(execution_id)
+            if record is not None and record.head == head == kept.state.head and execution_id not in self._queues:
+                return kept
+        return await self.live.folded(execution_id)
 
     async def look(self, execution_id: int) -> None:
         """Take in what other processes appended to an execution, if they did."""

@@ -5,16 +5,24 @@ A cache only: any of them can be thrown away at any time.
 
 from __future__ import annotations
 
+import logging
+
 from arclog.core.apply import apply
 from arclog.core.state import State
 from arclog.engine.snapshots import Pace, Snapshots
-from arclog.model.errors import NotFound
+from arclog.model.errors import NewerLog, NotFound
 from arclog.model.kept import Kept
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports.store import ExecutionRecord, Store
 
+log = logging.getLogger("arclog.engine")
+
 _PAGE = 5000
+#: Executions remembered as written to by others, too.
+_CONTENDED = 1000
+#: Decisions after a lost race for which the store is looked at first.
+_LOOKS = 100
 
 
 class Live:
@@ -38,6 +46,10 @@ class LiveStates:
         self._capacity = capacity
         self._live: dict[int, Live] = {}
         self._programs: Kept[str, Program] = Kept(programs)
+        #: executions to which other processes write as well, with how many more decisions look first
+        self._contended: dict[int, int] = {}
+        #: executions that only a newer release understands: that was said
+        self._left_alone: Kept[int, bool] = Kept(_CONTENDED)
 
     async def get(self, execution_id: int) -> Live:
         """The live state, folded from the log when it is not here."""
@@ -68,11 +80,30 @@ class LiveStates:
         record = await self._store.execution(execution_id)
         if record is None or record.head <= live.state.head:
             return False
-        while live.state.head < record.head:
-            for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
-                apply(live.program, live.state, stored.event)
+        try:
+            while live.state.head < record.head:
+                for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
+                    apply(live.program, live.state, stored.event)
+        except NewerLog as problem:
+            self._say(execution_id, problem)
+            raise
         live.record = record
         return True
+
+    def contended(self, execution_id: int) -> None:
+        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        self._contended.pop(execution_id, None)
+        self._contended[execution_id] = _LOOKS
+        if len(self._contended) > _CONTENDED:
+            del self._contended[next(iter(self._contended))]
+
+    def is_contended(self, execution_id: int) -> bool:
+        left = self._contended.get(execution_id, 0)
+        if left > 1:
+            self._contended[execution_id] = left - 1
+        elif left:
+            del self._contended[execution_id]
+        return left > 0
 
     def put(self, live: Live) -> None:
         self._live[live.state.execution_id] = live
@@ -92,11 +123,21 @@ class LiveStates:
         known = 0 if state is None else state.head
         if state is None:
             state = State(execution_id=execution_id)
-        while state.head < last:
-            page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
-            for stored in page:
-                apply(program, state, stored.event)
+        try:
+            while state.head < last:
+                page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
+                for stored in page:
+                    apply(program, state, stored.event)
+        except NewerLog as problem:
+            self._say(execution_id, problem)
+            raise
         return Live(program, state, record, self._snapshots.pace(known))
+
+    def _say(self, execution_id: int, problem: NewerLog) -> None:
+        """An operator must hear of it, once."""
+        if self._left_alone.get(execution_id) is None:
+            self._left_alone.put(execution_id, True)
+            log.error("%s", problem)
 
     async def program(self, digest: str) -> Program:
         """The program of a plan."""

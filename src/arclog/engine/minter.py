@@ -1,11 +1,17 @@
-"""Mints ids: snowflakes from the clock and a leased node number, run ids from chance."""
+"""Mints ids: snowflakes from the clock and a leased node number, run ids from chance.
+
+Law: nothing is minted under a number whose lease is over: another process may have it by now.
+"""
 
 from __future__ import annotations
 
 import os
 
-from arclog.model.ids import EPOCH_MS, MAX_SEQUENCE, compose
+from arclog.model.ids import EPOCH_MS, MAX_ID, MAX_SEQUENCE, MICROS, compose
 from arclog.ports.clock import Clock
+from arclog.ports.store import Store
+
+_NODE_LEASE_US = 600 * MICROS
 
 #: Ids that one transaction may use at most; a run of ids never crosses into another node's.
 LONGEST_RUN = 3500
@@ -23,9 +29,11 @@ def new_run_id() -> str:
 class Minter:
     """Gives out ids that rise, also when the clock goes back."""
 
-    def __init__(self, clock: Clock, node: int) -> None:
+    def __init__(self, clock: Clock, node: int, until: int = MAX_ID) -> None:
         self._clock = clock
         self._node = node
+        #: when the number's lease ends
+        self._until = until
         self._ms = EPOCH_MS
         self._sequence = 0
 
@@ -41,8 +49,43 @@ class Minter:
     def take(self, count: int) -> None:
         self._sequence += count
 
+    @property
+    def is_over(self) -> bool:
+        """The number may be another process's by now."""
+        return self._clock.now() >= self._until
+
+    async def renew(self) -> None:
+        """Keep the number, or get another one. Before anything is minted when it `is_over`."""
+
+    async def keep(self) -> None:
+        """Renew the lease once a third of it is gone."""
+
     def one(self) -> int:
         """A single id."""
         found = self.peek()
         self.take(1)
         return found
+
+
+class LeasedMinter(Minter):
+    """Mints under a number that the store has leased to it."""
+
+    def __init__(self, clock: Clock, store: Store, owner: str) -> None:
+        super().__init__(clock, 0, 0)
+        self._store = store
+        self._owner = owner
+
+    async def renew(self) -> None:
+        now = self._clock.now()
+        until = now + _NODE_LEASE_US
+        self._node = await self._store.lease_node(self._owner, now, until)
+        self._until = until
+
+    async def keep(self) -> None:
+        if self._until - self._clock.now() < _NODE_LEASE_US * 2 // 3:
+            await self.renew()
+
+    async def give_up(self) -> None:
+        now = self._clock.now()
+        self._until = 0
+        await self._store.lease_node(self._owner, now, now)

@@ -14,7 +14,7 @@ from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import NotFound, StaleFence
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
-from arclog.ports.control import LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopPage, WorkerInfo
 from arclog.ports.store import Store
 from arclog.ports.task_logs import LogLine
 
@@ -47,12 +47,14 @@ class ScopedControl:
         await self._check_holder(worker_id, execution_id, command_id)
         await self._control.give_back(worker_id, execution_id, command_id, fence)
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
+    async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         worker_id = self._bound(worker_id)
+        for execution_id in {one[0] for one in held}:
+            await self._check_tenant(execution_id)
         until = self._clock.monotonic() + wait_s
         while True:
             # News for another worker end the wait, too.
-            found = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()))
+            found = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()), held)
             if found or self._clock.monotonic() >= until:
                 return found
 
@@ -72,7 +74,7 @@ class ScopedControl:
         return f"{worker_id}@{self._tenant}/{self._name}" if self._name else worker_id
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
-        holder = await self._control.holder_of(execution_id, command_id)
+        holder = await self._control.holder_of(execution_id, command_id, worker_id)
         if holder == worker_id:
             return
         if holder:

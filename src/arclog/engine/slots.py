@@ -10,8 +10,9 @@ import asyncio
 import logging
 
 from arclog.core.inputs import TakeSlot
+from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
-from arclog.model.errors import StoreError
+from arclog.model.errors import NewerLog, StoreError
 from arclog.model.status import PENDING, RUNNING
 from arclog.ports.store import ExecutionFilter, ExecutionRecord
 
@@ -23,8 +24,10 @@ _PAGE = 200
 class Slots:
     """The queue's keeper in one process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, has: Has = always) -> None:
         self._engine = engine
+        #: whether it is this process that looks now and then
+        self._has = has
         self._freed = asyncio.Event()
         engine.hints.on_ended.append(self._freed.set)
 
@@ -33,11 +36,12 @@ class Slots:
         only for that run, until it has started.
         """
         while not execution_id or await self._is_pending(execution_id):
+            freed = self._freed.is_set()
             self._freed.clear()
             try:
                 if execution_id:
                     await self._engine.put(execution_id, TakeSlot())
-                else:
+                elif freed or await self._has():
                     await self.sweep()
             except StoreError as problem:
                 log.warning("no waiting run could be started: %s", problem)
@@ -54,8 +58,11 @@ class Slots:
         while page := await self._engine.store.live(ExecutionFilter(states=(PENDING,)), after=after, limit=_PAGE):
             for record in page:
                 queue = (record.new.path, record.new.scope.tenant)
-                if queue not in full and not await self._start(record):
-                    full.add(queue)
+                try:
+                    if queue not in full and not await self._start(record):
+                        full.add(queue)
+                except NewerLog as problem:
+                    log.debug("execution %s does not take a slot here: %s", record.execution_id, problem)
             after = page[-1].execution_id
 
     async def _start(self, record: ExecutionRecord) -> bool:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 
 from arclog.core.inputs import TimerFired
+from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
-from arclog.model.errors import ArclogError
+from arclog.model.errors import ArclogError, NewerLog
 from arclog.model.ids import MAX_ID, MICROS
 from arclog.ports.store import Timer
 
@@ -18,11 +19,12 @@ _PAGE = 100
 
 class Timers:
     """Sleeps until the next timer is due. Timers are looked for anew every `engine.sweep_s`, since the clock may jump
-    and another process may set some.
+    and another process may set some. `has`: whether they are this process's to fire.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, has: Has = always) -> None:
         self._engine = engine
+        self._has = has
         self._longest_s = engine.settings.number("engine.sweep_s")
         #: timers that their execution does not know: told once, then passed over
         self._strange: set[tuple[int, str]] = set()
@@ -43,10 +45,18 @@ class Timers:
     async def _fire(self) -> float:
         """Fire what is due; how many seconds to rest then."""
         engine = self._engine
+        if not await self._has():
+            return self._longest_s
         limit = _PAGE + len(self._strange)
         for timer in await engine.store.due_timers(engine.clock.now(), limit):
-            if (timer.execution_id, timer.timer_id) not in self._strange:
+            if (timer.execution_id, timer.timer_id) in self._strange:
+                continue
+            if not await self._has():
+                return self._longest_s
+            try:
                 await self._fire_one(timer)
+            except NewerLog as problem:
+                self._pass_over(timer, str(problem))
         due = await engine.store.next_due()
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
@@ -64,8 +74,11 @@ class Timers:
             return
         still = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
         if any(one.timer_id == timer.timer_id and one.execution_id == timer.execution_id for one in still):
-            log.error("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, refused.message)
-            self._strange.add((timer.execution_id, timer.timer_id))
+            self._pass_over(timer, refused.message)
+
+    def _pass_over(self, timer: Timer, why: str) -> None:
+        log.error("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, why)
+        self._strange.add((timer.execution_id, timer.timer_id))
 
     async def _rest(self, seconds: float) -> None:
         """Until the time is over, or a timer was set that is due before."""

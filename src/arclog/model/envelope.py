@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arclog.model import ids
-from arclog.model.events import REGISTRY, Event, status_of
+from arclog.model.events import REGISTRY, Event, kind_of, status_of
 from arclog.model.outcome import widened
 
 _WORKER_TYPES = frozenset(
@@ -26,7 +26,7 @@ class Subject:
 
 def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at: int) -> dict[str, Any]:
     """The envelope that readers see."""
-    kind = REGISTRY[event.type]
+    kind = kind_of(event.type)
     full: dict[str, Any] = {
         "event_id": str(event.own_id or event_id),
         "event_type": event.type,
@@ -99,7 +99,7 @@ def _payload(event: Event) -> dict[str, Any]:
 
 
 def _entity_id(event: Event, subject: Subject) -> str:
-    entity = REGISTRY[event.type].entity
+    entity = kind_of(event.type).entity
     if entity == "playbook":
         return f"playbook:{subject.execution_id}"
     if entity == "workflow":
@@ -122,7 +122,7 @@ def _entity_id(event: Event, subject: Subject) -> str:
 
 
 def _parent_id(event: Event, subject: Subject) -> str:
-    entity = REGISTRY[event.type].entity
+    entity = kind_of(event.type).entity
     if entity == "workflow":
         return f"playbook:{subject.execution_id}"
     if entity == "step":

@@ -14,6 +14,7 @@
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
+    │   │   └── NewerLog     a log that only a newer arclog can go on with
     │   └── Conflict         another writer moved the execution's head: reload and decide again
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
@@ -135,6 +136,10 @@ class StoreError(ArclogError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be written or read now; nothing was half-written."""
+
+
+class NewerLog(StoreUnavailable):
+    """A newer arclog wrote to this execution what this one does not understand: it leaves the run alone."""
 
 
 class Conflict(StoreError):

@@ -43,6 +43,9 @@ class EventType(Struct, frozen=True):
     terminal: bool = False
     #: found by (type, time) across executions
     marked: bool = False
+    #: the payload key without which an event is not marked; '' = all of them are
+    marked_with: str = ""
+    #: of the payload's shape; a release that changes what an event means raises it and says how older ones are lifted
     version: int = 1
 
     @property
@@ -53,7 +56,7 @@ class EventType(Struct, frozen=True):
 _SHORT_NAMES = {
     "type": "t", "at": "@", "step": "s", "run": "r", "iteration": "i", "task": "k", "task_run": "kr", "attempt": "a",
     "status": "st", "duration_ms": "d", "command_id": "c", "fence": "f", "worker_id": "w", "cause": "ca", "report": "n",
-    "informative": "x", "own_id": "id", "payload": "p",
+    "informative": "x", "own_id": "id", "payload": "p", "version": "v",
 }  # fmt: skip
 
 
@@ -85,6 +88,8 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     #: event_id minted by an outside producer; 0 = the store's
     own_id: int = 0
     payload: dict[str, Any] = {}
+    #: of the payload's shape, as the registry had it when the event was written (`model.upcasts`)
+    version: int = 1
 
 
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
@@ -111,8 +116,9 @@ def _rows() -> tuple[EventType, ...]:
         *payload: Field,
         terminal: bool = False,
         marked: bool = False,
+        marked_with: str = "",
     ) -> EventType:
-        return EventType(name, bit, entity, emitters, statuses, doc, payload, terminal, marked)
+        return EventType(name, bit, entity, emitters, statuses, doc, payload, terminal, marked, marked_with)
 
     # fmt: off
     return (
@@ -178,7 +184,7 @@ def _rows() -> tuple[EventType, ...]:
         row(31, "command.started", "command", _WORKER, (IN_PROGRESS,), "A worker began a command; derived for readers on the happy path."),
         row(32, "command.completed", "command", _EITHER, (SUCCESS,), "A command ended; stored when it did so before its step run, else derived for readers.",
             Field("reason", "string", "suspended: its task waits."), Field("wait", "string", "Key of the wait."),
-            Field("until", "integer", "When the wait ends by itself, microseconds since 1970."), Field("child", "string", "Execution id of the child that is waited for.")),
+            Field("until", "integer", "When the wait ends by itself, microseconds since 1970."), Field("child", "string", "Execution id of the child that is waited for."), marked=True, marked_with="child"),
         row(33, "command.failed", "command", _EITHER, (ERROR,), "A command cannot be carried out (poison, hard failure).", _ERROR, marked=True),
         row(34, "command.cancelled", "command", _SERVER, (ERROR,), "Open work was withdrawn.", Field("reason", "string"), Field("kill", "boolean", "Without grace.")),
         row(35, "execution.cancelled", "playbook", _SERVER, (ERROR,), "The run was cancelled.", Field("reason", "string"), Field("code", "string", "EMERGENCY_STOP: without grace."), terminal=True, marked=True),
@@ -196,9 +202,19 @@ def _rows() -> tuple[EventType, ...]:
 REGISTRY: dict[str, EventType] = {row.name: row for row in _rows()}
 TERMINAL: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.terminal)
 MARKED: frozenset[str] = frozenset(name for name, row in REGISTRY.items() if row.marked)
+#: types of which only those events are marked whose payload has this key
+MARKED_WITH: dict[str, str] = {name: row.marked_with for name, row in REGISTRY.items() if row.marked_with}
 BITS: dict[str, int] = {name: 1 << row.bit for name, row in REGISTRY.items()}
+
+
+def kind_of(event_type: str) -> EventType:
+    """The row of a type. One that only a newer release knows is told by its name: whoever reads the log must not fail."""
+    known = REGISTRY.get(event_type)
+    if known is not None:
+        return known
+    return EventType(event_type, -1, event_type.partition(".")[0], _SERVER, (SUCCESS,), "Of a newer release.")
 
 
 def status_of(event: Event) -> str:
     """The event's status, the type's default when it names none."""
-    return event.status or REGISTRY[event.type].statuses[0]
+    return event.status or kind_of(event.type).statuses[0]

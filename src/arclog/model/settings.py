@@ -178,6 +178,9 @@ TABLE: tuple[Setting, ...] = (
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),
     Setting("engine.snapshot_max_bytes", 8 * MIB, "bytes", "A larger state is not kept; to resume it takes as long as to read its log.", 0),
+    Setting("engine.duty_lease_s", 6.0, "seconds", "How long one server of several keeps a duty (timers, sweeper, slots) without a sign of life; then another one takes it over.", 0.3),
+    Setting("engine.idle_s", 30.0, "seconds", "A run that nothing moves, and a call, an end or a signal whose consequences nobody drew for so long, is looked after by the sweeper: its server may be gone.", 0.0),
+    Setting("store.clock_s", 10.0, "seconds", "How often a server compares its clock with the store's, where several machines share one.", 0.1),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
 )
 # fmt: on

@@ -15,6 +15,7 @@ from msgspec import Struct
 from arclog.expr import compile_condition, compile_text
 from arclog.model.errors import ExpressionError, Position
 from arclog.plan.net import (
+    FORMAT,
     Action,
     AdmitRule,
     ArcPlan,
@@ -81,6 +82,7 @@ class _Compiler:
             name=source.name,
             entry=source.entry,
             steps=tuple(steps),
+            format=FORMAT,
             path=source.path,
             description=source.description,
             labels=source.labels,

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from arclog.model.errors import NOWHERE, Position
+from arclog.model.errors import NOWHERE, NewerLog, Position
 
-#: Rises when an older plan can no longer be read as it was meant.
+#: Rises when a plan says something that an older release would not see.
 FORMAT = 1
 
 
@@ -202,7 +202,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     name: str
     entry: str
     steps: tuple[StepPlan, ...]
-    format: int = FORMAT
+    #: what is not 1 is written out: a release that knows less must see it
+    format: int = 1
     path: str = ""
     description: str = ""
     labels: dict[str, Any] = {}
@@ -238,7 +239,13 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(body: bytes) -> Plan:
-    return _DECODER.decode(body)
+    """What `encode` made into bytes. Raises NewerLog for the plan of a newer release: what it adds would go unseen."""
+    plan = _DECODER.decode(body)
+    if plan.format > FORMAT:
+        raise NewerLog(
+            f"the plan of {plan.name!r} has format {plan.format}, which a newer arclog made; this one knows {FORMAT}: update it"
+        )
+    return plan
 
 
 def digest(body: bytes) -> str:

@@ -54,6 +54,10 @@ class LoopPage(Struct, frozen=True, omit_defaults=True):
     after: int | None = None
 
 
+#: A command in a worker's hands: (execution_id, command_id, fence).
+Held = tuple[int, int, int]
+
+
 class Control(Protocol):
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         """Up to `limit` commands; with none to be had, wait that long for one."""
@@ -67,8 +71,10 @@ class Control(Protocol):
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
         """Return a command between two tasks; it goes on from there, with whoever gets it. A stale fence is ignored."""
 
-    async def revoked(self, worker_id: str, wait_s: float) -> list[Revocation]:
-        """Commands that were taken from this worker, or that shall pause, since the last call; waits that long for one."""
+    async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
+        """Commands that were taken from this worker, or that shall pause, since the last call; waits that long for one.
+        `held` is what it has in hand: of several servers each knows only what it gave out itself, or was told of here.
+        """
 
     async def program(self, digest: str) -> Program:
         """The plan that a command names, ready to run."""

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.commands import Command, Revocation
-from arclog.ports.control import WorkerInfo
+from arclog.ports.control import Held, WorkerInfo
 from arclog.ports.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
@@ -76,6 +76,8 @@ class RevokedAsked(Struct, frozen=True, omit_defaults=True):
     wait_s: float = 0.0
     #: counts the worker's calls; the same n again is answered as before
     n: int = 0
+    #: what the worker has in hand: the server may be another one than gave it out
+    held: list[Held] = []
 
 
 class Revoked(Struct, frozen=True, omit_defaults=True):

@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
-from arclog.model.events import BITS, MARKED, REGISTRY, TERMINAL, Event, status_of
+from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, status_of
 from arclog.model.refs import ResultRef, parse_ref
 from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
+from arclog.model.upcasts import LIFTS, lifted
 from arclog.ports.store import Append, Ingested, StoredEvent, Timer
 
 _JSON = ord("[")
@@ -136,6 +137,8 @@ class Codec:
                 if not event.informative:
                     _note(change, event, seq)
             if name in MARKED and not event.informative:
+                if name in MARKED_WITH and MARKED_WITH[name] not in event.payload:
+                    continue
                 marks.append((REGISTRY[name].bit, seq))
                 terminal += name in TERMINAL
         if terminal > 1:
@@ -180,7 +183,8 @@ class Codec:
 
                 self._decompressor = zstandard.ZstdDecompressor()
             body = self._decompressor.decompress(body, max_output_size=_MAX_BODY)
-        return decode(body, _EVENTS)
+        events = decode(body, _EVENTS)
+        return [lifted(event) for event in events] if LIFTS else events
 
     def stored(self, execution_id: int, seq0: int, base: int, persisted_at: int, body: bytes) -> list[StoredEvent]:
         """The events of a row with what the row knows of them."""

@@ -112,6 +112,7 @@ class Life:
             try:
                 await self.control.sweep()
                 await self.children.sweep()
+                await self.children.check_orphans()
                 await self.control.watch()
             except ArclogError as problem:
                 log.info("sweep: %s", problem)

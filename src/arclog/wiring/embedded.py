@@ -15,13 +15,13 @@ from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
+from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
-from arclog.engine.slots import Slots
-from arclog.engine.timers import Timers
+from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, StoreUnavailable
-from arclog.model.ids import MICROS, parse_id, timestamp
+from arclog.model.ids import MAX_ID, parse_id, timestamp
 from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
@@ -38,8 +38,8 @@ from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
-_NODE_LEASE_S = 600.0
-_PAGE = 200
+#: Commands in the hands of workers that are looked at when a server starts.
+_MOST_CLAIMED = 10_000
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
 _SETTLE_S = 2.0
 #: What http tasks may reach when nothing is set: whoever runs playbooks here may reach their own machine anyway.
@@ -52,7 +52,13 @@ class Embedded:
     """Store, engine and (once started) a worker, in this process."""
 
     def __init__(
-        self, settings: Settings, home: Path, store: Store, engine: Engine, worker_id: str, secrets: Secrets
+        self,
+        settings: Settings,
+        home: Path,
+        store: Store,
+        engine: Engine,
+        worker_id: str,
+        secrets: Secrets,
     ) -> None:
         self.engine = engine
         self._secrets = secrets
@@ -69,7 +75,7 @@ class Embedded:
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._on_duty = False
+        self._upkeep: Upkeep | None = None
         self._webhooks = WebhookSender(settings)
         self._outbox: Outbox | None = None
         #: resolves with what stopped the worker
@@ -105,13 +111,20 @@ class Embedded:
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
 
     def start_duties(self, only: int = 0) -> None:
-        """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere."""
-        if not self._on_duty:
-            self._on_duty = True
-            timers = Timers(self.engine).run()
-            waiting = Slots(self.engine).keep(only, self._settings.number("engine.sweep_s"))
+        """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere. With
+        an id for that one's sake, without asking whether another process does so, too; else as one server of several.
+        """
+        if self._upkeep is None:
+            self._upkeep = Upkeep(
+                self.engine,
+                self.control,
+                self.children,
+                self._worker_id,
+                is_served=lambda number: bool(self._presence.serving(number)),
+                takes_all=keeps_files(self._settings),
+            )
             self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
-            duties = (self._sweep(), timers, waiting, self._outbox.run())
+            duties = (*self._upkeep.begin(only), self._outbox.run())
             self._tasks += [asyncio.ensure_future(duty) for duty in duties]
 
     def schedules(self, scope: Scope | None = None) -> ScheduleApi:
@@ -128,23 +141,16 @@ class Embedded:
 
         self._tasks.append(asyncio.ensure_future(Scheduler(self.engine, self._worker_id).run()))
 
-    async def continue_all(self) -> int:
-        """Go on with every run that a process left which is gone; how many there were. What another process has in hand
-        is left to it.
-        """
-        count = 0
-        after = 0
-        while page := await self._store.live(ExecutionFilter(states=("PENDING", "RUNNING")), after=after, limit=_PAGE):
-            for record in page:
-                # A child goes on with the run that called it.
-                if record.new.parent_execution_id or self._presence.serving(record.execution_id):
-                    continue
+    async def free_dead(self) -> None:
+        """Take back what workers of this home hold whose processes are gone, instead of waiting for their leases' end."""
+        if not keeps_files(self._settings):
+            return
+        for record in await self._store.expired(MAX_ID, _MOST_CLAIMED):
+            if self._is_alive(record.worker_id) is False:
                 try:
-                    count += not await self.take_over(str(record.execution_id))
+                    await self.control.end_lease(record)
                 except ArclogError as problem:  # others must not wait for this one
-                    log.warning("execution %s could not be taken over: %s", record.execution_id, problem)
-            after = page[-1].execution_id
-        return count
+                    log.warning("command %s could not be taken back: %s", record.command_id, problem)
 
     def served_by(self, execution_id: str) -> str:
         """The worker of another process that is there for this run alone, '' when there is none."""
@@ -180,30 +186,10 @@ class Embedded:
         return ""
 
     def _is_alive(self, worker_id: str) -> bool | None:
-        """Of a worker on another machine nothing is known here."""
-        if not worker_id.startswith(f"{socket.gethostname()}-"):
+        """Of a worker on another machine, or in another home on the same store, nothing is known here."""
+        if not keeps_files(self._settings) or not worker_id.startswith(f"{socket.gethostname()}-"):
             return None
         return self._presence.is_alive(worker_id)
-
-    async def _sweep(self) -> None:
-        """End expired leases, look after children, and keep this process's node number; a store that cannot be used
-        for a moment is used again at the next turn.
-        """
-        pause = self._settings.number("engine.sweep_s")
-        unrenewed_s = 0.0
-        while True:
-            await self.engine.clock.sleep(pause)
-            unrenewed_s += pause
-            try:
-                if unrenewed_s > _NODE_LEASE_S / 3:
-                    now = self.engine.clock.now()
-                    await self._store.lease_node(self._worker_id, now, now + round(_NODE_LEASE_S * MICROS))
-                    unrenewed_s = 0.0
-                await self.control.sweep()
-                await self.control.watch()
-                await self.children.sweep()
-            except ArclogError as problem:
-                log.warning("sweep: %s; looking again in %g s", problem, pause)
 
     async def close(self) -> None:
         if self._tasks:
@@ -216,6 +202,8 @@ class Embedded:
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._upkeep is not None:
+            await self._upkeep.give_up()
         if self._toolbox is not None:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
@@ -275,22 +263,40 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
     _prepare(settings, read_only=read_only)
-    clock = SystemClock()
-    store = choose_store(settings, clock)
+    store = choose_store(settings, SystemClock())
     await store.open()
     try:
-        owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        node = (
-            0 if read_only else await store.lease_node(owner, clock.now(), clock.now() + round(_NODE_LEASE_S * MICROS))
-        )
-        secrets = SecretsOnDemand(home, settings, clock)
-        engine = Engine(store, clock, settings, Minter(clock, node), secrets if works_here else None)
-        here = Embedded(settings, home, store, engine, owner, secrets)
-        try:
-            yield here
-        finally:
-            await here.close()
+        async with _clock(settings, store) as clock:
+            owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+            minter = LeasedMinter(clock, store, owner)
             if not read_only:
-                await store.lease_node(owner, clock.now(), clock.now())
+                await minter.renew()
+            secrets = SecretsOnDemand(home, settings, clock)
+            engine = Engine(store, clock, settings, minter, secrets if works_here else None)
+            here = Embedded(settings, home, store, engine, owner, secrets)
+            try:
+                yield here
+            finally:
+                await here.close()
+                if not read_only:
+                    await minter.give_up()
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def _clock(settings: Settings, store: Store) -> AsyncIterator[Clock]:
+    """The machine's clock, or the store's where several machines share one."""
+    if keeps_files(settings):
+        yield SystemClock()
+        return
+    from arclog.wiring.store_clock import StoreClock
+
+    clock = StoreClock(store.time, SystemClock())
+    await clock.measure()
+    following = asyncio.ensure_future(clock.follow(settings.number("store.clock_s")))
+    try:
+        yield clock
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

@@ -55,13 +55,13 @@ async def serve(
             log_runs(here.engine.hints)
             gate = Gate(settings, here.engine.store, here.engine.clock)
             await gate.check_address(settings.text("server.host"))
+            await here.free_dead()
             here.start_duties()
             here.start_scheduler()
             services = _services(settings, here, gate)
             here.worker_control = services.control
             if with_worker:
                 await here.start_worker()
-            await here.continue_all()
             server = _Server(services, told)
             if here.worker is not None:
                 here.worker.add_done_callback(lambda _: told.set())

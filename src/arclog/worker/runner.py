@@ -14,7 +14,7 @@ from arclog.model.kept import Kept
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
-from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.control import Control, Held, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
 from arclog.worker.bridge import Bridge, ThreadBridge
@@ -255,12 +255,22 @@ class Worker:
 
     async def _watch_revocations(self) -> None:
         while True:
-            for revocation in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S):
+            for revocation in await self._control.revoked(self.info.worker_id, _CLAIM_WAIT_S, self._in_hand()):
                 self._revoke(revocation)
+
+    def _in_hand(self) -> list[Held]:
+        """What is held, but for that whose end is on its way."""
+        return [
+            (held.command.execution_id, held.command.command_id, held.command.fence)
+            for held in self._held.values()
+            if not held.concluding
+        ]
 
     def _revoke(self, revocation: Revocation) -> None:
         held = self._held.get(revocation.command_id)
-        if held is None:
+        if held is None or held.concluding:
+            # Nothing of it runs any more, and the answer to its last report says what is true: one server may see its
+            # end as news while another one is about to answer with the next command.
             return
         if revocation.pause:
             held.stream.pausing.set()
@@ -279,7 +289,7 @@ class Worker:
 
     async def _stop(self) -> None:
         with suppress(ArclogError):
-            for revocation in await self._control.revoked(self.info.worker_id, 0.0):
+            for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
                 self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()

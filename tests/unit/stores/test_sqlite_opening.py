@@ -109,14 +109,24 @@ async def test_another_programs_database(tmp_path):
     assert (tmp_path / "a.db").read_bytes() == before
 
 
-async def test_a_newer_schema(tmp_path):
+@pytest.mark.parametrize("lives_with_it", [True, False])
+async def test_a_newer_schema_is_refused_only_if_it_says_so(tmp_path, lives_with_it):
     store = store_at(tmp_path / "a.db")
     await store.open()
     await store.close()
     connection = apsw.Connection(str(tmp_path / "a.db"))
     connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    if not lives_with_it:
+        connection.execute(f"UPDATE compatibility SET oldest = {SCHEMA + 1}")
     connection.close()
-    assert "newer arclog" in await refusal(tmp_path / "a.db")
+    if lives_with_it:
+        await store.open()
+        assert await store.live() == []
+        await store.close()
+    else:
+        assert f"newer arclog (schema {SCHEMA + 1}, which needs one that knows {SCHEMA + 1}" in await refusal(
+            tmp_path / "a.db"
+        )
 
 
 async def test_an_empty_file_is_a_new_store(tmp_path):

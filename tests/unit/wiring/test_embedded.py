@@ -18,7 +18,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_the_sweep(
     calls: list[str] = []
     again = asyncio.Event()
 
-    async def sweep() -> None:
+    async def sweep(_: object) -> None:
         calls.append("sweep")
         if len(calls) == 1:
             raise StoreUnavailable("the disk is full")

@@ -13,7 +13,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import RequestRejected
 from arclog.plan import net
 from arclog.ports import work
@@ -138,7 +138,14 @@ async def revoked(request: Request) -> Response:
     before = services.answers.get(key)
     if before is not None and before[0] == asked.n > 0:
         return answered(before[1])
-    found = await _long_poll(request, asked.wait_s, lambda wait_s: control.revoked(asked.worker_id, wait_s))
+    if len(asked.held) > _MOST_COMMANDS:
+        raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
+
+    async def news(wait_s: float) -> list[Revocation]:
+        return await control.revoked(asked.worker_id, wait_s, asked.held)
+
+    with numbers_fit():
+        found = await _long_poll(request, asked.wait_s, news)
     return answered(services.answers.keep(key, asked.n, work.Revoked(found)))
 
 

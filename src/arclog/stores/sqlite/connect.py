@@ -8,14 +8,17 @@ from time import monotonic, sleep
 import apsw
 
 from arclog.model.errors import StoreUnavailable
+from arclog.stores.migrations import oldest_for
 from arclog.stores.sqlite.errors import translated
 from arclog.stores.sqlite.queries import load_migrations
 
 #: number of the newest migration
-SCHEMA = 9
+SCHEMA = 11
 #: "arcl": marks the file as ours
 APPLICATION = 0x6172636C
 _FULL = 2
+#: the migration from which on a store says what code it needs
+_COMPATIBILITY = 11
 
 
 def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
@@ -75,9 +78,10 @@ def _version(connection: apsw.Connection, path: str) -> int:
         version: int = connection.pragma("user_version")
         has_tables = bool(connection.execute("SELECT 1 FROM sqlite_schema").get)
     if application == APPLICATION:
-        if version > SCHEMA:
+        if version > SCHEMA and (oldest := _oldest(connection)) > SCHEMA:
             raise StoreUnavailable(
-                f"{path} was written by a newer arclog (schema {version}, this one knows {SCHEMA}); update arclog"
+                f"{path} was written by a newer arclog (schema {version}, which needs one that knows {oldest}; this one "
+                f"knows {SCHEMA}); update arclog"
             )
         return version
     if application or version or has_tables:
@@ -85,6 +89,12 @@ def _version(connection: apsw.Connection, path: str) -> int:
             f"{path} is another program's SQLite database, not an arclog store; choose another ARCLOG_HOME or move the file"
         )
     return 0
+
+
+def _oldest(connection: apsw.Connection) -> int:
+    """The oldest schema that code must know for this store."""
+    oldest: int = connection.execute("SELECT oldest FROM compatibility").get
+    return oldest
 
 
 def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> None:
@@ -114,6 +124,8 @@ def _migrate(connection: apsw.Connection, path: str) -> None:
     try:
         for version, script in load_migrations(_version(connection, path)):
             connection.execute(script).fetchall()
+            if version >= _COMPATIBILITY:
+                connection.execute("UPDATE compatibility SET oldest = max(oldest, ?)", (oldest_for(script),))
             connection.execute(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION}")
         connection.execute("COMMIT")
     except BaseException:

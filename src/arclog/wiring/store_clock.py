@@ -1,0 +1,88 @@
+"""The store's clock, as a server sees it: several servers measure leases and timers by this one, whatever their own say.
+
+Law: it is never ahead of the store's, so nothing fires early and no lease is taken too soon; it is behind by less than the
+store took to answer. Between two looks it goes on with the machine's own pace, counting the time that the machine slept.
+It does not go back, unless the store's own clock was set back: then it follows, and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from arclog.model.errors import ArclogError
+from arclog.model.ids import MICROS
+from arclog.ports.clock import Clock
+
+log = logging.getLogger("arclog.engine")
+
+#: A difference above this is no drift: somebody set a clock, or the machine stood still.
+_JUMP_US = 1 * MICROS
+#: An answer that took longer tells too little; the next look is soon enough.
+_SLOW_S = 0.5
+
+
+def elapsed_s() -> float:
+    """Seconds since the machine started, those asleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class StoreClock:
+    """Implements `ports.clock.Clock`."""
+
+    def __init__(
+        self, store_time: Callable[[], Awaitable[int]], own: Clock, elapsed: Callable[[], float] = elapsed_s
+    ) -> None:
+        self._store_time = store_time
+        self._own = own
+        self._elapsed = elapsed
+        #: the store's time at a moment of ours
+        self._told = 0
+        self._told_at: float | None = None
+        #: nothing before this is told again
+        self._latest = 0
+
+    def now(self) -> int:
+        if self._told_at is None:
+            return self._own.now()
+        self._latest = max(self._latest, self._reckoned())
+        return self._latest
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._own.sleep(seconds)
+
+    def _reckoned(self) -> int:
+        return self._told + round((self._elapsed() - (self._told_at or 0.0)) * MICROS)
+
+    async def measure(self) -> None:
+        """Look at the store's clock. Raises what the store raises."""
+        asked = self._elapsed()
+        told = await self._store_time()
+        answered = self._elapsed()
+        if self._told_at is None:
+            self._told, self._told_at = told, answered
+            apart = (self._own.now() - told) / MICROS
+            if abs(apart) * MICROS > _JUMP_US:
+                log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)
+            return
+        if answered - asked > _SLOW_S:
+            return
+        off = told - self._reckoned()
+        self._told, self._told_at = told, answered
+        # We are behind the store by what its answer took: only beyond that a difference is one.
+        if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):
+            log.warning("the store's clock jumped by %.1f s; leases and timers follow it", off / MICROS)
+            self._latest = min(self._latest, told)
+
+    async def follow(self, every_s: float) -> None:
+        """Look again and again."""
+        while True:
+            await self._own.sleep(every_s)
+            try:
+                await self.measure()
+            except ArclogError as problem:
+                log.info("the store's clock was not read: %s; looking again in %g s", problem, every_s)

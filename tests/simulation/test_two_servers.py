@@ -1,0 +1,179 @@
+"""Several servers on one store, in virtual time: they die, stand still past their leases and are woken, their clocks are
+off, workers reach any of them and lose answers. Every run ends once, every log keeps the laws.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from arclog.core.apply import apply
+from arclog.core.state import State
+from arclog.model.errors import ArclogError
+from arclog.model.events import TERMINAL
+from arclog.plan import net
+from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.testing.families import Family, family
+from arclog.testing.harness import _prepared
+from arclog.testing.laws import check_log
+from arclog.testing.virtual import run_virtually
+from tests.simulation.cluster import Cluster
+from tests.simulation.relatives import Relatives, encoded
+from tests.simulation.support import EAGER, seeds
+
+#: Virtual seconds in which things go wrong, and after which all must be over.
+TROUBLE_S = 120.0
+
+
+class Peers(Relatives):
+    """A family of runs on several servers. Whoever answers what they wait for speaks to one that is well."""
+
+    def __init__(self, drawn: Family, draw: Random, servers: int) -> None:
+        self.family = drawn
+        self.draw = draw
+        self.cluster = Cluster(EAGER, draw, servers=servers)
+        self.answers = Counter()
+        self.replicas = {}
+        self.world = self  # type: ignore[assignment] - what the others' base looks at is all here
+        self.execution_id = 0
+        self.happened: Counter[str] = Counter()
+        self.stopped: set[asyncio.Task[None]] = set()
+
+    @property
+    def store(self) -> Any:
+        return self.cluster.store
+
+    @property
+    def life(self) -> Any:
+        return self.cluster.well()
+
+    @property
+    def here(self) -> Any:
+        found = self.cluster.well()
+        assert found is not None
+        return found
+
+    async def play(self) -> None:
+        cluster = self.cluster
+        await cluster.start()
+        try:
+            for child in self.family.children:
+                await self.register(child.text)
+            started = await self.here.api.execute(ExecuteRequest(playbook=self.family.text))
+            self.execution_id = int(started.execution_id)
+            trouble = asyncio.ensure_future(self.trouble())
+            answering = asyncio.ensure_future(self.answer_all())
+            try:
+                await asyncio.gather(trouble, answering)
+            finally:
+                for task in (trouble, answering):
+                    task.cancel()
+                await asyncio.gather(trouble, answering, return_exceptions=True)
+            # What was let go of is forgotten at the next sweeps.
+            await asyncio.sleep(100.0)
+            await self.check_end()
+        finally:
+            await cluster.stop()
+
+    async def register(self, text: str) -> None:
+        program, body = _prepared(text, EAGER)
+        path = program.plan.path or program.plan.name
+        await self.store.register_plan(program.digest, path, body, text, 0, tenant="default")
+        assert net.digest(body) == program.digest
+
+    async def trouble(self) -> None:
+        draw, cluster = self.draw, self.cluster
+        loop = asyncio.get_running_loop()
+        until = loop.time() + draw.choice((5.0, 20.0, TROUBLE_S))
+        number = 0
+        while loop.time() < until:
+            await asyncio.sleep(draw.choice((0.001, 0.01, 0.2, 1.5, 9.0)))
+            if not cluster.servers:
+                await cluster.add()
+                continue
+            server = draw.choice(cluster.servers)
+            what = draw.choice(("kill", "kill", "leave", "stop", "stop", "stop", "signal"))
+            self.happened[what] += 1
+            if what == "signal":
+                number += 1
+                await self.disturb_one(number)
+            elif what == "stop":
+                self.stopped.add(asyncio.ensure_future(self.stand_still(server, draw.choice((0.5, 4.0, 8.0, 40.0)))))
+            else:
+                await cluster.remove(server, kill=what == "kill")
+                if draw.random() < 0.8:
+                    await cluster.add()
+        cluster.calm = True
+        while len(cluster.servers) < 2:
+            await cluster.add()
+
+    async def stand_still(self, server: Any, seconds: float) -> None:
+        server.reach.going.clear()
+        await asyncio.sleep(seconds)
+        server.reach.going.set()
+
+    async def disturb_one(self, number: int) -> None:
+        runs = await self.live()
+        if runs and self.life is not None:
+            record = self.draw.choice(runs)
+            name = self.draw.choice(("PAUSE", "RESUME", "PAUSE", "CANCEL"))
+            await self.tell(record.execution_id, SignalRequest(name, f"trouble {number}", "because"))
+
+    async def reasons(self, left: list[Any]) -> list[str]:
+        """Why runs never end, for whoever reads the failure."""
+        found = []
+        for record in left:
+            try:
+                why = await self.here.api.why(str(record.execution_id))
+            except ArclogError as problem:
+                found.append(f"{record.new.name}: {problem}")
+            else:
+                found.append(f"{record.new.name} {record.execution_id}: {why.waits}")
+        return found
+
+    async def check_end(self) -> None:
+        for record in await self.everybody():
+            stored = await self.store.events(record.execution_id, limit=1_000_000)
+            assert sum(one.event.type in TERMINAL for one in stored) == 1
+            check_log(stored, record.new.name, one_process=False)
+            live = await self.here.engine.live.folded(record.execution_id)
+            again = State(execution_id=record.execution_id)
+            for one in stored:
+                apply(live.program, again, one.event)
+            assert encoded(again) == encoded(live.state)
+            assert again.processed or again.parent is None, "its parent was not told"
+            assert (record.now.state, record.now.terminal_event) == (again.status, again.terminal)
+            left = [again.tokens, again.waiting, again.open, again.commands, again.waits, again.timers, again.stopped]
+            assert not any(left), f"left in the state: {left}"
+            assert not await self.store.commands(record.execution_id), "commands are left in the store"
+        assert await self.store.next_due() is None, "a timer is left in the store"
+        for server in self.cluster.servers:
+            assert not server.children._calls, "calls are left"
+            assert not server.children._pending
+
+
+def play(seed: int) -> Peers:
+    drawn = family(seed)
+
+    async def main() -> Peers:
+        peers = Peers(drawn, Random(seed), servers=2 + seed % 2)
+        await peers.play()
+        return peers
+
+    try:
+        return run_virtually(main())
+    except BaseException as problem:
+        problem.add_note(f"SIMULATION_SEED={seed} reproduces it: {drawn!r}")
+        raise
+
+
+@pytest.mark.parametrize("group", seeds(64, 8, first=70_000), ids=str)
+def test_runs_end_once_whatever_becomes_of_the_servers(group: range) -> None:
+    happened: Counter[str] = Counter()
+    for seed in group:
+        happened += play(seed).happened
+    assert {"kill", "leave", "stop", "signal"} <= happened.keys() or len(group) < 4
