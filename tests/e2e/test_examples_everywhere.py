@@ -58,8 +58,10 @@ def arclog(*words: str, **where: str) -> list[Any]:
 def finished(name: str, **where: str) -> dict[str, Any]:
     """The summary of an example's run."""
     file = str(ROOT / f"examples/{name}.yaml")
+    summary: dict[str, Any]
     if name not in TOLD:
-        return arclog("run", file, **where)[-1]
+        summary = arclog("run", file, **where)[-1]
+        return summary
     started = subprocess.Popen(
         [sys.executable, "-m", "arclog.cli.main", "run", file, "--json"],
         env={**os.environ, **where},
@@ -72,7 +74,7 @@ def finished(name: str, **where: str) -> dict[str, Any]:
         assert time.monotonic() < deadline, f"{name} never began"
     arclog(TOLD[name][0], waiting[0]["execution_id"], **where)
     out, _ = started.communicate(timeout=PATIENCE_S)
-    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+    summary = json.loads(out.splitlines()[-1])
     return summary
 
 

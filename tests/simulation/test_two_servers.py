@@ -38,7 +38,7 @@ class Peers(Relatives):
         self.cluster = Cluster(EAGER, draw, servers=servers)
         self.answers = Counter()
         self.replicas = {}
-        self.world = self  # type: ignore[assignment] - what the others' base looks at is all here
+        self.world = self  # type: ignore[assignment]  # what the base looks at is all here
         self.execution_id = 0
         self.happened: Counter[str] = Counter()
         self.stopped: set[asyncio.Task[None]] = set()
