@@ -21,8 +21,6 @@ from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
 from arclog.ports.store import CommandRecord
 from arclog.ports.task_logs import LogLine
 
-#: Work offered by another process is found by looking again after this long.
-_LOOK_AGAIN_S = 1.0
 _WORKERS_KNOWN = 10_000
 
 
@@ -32,6 +30,8 @@ class EngineControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
+        #: work offered by another process is found after so long even if no word of it comes
+        self._look_again_s = engine.settings.number("engine.look_again_s")
         #: who holds which command, as far as this process gave them out
         self._holders: dict[int, _Holder] = {}
         self._revoked: dict[str, list[Revocation]] = {}
@@ -45,7 +45,7 @@ class EngineControl:
         engine = self._engine
         self._workers.put(worker.worker_id, worker)
         deadline = engine.clock.monotonic() + wait_s
-        with engine.hints.on_offer() as news:
+        with engine.hints.on_offer(worker.pools) as news:
             while True:
                 records = await engine.store.claim(
                     worker.worker_id,
@@ -60,7 +60,7 @@ class EngineControl:
                 left = deadline - engine.clock.monotonic()
                 if found or left <= 0:
                     return found
-                await news.heard(min(left, _LOOK_AGAIN_S))
+                await news.heard(min(left, self._look_again_s))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
@@ -154,8 +154,12 @@ class EngineControl:
 
     async def watch(self) -> None:
         """Notice what other processes appended to the runs that workers of this one are busy with."""
-        for execution_id in {holder.execution_id for holder in self._holders.values()}:
+        for execution_id in self.busy_with():
             await self._engine.look(execution_id)
+
+    def busy_with(self) -> set[int]:
+        """The executions that workers of this process hold commands of."""
+        return {holder.execution_id for holder in self._holders.values()}
 
     async def _command(self, record: CommandRecord) -> Command | None:
         """The body of a claimed command; None when it is over by now, or when its run is about to pause."""

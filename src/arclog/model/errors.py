@@ -15,6 +15,7 @@
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   └── Conflict         another writer moved the execution's head: reload and decide again
+    ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   └── ResultTooLarge   a limit of the result store
@@ -139,6 +140,10 @@ class StoreUnavailable(StoreError):
 
 class Conflict(StoreError):
     """The execution's head moved: somebody else appended first."""
+
+
+class BusUnavailable(ArclogError):
+    """A bus cannot be reached, or did not take what it was given; the same may succeed later."""
 
 
 class ServerUnavailable(ArclogError):
