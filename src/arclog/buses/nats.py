@@ -57,7 +57,8 @@ class NatsBus:
         self._running: asyncio.Task[None] | None = None
         #: while connected and set up
         self._session: Connection | None = None
-        #: nats-py may swallow a cancellation while it writes
+        #: the first session stands, or could not be set up
+        self._settled = asyncio.Event()
         self._closing = False
         self._told = self._heard_count = self._lost = 0
         self._problem = ""
@@ -70,6 +71,8 @@ class NatsBus:
         except BusUnavailable as problem:
             self._say(str(problem))
         self._running = asyncio.ensure_future(self._run(made))
+        if made is not None:
+            await self._settled.wait()
 
     def tell(self, notice: Notice) -> None:
         self._pending.add(notice)
@@ -111,7 +114,10 @@ class NatsBus:
                 self._say(str(problem), logging.ERROR)
             except (ArclogError, *FAULTS) as problem:
                 self._say(f"NATS: {text_of(problem)}")
+            except Exception:  # whatever it is, a later session may do without
+                log.exception("the bus stumbled; NATS is tried again")
             made = None
+            self._settled.set()
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._longest_pause_s)
 
@@ -131,6 +137,7 @@ class NatsBus:
             await client.subscribe(f"{self._prefix}.notices", cb=self._received)
             await client.flush()
             self._session = client
+            self._settled.set()
             if self._problem:
                 self._problem = ""
                 log.info("NATS is there again: %s", self._address)
@@ -144,15 +151,17 @@ class NatsBus:
             self._session = None
             if self._topic is not None:
                 self._topic.end()
+            # nats-py may swallow a cancellation, or make something else of it: whoever goes on must see that it is over.
+            client.over.set()
             for task in tasks:
                 task.cancel()
-            await discard(client)
             await asyncio.gather(*tasks, return_exceptions=True)
+            await discard(client)
 
     # -- telling and hearing -------------------------------------------------------------------------------------------
 
     async def _send_all(self, client: Connection) -> None:
-        while not self._closing:
+        while not client.over.is_set():
             await self._pending.some()
             await self._send(client)
 

@@ -75,10 +75,10 @@ class Offers:
         """Fetch for every pool that is waited for, as long as the connection lasts."""
         fetching: dict[str, asyncio.Task[None]] = {}
         try:
-            while True:
+            while not client.over.is_set():
                 self._new.clear()
                 for pool in self._wanted.keys() - fetching.keys():
-                    work = self._hear_all(client) if pool == _ANY else self._fetch_all(stream, pool)
+                    work = self._hear_all(client) if pool == _ANY else self._fetch_all(client, stream, pool)
                     fetching[pool] = asyncio.create_task(work)
                 new: asyncio.Task[Any] = asyncio.create_task(self._new.wait())
                 try:
@@ -102,10 +102,10 @@ class Offers:
         await client.subscribe(f"{self._prefix}.offered.*", cb=overheard)
         await client.over.wait()
 
-    async def _fetch_all(self, stream: JetStreamContext, pool: str) -> None:
+    async def _fetch_all(self, client: Connection, stream: JetStreamContext, pool: str) -> None:
         wanted = self._wanted[pool]
         subscription = None
-        while True:
+        while not client.over.is_set():
             await wanted.wait()
             try:
                 if subscription is None:
@@ -123,6 +123,8 @@ class Offers:
                 if pool not in self._pools:
                     wanted.clear()
             except FAULTS as problem:
+                if client.over.is_set():
+                    return
                 log.warning("NATS: offers to pool %s cannot be fetched: %s; trying again", pool, problem)
                 if subscription is not None:
                     await _let_go(subscription)

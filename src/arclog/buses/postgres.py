@@ -59,6 +59,8 @@ class PostgresBus:
         self._me = os.urandom(8).hex()
         self._heard: Callable[[Notice], None] | None = None
         self._running: asyncio.Task[None] | None = None
+        #: the first session stands, or could not be set up
+        self._settled = asyncio.Event()
         self._pools: frozenset[str] = frozenset()
         self._teller: psycopg.AsyncConnection[tuple[object, ...]] | None = None
         self._told = self._heard_count = self._lost = 0
@@ -67,6 +69,7 @@ class PostgresBus:
     async def open(self, heard: Callable[[Notice], None]) -> None:
         self._heard = heard
         self._running = asyncio.ensure_future(self._run())
+        await self._settled.wait()
 
     def tell(self, notice: Notice) -> None:
         self._pending.add(notice)
@@ -106,6 +109,10 @@ class PostgresBus:
                     self._teller = None
                 # The first line: what follows are hints of libpq's own.
                 self._say(str(problem).partition("\n")[0] or type(problem).__name__)
+            except Exception:  # whatever it is, a later session may do without
+                log.exception("the bus stumbled; it is tried again")
+                self._teller = None
+            self._settled.set()
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._longest_pause_s)
 
@@ -125,6 +132,7 @@ class PostgresBus:
             # A lost notice costs less than the wait for the disk that each would have.
             await teller.execute("SET synchronous_commit = off")
             self._teller = teller
+            self._settled.set()
             if self._problem:
                 self._problem = ""
                 log.info("PostgreSQL's notices are there again")

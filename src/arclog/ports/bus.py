@@ -68,9 +68,9 @@ class Bus(Protocol):
     topic: Topic | None
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
-        """Connect in the background; `heard` is called with what others tell. A bus that is configured wrongly (an
-        address that is none, wrong credentials, a version that is too old) raises `SettingsError`; one that is away does
-        not.
+        """Connect; `heard` is called with what others tell. Returns once it is ready, or known to be away: then it goes on
+        trying in the background. A bus that is configured wrongly (an address that is none, wrong credentials, a version
+        that is too old) raises `SettingsError`.
         """
 
     def tell(self, notice: Notice) -> None:
