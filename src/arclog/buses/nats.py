@@ -93,6 +93,7 @@ class NatsBus:
                     while self._pending:
                         await self._send(session)
                     await session.flush()
+                    await session.flush()
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -135,6 +136,8 @@ class NatsBus:
             if self._topic is not None:
                 self._topic.begin(stream)
             await client.subscribe(f"{self._prefix}.notices", cb=self._received)
+            # Twice: nats-py writes its ping before what waits to be written, so one answer may be older than we are heard.
+            await client.flush()
             await client.flush()
             self._session = client
             self._settled.set()

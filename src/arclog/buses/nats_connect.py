@@ -27,6 +27,8 @@ OLDEST = (2, 9)
 #: A connection is taken for dead when nothing came back for so many pings, so far apart.
 _PING_S = 10
 _PINGS = 2
+#: Things that are not allowed, of which the log tells: each once a connection.
+_FORBIDDEN = 20
 #: What NATS says to a caller whom it does not let in.
 _NOT_LET_IN = re.compile(r"authorization|authentication|user.*expired|revoked|secure connection", re.IGNORECASE)
 
@@ -72,6 +74,7 @@ async def _connect_to(server: str, address: Address, timeout_s: float) -> tuple[
     client = Connection(encrypted=address.encrypted)
 
     cause: Exception | None = None
+    forbidden: set[str] = set()
 
     async def over() -> None:
         client.over.set()
@@ -79,7 +82,13 @@ async def _connect_to(server: str, address: Address, timeout_s: float) -> tuple[
     async def error(problem: Exception) -> None:
         nonlocal cause
         cause = problem
-        _say(problem)
+        text = text_of(problem).removeprefix("nats: ")
+        # What happens beside any call; what matters of it is known by its consequences, but for this.
+        if "permissions violation" not in text.lower():
+            log.debug("NATS: %s", text)
+        elif text not in forbidden and len(forbidden) < _FORBIDDEN:
+            forbidden.add(text)
+            log.error("NATS: %s; allow it to the user of ARCLOG_BUS_URL", text)
 
     try:
         async with asyncio.timeout(timeout_s * 2):
@@ -121,14 +130,6 @@ async def discard(client: Client) -> None:
 def text_of(problem: BaseException) -> str:
     """Some say nothing of themselves."""
     return str(problem) or type(problem).__name__
-
-
-def _say(problem: Exception) -> None:
-    """What happens beside any call; what matters of it is known by its consequences."""
-    if "permissions violation" in str(problem).lower():
-        log.error("NATS: %s; allow it to the user of ARCLOG_BUS_URL", problem)
-    else:
-        log.debug("NATS: %s", text_of(problem))
 
 
 def _explained(server: str, problem: Exception) -> Exception:
