@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
     from arclog.engine.stored import Stored
 
-#: What another process appends is found by looking again after this long.
-_LOOK_AGAIN_S = 1.0
-
 #: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
 _LIFECYCLE_TERMINAL = {
     ("playbook.finished", status.COMPLETED): "playbook.completed",
@@ -74,6 +71,8 @@ class EngineApi:
         self._engine = engine
         self._results = results
         self._compiler = Compiler(kinds, engine.settings)
+        #: what another process appends is found after so long even if no word of it comes
+        self._look_again_s = engine.settings.number("engine.look_again_s")
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
         #: None: whoever owns the store
@@ -119,7 +118,7 @@ class EngineApi:
                 left = None if deadline is None else deadline - clock.monotonic()
                 if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
                     return record.head
-                await news.heard(_LOOK_AGAIN_S if left is None else min(left, _LOOK_AGAIN_S))
+                await news.heard(self._look_again_s if left is None else min(left, self._look_again_s))
 
     async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
         number = ids.parse_id(execution_id, "execution id")
@@ -127,10 +126,10 @@ class EngineApi:
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         with self._engine.hints.on_end(number) as news:
             while (await self._record(number)).now.terminal_event is None:
-                left = _LOOK_AGAIN_S if deadline is None else deadline - clock.monotonic()
+                left = self._look_again_s if deadline is None else deadline - clock.monotonic()
                 if left <= 0:
                     return False
-                await news.heard(min(left, _LOOK_AGAIN_S))
+                await news.heard(min(left, self._look_again_s))
         return True
 
     async def status(self, execution_id: str) -> Status:

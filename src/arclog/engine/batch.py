@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -59,7 +60,8 @@ class Batch:
         self.slots = 0
         self.digests: dict[int, str] = {}
         self.more = False
-        self.offers = False
+        #: how many commands are there for workers of each pool
+        self.offers: Counter[str] = Counter()
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
         self._starts = False
@@ -96,7 +98,8 @@ class Batch:
                 continue
             grant = self._grants.get(work.command_id)
             if grant is None or command.held:
-                self.offers = True
+                if not command.held:
+                    self.offers[work.pool] += 1
                 self.issue.append(
                     NewCommand(work.command_id, work.step, work.run, work.kinds, work.pool, held=command.held)
                 )
@@ -113,7 +116,10 @@ class Batch:
                 )
             )
             answer.commands.append(command_of(program, state, command, claimant.lease_until))
-        self.offers = self.offers or bool(self.release or self.unhold)
+        for command_id in (*self.release, *self.unhold):
+            command = state.commands.get(command_id)
+            if command is not None and not command.held:
+                self.offers[program.steps[command.step].plan.pool] += 1
 
     def append(
         self,

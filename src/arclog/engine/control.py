@@ -25,8 +25,6 @@ from arclog.ports.task_logs import LogLine
 
 log = logging.getLogger("arclog.engine")
 
-#: Work offered by another process is found by looking again after this long.
-_LOOK_AGAIN_S = 1.0
 _WORKERS_KNOWN = 10_000
 #: Expired leases that are ended at a time.
 _PAGE = 100
@@ -38,6 +36,8 @@ class EngineControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
+        #: work offered by another process is found after so long even if no word of it comes
+        self._look_again_s = engine.settings.number("engine.look_again_s")
         self._holders = Holders()
         #: workers as they last claimed: what one of them can be granted
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
@@ -50,7 +50,7 @@ class EngineControl:
         engine = self._engine
         self._workers.put(worker.worker_id, worker)
         deadline = engine.clock.monotonic() + wait_s
-        with engine.hints.on_offer() as news:
+        with engine.hints.on_offer(worker.pools) as news:
             while True:
                 records = await engine.store.claim(
                     worker.worker_id,
@@ -65,7 +65,7 @@ class EngineControl:
                 left = deadline - engine.clock.monotonic()
                 if found or left <= 0:
                     return found
-                await news.heard(min(left, _LOOK_AGAIN_S))
+                await news.heard(min(left, self._look_again_s))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
@@ -189,11 +189,15 @@ class EngineControl:
 
     async def watch(self) -> None:
         """Notice what other processes appended to the runs that workers of this one are busy with."""
-        for execution_id in self._holders.executions:
+        for execution_id in self.busy_with():
             try:
                 await self._engine.look(execution_id)
             except NewerLog as problem:
                 log.debug("execution %s is not watched: %s", execution_id, problem)
+
+    def busy_with(self) -> set[int]:
+        """The executions that workers of this process hold commands of."""
+        return self._holders.executions
 
     async def _command(self, record: CommandRecord) -> Command | None:
         """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is

@@ -295,13 +295,13 @@ class Engine:
         state = live.state
         execution_id = state.execution_id
         if batch.events:
-            self.hints.appended(execution_id)
+            self.hints.appended(execution_id, state.head)
             if all(event.informative for event in batch.events):
                 # Whoever acts on what happened must not take these for it: they only look like it.
                 self._keep_if_due(live)
                 return
         if batch.offers:
-            self.hints.offered()
+            self.hints.offered(batch.offers)
         revoked = [one for event in batch.events for one in _revocations(event, state)]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)

@@ -1,14 +1,38 @@
-"""Hints wake those who wait. Losing one costs time, never facts; still, listen first and then look, and none is lost."""
+"""Hints wake those who wait. Losing one costs time, never facts; still, listen first and then look, and none is lost.
+
+What is committed here wakes whoever waits here, and goes `outward` for those who wait elsewhere. What is heard from
+elsewhere (`moved`, `offer_heard`, …) wakes the same listeners and goes no further.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 from arclog.core.state import State
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
+
+#: Stands for every pool where pools are named.
+ANY_POOL = ""
+
+
+class Outward(Protocol):
+    """Tells other processes what was committed here, and who waits here."""
+
+    def moved(self, execution_id: int, head: int) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def offered(self, pools: Mapping[str, int]) -> None: ...
+
+    def timer_set(self, due: int) -> None: ...
+
+    def waiting(self, pools: Collection[str]) -> None:
+        """Claims wait for commands of these pools. Said whenever one begins to wait, also if nothing has changed."""
 
 
 class Hints:
@@ -28,28 +52,44 @@ class Hints:
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
         #: each is called with a state that another process had moved on
         self.on_caught_up: list[Callable[[State], None]] = []
-        #: each is called when a run has ended, which may free a concurrency slot
+        #: each is called when a run has ended, here or elsewhere, which may free a concurrency slot
         self.on_ended: list[Callable[[], None]] = []
+        #: each is called when some log has grown, here or elsewhere
+        self.on_grown: list[Callable[[], None]] = []
+        #: None: nobody is elsewhere
+        self.outward: Outward | None = None
+        #: how many claims wait, by pool
+        self._waiting: Counter[str] = Counter()
 
     @property
     def listeners(self) -> int:
         """How many wait, or are about to."""
         return sum(len(one) for table in (self._appended, self._ended, self._offered) for one in table.values())
 
-    def appended(self, execution_id: int) -> None:
+    # -- what was committed here ---------------------------------------------------------------------------------------
+
+    def appended(self, execution_id: int, head: int) -> None:
         _tell(self._appended.get(execution_id, ()))
+        _call(self.on_grown)
+        if self.outward is not None:
+            self.outward.moved(execution_id, head)
 
     def ended(self, execution_id: int) -> None:
         _tell(self._ended.get(execution_id, ()))
-        for told in self.on_ended:
-            told()
+        _call(self.on_ended)
+        if self.outward is not None:
+            self.outward.ended()
 
-    def offered(self) -> None:
-        _tell(self._offered.get(0, ()))
+    def offered(self, pools: Mapping[str, int]) -> None:
+        """Commands are there, so many for each pool."""
+        self.offer_heard()
+        if self.outward is not None:
+            self.outward.offered(pools)
 
     def timer_set(self, due: int) -> None:
-        if due < self.timers_looked_at:
-            self.timers.set()
+        self.timer_heard(due)
+        if self.outward is not None:
+            self.outward.timer_set(due)
 
     def committed(self, state: State, events: Sequence[Event]) -> None:
         for told in self.on_committed:
@@ -59,12 +99,32 @@ class Hints:
         for told in self.on_closed:
             told(command_ids, revoked)
 
+    # -- what happened elsewhere ---------------------------------------------------------------------------------------
+
+    def moved(self, execution_id: int) -> None:
+        """Another process appended to the execution: whoever follows it, or waits for its end, looks."""
+        _tell(self._appended.get(execution_id, ()))
+        _tell(self._ended.get(execution_id, ()))
+        _call(self.on_grown)
+
+    def offer_heard(self) -> None:
+        _tell(self._offered.get(0, ()))
+
+    def timer_heard(self, due: int) -> None:
+        if due < self.timers_looked_at:
+            self.timers.set()
+
+    def end_heard(self) -> None:
+        _call(self.on_ended)
+
     def caught_up(self, state: State) -> None:
         """What another process appended is known now: wake whoever may wait for it."""
-        self.appended(state.execution_id)
-        self.offered()
+        self.moved(state.execution_id)
+        self.offer_heard()
         for told in self.on_caught_up:
             told(state)
+
+    # -- listening -----------------------------------------------------------------------------------------------------
 
     def on_append(self, execution_id: int) -> AbstractContextManager[Listener]:
         """Listen for anything that is appended to the execution."""
@@ -74,9 +134,30 @@ class Hints:
         """Listen for the execution's terminal event."""
         return _listening(self._ended, execution_id)
 
-    def on_offer(self) -> AbstractContextManager[Listener]:
-        """Listen for commands that are offered."""
-        return _listening(self._offered, 0)
+    @contextmanager
+    def on_offer(self, pools: Sequence[str] = ()) -> Iterator[Listener]:
+        """Listen for commands that are offered to these pools; none: to any."""
+        with _listening(self._offered, 0) as listener:
+            listener.around = lambda: self._wait(pools or (ANY_POOL,))
+            yield listener
+
+    @contextmanager
+    def _wait(self, pools: Sequence[str]) -> Iterator[None]:
+        """Let it be known elsewhere that a claim waits, while it does."""
+        outward = self.outward
+        if outward is None:
+            yield
+            return
+        self._waiting.update(pools)
+        outward.waiting(self._waiting.keys())
+        try:
+            yield
+        finally:
+            self._waiting.subtract(pools)
+            for pool in pools:
+                if self._waiting[pool] <= 0:
+                    del self._waiting[pool]
+            outward.waiting(self._waiting.keys())
 
 
 class Listener:
@@ -84,6 +165,8 @@ class Listener:
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
+        #: what to be inside of while waiting
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def tell(self) -> None:
         self._news.set()
@@ -91,8 +174,9 @@ class Listener:
     async def heard(self, timeout_s: float | None) -> bool:
         """Wait for news since the last call; False when the time was over first."""
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+            with self.around():
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
         except TimeoutError:
             return False
         self._news.clear()
@@ -115,3 +199,8 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
 def _tell(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         listener.tell()
+
+
+def _call(callbacks: Sequence[Callable[[], None]]) -> None:
+    for told in callbacks:
+        told()

@@ -16,6 +16,7 @@
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
     │   │   └── NewerLog     a log that only a newer arclog can go on with
     │   └── Conflict         another writer moved the execution's head: reload and decide again
+    ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   └── ResultTooLarge   a limit of the result store
@@ -144,6 +145,10 @@ class NewerLog(StoreUnavailable):
 
 class Conflict(StoreError):
     """The execution's head moved: somebody else appended first."""
+
+
+class BusUnavailable(ArclogError):
+    """A bus cannot be reached, or did not take what it was given; the same may succeed later."""
 
 
 class ServerUnavailable(ArclogError):

@@ -4,13 +4,16 @@ Rules that every bus keeps (`arclog.testing.conformance.bus` proves them):
 - `tell` never waits and never fails. What cannot be sent is dropped, and counted; a server that cannot be reached is
   tried again until `close`.
 - What one process tells, every other process on the same bus hears in the end, but for `offered`: of the processes that
-  wait for a pool, it is enough that one hears.
+  wait for a pool, it is enough that one hears. What was told of one run several times may be heard once, with its
+  highest head.
 - A process need not hear itself.
+
+Some buses also carry events to the outside (`Topic`): those are facts, told from the log, at least once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -29,16 +32,56 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     timer: int = 0
 
 
+class Figures(Struct, frozen=True):
+    """How a bus has done since it was made."""
+
+    connected: bool = False
+    #: notices that were sent, that others sent, and pieces of notices that were given up
+    told: int = 0
+    heard: int = 0
+    dropped: int = 0
+    #: how often the connection was lost
+    lost: int = 0
+
+
+class Message(Struct, frozen=True):
+    """An event as the outside is told of it."""
+
+    subject: str
+    #: the same for the same event, always
+    message_id: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Topic(Protocol):
+    """Where events are published."""
+
+    async def publish(self, message: Message) -> None:
+        """Returns once the message is kept there; one that was kept before need not be kept again. Raises
+        `BusUnavailable`: it may be there, or not.
+        """
+
+
 class Bus(Protocol):
+    #: where events can be published; None: nowhere
+    topic: Topic | None
+
     async def open(self, heard: Callable[[Notice], None]) -> None:
-        """Connect in the background; `heard` is called with what others tell. A bus that is configured wrongly (no such
-        address, wrong credentials, a version that is too old) raises `SettingsError`; one that is away does not.
+        """Connect; `heard` is called with what others tell. Returns once it is ready, or known to be away: then it goes on
+        trying in the background. A bus that is configured wrongly (an address that is none, wrong credentials, a version
+        that is too old) raises `SettingsError`.
         """
 
     def tell(self, notice: Notice) -> None:
         """Let the others know, soon."""
 
     def waiting(self, pools: Collection[str]) -> None:
-        """Workers of this process wait for commands of these pools; no pools: nobody waits. '' is any pool."""
+        """Workers of this process wait for commands of these pools; no pools: nobody waits. '' is any pool. To be said
+        again when one begins to wait anew, also if the pools are the same.
+        """
 
-    async def close(self) -> None: ...
+    def figures(self) -> Figures: ...
+
+    async def close(self) -> None:
+        """Send what can be sent at once, then let go."""

@@ -55,8 +55,14 @@ def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001
 
 def choose_bus(settings: Settings) -> Bus | None:
     """None: nobody else is there to be told."""
-    url = settings.text("bus.url")
-    if not url:
+    if settings.text("bus.url"):
+        try:
+            from arclog.buses.nats import NatsBus
+        except ImportError:
+            raise SettingsError("ARCLOG_BUS_URL: the driver of NATS is missing; install arclog[nats]") from None
+        return NatsBus(settings)
+    if keeps_files(settings):
         return None
-    scheme = url.partition("://")[0]
-    raise SettingsError(f"ARCLOG_BUS_URL: there is no bus {scheme!r}; give nats://host:4222")
+    from arclog.buses.postgres import PostgresBus
+
+    return PostgresBus(settings)

@@ -17,6 +17,8 @@ from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
+from arclog.engine.publishing import Publisher
+from arclog.engine.relay import Relay
 from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
@@ -28,7 +30,7 @@ from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter, Scope, Store
 from arclog.ports.tool import ToolServices
-from arclog.wiring.backends import DATABASE, choose_results, choose_store, keeps_files
+from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
@@ -78,6 +80,9 @@ class Embedded:
         self._upkeep: Upkeep | None = None
         self._webhooks = WebhookSender(settings)
         self._outbox: Outbox | None = None
+        #: tells other servers; None: there are none
+        self.relay: Relay | None = None
+        self.publisher: Publisher | None = None
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
@@ -126,6 +131,16 @@ class Embedded:
             self._outbox = Outbox(self.engine, self.children, self._secrets, self._webhooks.send)
             duties = (*self._upkeep.begin(only), self._outbox.run())
             self._tasks += [asyncio.ensure_future(duty) for duty in duties]
+            if self.relay is not None and self.relay.bus.topic is not None:
+                self.publisher = Publisher(self.engine, self.relay.bus.topic, self._worker_id)
+                self._tasks.append(asyncio.ensure_future(self.publisher.run()))
+
+    async def open_bus(self) -> None:
+        """Begin to tell other servers, and to hear them."""
+        bus = choose_bus(self._settings)
+        if bus is not None:
+            self.relay = Relay(self.engine, self.control, bus)
+            await self.relay.open()
 
     def schedules(self, scope: Scope | None = None) -> ScheduleApi:
         """The schedules of a scope, or of the one in the settings."""
@@ -208,7 +223,11 @@ class Embedded:
             await self._toolbox.close()
         await self.children.settle(_SETTLE_S)
         await self._webhooks.close()
+        if self.publisher is not None:
+            await self.publisher.settle(_SETTLE_S)
         await self.engine.close()
+        if self.relay is not None:
+            await self.relay.close()
         await self.results.close()
         await self._secrets.close()
         self._presence.leave(self._worker_id)
@@ -275,6 +294,8 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
             engine = Engine(store, clock, settings, minter, secrets if works_here else None)
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:
+                if not read_only:
+                    await here.open_bus()
                 yield here
             finally:
                 await here.close()

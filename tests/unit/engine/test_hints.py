@@ -15,7 +15,11 @@ async def test_what_happens_between_the_look_and_the_wait_is_heard(what: str) ->
     listen = {"appended": hints.on_append(7), "ended": hints.on_end(7), "offered": hints.on_offer()}[what]
     with listen as news:
         # the look: nothing there yet, and then it happens before anybody waits
-        {"appended": lambda: hints.appended(7), "ended": lambda: hints.ended(7), "offered": hints.offered}[what]()
+        {
+            "appended": lambda: hints.appended(7, 1),
+            "ended": lambda: hints.ended(7),
+            "offered": lambda: hints.offered({"default": 1}),
+        }[what]()
         async with asyncio.timeout(10):
             assert await news.heard(None)
 
@@ -33,5 +37,5 @@ async def test_news_of_another_run_wakes_nobody() -> None:
     hints = Hints()
     with hints.on_end(7) as news:
         hints.ended(8)
-        hints.appended(7)
+        hints.appended(7, 1)
         assert not await news.heard(0.0)

@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("arclog.testing.conformance.api", "arclog.testing.conformance.store")
+pytest.register_assert_rewrite(
+    "arclog.testing.conformance.api", "arclog.testing.conformance.bus", "arclog.testing.conformance.store"
+)

@@ -1,0 +1,63 @@
+"""A bus for several engines in one process: tests, and simulations that lose, repeat and delay what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from arclog.ports.bus import Figures, Notice, Topic
+
+#: Gets the call that would bring a notice to one of the others; may make it now, later, twice or never.
+Carry = Callable[[Callable[[], None]], None]
+
+
+def _soon(deliver: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(deliver)
+
+
+class Exchange:
+    """What its buses are joined by."""
+
+    def __init__(self, carry: Carry = _soon) -> None:
+        self.carry = carry
+        self.buses: list[LocalBus] = []
+
+    def bus(self) -> LocalBus:
+        return LocalBus(self)
+
+
+class LocalBus:
+    """Every open bus of its exchange hears what the others tell."""
+
+    topic: Topic | None = None
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._heard: Callable[[Notice], None] | None = None
+        self._told = self._heard_count = 0
+
+    async def open(self, heard: Callable[[Notice], None]) -> None:
+        self._heard = heard
+        self._exchange.buses.append(self)
+
+    def tell(self, notice: Notice) -> None:
+        self._told += 1
+        for other in self._exchange.buses:
+            if other is not self:
+                self._exchange.carry(lambda other=other: other._deliver(notice))  # type: ignore[misc]  # noqa: SLF001 - one of its own kind; mypy cannot type a lambda's default
+
+    def _deliver(self, notice: Notice) -> None:
+        if self._heard is not None:
+            self._heard_count += 1
+            self._heard(notice)
+
+    def waiting(self, pools: Collection[str]) -> None:
+        """All hear everything."""
+
+    def figures(self) -> Figures:
+        return Figures(connected=self._heard is not None, told=self._told, heard=self._heard_count)
+
+    async def close(self) -> None:
+        self._heard = None
+        if self in self._exchange.buses:
+            self._exchange.buses.remove(self)

@@ -1,0 +1,202 @@
+"""The bus over NATS. Hints of what moved go to all by a plain subject; offers go through a JetStream work queue, where each
+wakes one process that waits for its pool.
+
+Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all anew: subjects,
+streams and consumers; so a NATS that was wiped is as good as one that was only away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from nats.js import JetStreamContext
+
+from arclog.buses.names import name_of, token_of
+from arclog.buses.nats_address import address_of
+from arclog.buses.nats_connect import FAULTS, Connection, connect, discard, text_of
+from arclog.buses.nats_offers import Offers
+from arclog.buses.nats_topic import NatsTopic
+from arclog.buses.pending import Pending
+from arclog.model.errors import ArclogError, BusUnavailable, SettingsError
+from arclog.model.settings import Settings
+from arclog.ports.bus import Figures, Notice, Topic
+
+log = logging.getLogger("arclog.bus")
+
+#: Runs in one message: some 30 bytes each, far below what a server takes.
+_RUNS = 2_000
+_POOLS = 100
+#: Messages for one pool in one go: each wakes one process.
+_OFFERS = 32
+_FIRST_PAUSE_S = 0.1
+#: What is left is sent within this, when the program leaves.
+_LAST_WORDS_S = 1.0
+
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(Notice).decode
+
+
+class NatsBus:
+    """Implements `ports.bus.Bus`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._address = address_of(settings)
+        self._prefix = name_of(settings, "bus.prefix")
+        self._timeout_s = settings.number("bus.connect_timeout_s")
+        self._longest_pause_s = settings.number("bus.max_retry_s")
+        self._pending = Pending(settings.integer("bus.max_pending"))
+        self._offers = Offers(settings, self._prefix, self._offer_heard)
+        self._topic = NatsTopic(settings, self._prefix) if settings["bus.publish_events"] else None
+        self.topic: Topic | None = self._topic
+        self._heard: Callable[[Notice], None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        #: while connected and set up
+        self._session: Connection | None = None
+        #: the first session stands, or could not be set up
+        self._settled = asyncio.Event()
+        self._closing = False
+        self._told = self._heard_count = self._lost = 0
+        self._problem = ""
+
+    async def open(self, heard: Callable[[Notice], None]) -> None:
+        self._heard = heard
+        made: tuple[Connection, JetStreamContext] | None = None
+        try:
+            made = await connect(self._address, self._timeout_s)
+        except BusUnavailable as problem:
+            self._say(str(problem))
+        self._running = asyncio.ensure_future(self._run(made))
+        if made is not None:
+            await self._settled.wait()
+
+    def tell(self, notice: Notice) -> None:
+        self._pending.add(notice)
+
+    def waiting(self, pools: Collection[str]) -> None:
+        self._offers.waiting(pools)
+
+    def figures(self) -> Figures:
+        connected = self._session is not None
+        return Figures(connected, self._told, self._heard_count, self._pending.dropped, self._lost)
+
+    async def close(self) -> None:
+        self._closing = True
+        session, running = self._session, self._running
+        if session is not None:
+            with suppress(*FAULTS):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while self._pending:
+                        await self._send(session)
+                    await session.flush()
+                    await session.flush()
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        self._running = self._heard = None
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def _run(self, made: tuple[Connection, JetStreamContext] | None) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._closing:
+            try:
+                if made is None:
+                    made = await connect(self._address, self._timeout_s)
+                await self._serve(*made)
+                pause = _FIRST_PAUSE_S
+                self._say("the connection to NATS was lost")
+            except SettingsError as problem:
+                # It worked once, or it may be repaired over there: who runs the servers must know.
+                self._say(str(problem), logging.ERROR)
+            except (ArclogError, *FAULTS) as problem:
+                self._say(f"NATS: {text_of(problem)}")
+            except Exception:  # whatever it is, a later session may do without
+                log.exception("the bus stumbled; NATS is tried again")
+            made = None
+            self._settled.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._longest_pause_s)
+
+    def _say(self, problem: str, level: int = logging.WARNING) -> None:
+        """Once, however often it is tried."""
+        if problem != self._problem:
+            self._problem = problem
+            log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
+
+    async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
+        """Set everything up, and go on until the connection is lost."""
+        tasks: list[asyncio.Future[Any]] = []
+        try:
+            await self._offers.set_up(stream)
+            if self._topic is not None:
+                self._topic.begin(stream)
+            await client.subscribe(f"{self._prefix}.notices", cb=self._received)
+            # Twice: nats-py writes its ping before what waits to be written, so one answer may be older than we are heard.
+            await client.flush()
+            await client.flush()
+            self._session = client
+            self._settled.set()
+            if self._problem:
+                self._problem = ""
+                log.info("NATS is there again: %s", self._address)
+            endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
+            tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self._lost += self._session is not None and not self._closing
+            self._session = None
+            if self._topic is not None:
+                self._topic.end()
+            # nats-py may swallow a cancellation, or make something else of it: whoever goes on must see that it is over.
+            client.over.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await discard(client)
+
+    # -- telling and hearing -------------------------------------------------------------------------------------------
+
+    async def _send_all(self, client: Connection) -> None:
+        while not client.over.is_set():
+            await self._pending.some()
+            await self._send(client)
+
+    async def _send(self, client: Connection) -> None:
+        """Send some of what waits."""
+        notice = self._pending.take(_RUNS, _POOLS)
+        try:
+            if notice.moved or notice.timer or notice.ended:
+                plain = Notice(notice.moved, notice.ended, (), notice.timer)
+                await client.publish(f"{self._prefix}.notices", _encode(plain))
+            for pool, count in notice.offered:
+                for _ in range(min(count, _OFFERS)):
+                    await client.publish(f"{self._prefix}.offered.{token_of(pool)}", pool.encode())
+        except BaseException:
+            self._pending.give_up(notice)
+            raise
+        self._told += 1
+
+    async def _received(self, message: Any) -> None:
+        try:
+            notice = _decode(message.data)
+        except msgspec.DecodeError as problem:
+            log.warning(
+                "NATS: something on %s that is no notice: %s; another program uses it?", message.subject, problem
+            )
+            return
+        self._hear(notice)
+
+    def _offer_heard(self, pool: str) -> None:
+        self._hear(Notice(offered=((pool, 1),)))
+
+    def _hear(self, notice: Notice) -> None:
+        if self._heard is not None:
+            self._heard_count += 1
+            self._heard(notice)

@@ -1,0 +1,104 @@
+"""Where NATS is and who we are there, from the settings. What leaves this module to be shown holds no secret."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from arclog.model.errors import SettingsError
+from arclog.model.settings import Settings, row_of
+
+_PORT = 4222
+
+
+class Address(Struct, frozen=True):
+    """What a connection needs to know."""
+
+    #: without credentials: nats://host:port
+    servers: tuple[str, ...]
+    #: nothing may be said before the connection is encrypted
+    encrypted: bool
+    #: further options of the client, secrets among them
+    options: dict[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join(self.servers)
+
+
+def address_of(settings: Settings) -> Address:
+    """Raises SettingsError; never says a password."""
+    servers: list[str] = []
+    schemes: set[str] = set()
+    options: dict[str, Any] = {}
+    scheme = "nats"
+    for part in settings.text("bus.url").split(","):
+        text = part.strip()
+        if "://" in text:
+            scheme, text = text.split("://", 1)
+        if scheme not in ("nats", "tls"):
+            raise SettingsError(f"ARCLOG_BUS_URL: there is no bus {scheme!r}; give nats://host:4222 or tls://host:4222")
+        user, at, where = text.rpartition("@")
+        if at:
+            options = _login(user)
+        try:
+            parsed = urlsplit(f"//{where}")
+            host, port = parsed.hostname, parsed.port
+        except ValueError:
+            host, port = None, None
+        if not host or parsed.path.strip("/") or parsed.query:
+            raise SettingsError(
+                "ARCLOG_BUS_URL: not an address; give nats://host:4222, several parted by commas, with credentials as "
+                "nats://user:password@host:4222 (special characters percent-encoded)"
+            )
+        shown = f"[{host}]" if ":" in host else host
+        servers.append(f"{scheme}://{shown}:{port or _PORT}")
+        schemes.add(scheme)
+    if len(schemes) > 1:
+        raise SettingsError("ARCLOG_BUS_URL: nats:// and tls:// are mixed; one of them, for all servers")
+    return Address(tuple(servers), "tls" in schemes, {**options, **_files(settings, encrypted="tls" in schemes)})
+
+
+def _login(text: str) -> dict[str, Any]:
+    user, colon, password = text.partition(":")
+    return {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
+
+
+def _files(settings: Settings, *, encrypted: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, option in (("bus.creds_file", "user_credentials"), ("bus.nkey_file", "nkeys_seed")):
+        if settings.text(name):
+            options[option] = str(_readable(settings, name))
+    authorities, chain = settings.text("bus.ca_file"), settings.text("bus.cert_file")
+    if not encrypted and not authorities and not chain:
+        return options
+    context = ssl.create_default_context()
+    if authorities:
+        path = _readable(settings, "bus.ca_file")
+        try:
+            context.load_verify_locations(path)
+        except (ssl.SSLError, OSError):
+            raise SettingsError(f"ARCLOG_BUS_CA_FILE: {path} is no PEM file of certificates") from None
+    if chain:
+        path = _readable(settings, "bus.cert_file")
+        key = _readable(settings, "bus.key_file") if settings.text("bus.key_file") else None
+        try:
+            context.load_cert_chain(path, key)
+        except (ssl.SSLError, OSError):
+            raise SettingsError(
+                f"ARCLOG_BUS_CERT_FILE: {path} and its key ({key or 'expected in the same file'}) cannot be used"
+            ) from None
+    options["tls"] = context
+    return options
+
+
+def _readable(settings: Settings, name: str) -> Path:
+    path = Path(settings.text(name))
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as problem:
+        raise SettingsError(f"{row_of(name).variable}: {path}: {problem.strerror}") from None

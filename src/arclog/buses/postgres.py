@@ -1,0 +1,210 @@
+"""The bus over PostgreSQL's LISTEN and NOTIFY, for clusters without NATS. Two connections of its own: one listens, one tells.
+
+Notices are never part of an append: a transaction that notifies takes a lock of the whole database when it commits, and all
+appends would wait for each other. They follow behind, merged: while one is being sent, the next ones gather.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from arclog.buses.names import name_of
+from arclog.buses.pending import Pending
+from arclog.model.errors import SettingsError
+from arclog.model.settings import Settings, row_of
+from arclog.ports.bus import Figures, Notice, Topic
+
+log = logging.getLogger("arclog.bus")
+
+#: A notice may have less than 8,000 bytes; a run takes 40 at most, a pool 80.
+_RUNS = 120
+_POOLS = 20
+_FIRST_PAUSE_S = 0.1
+#: A listener to which nothing came for so long asks whether the connection still stands.
+_QUIET_S = 15.0
+_LAST_WORDS_S = 1.0
+
+
+class _Told(msgspec.Struct, omit_defaults=True):
+    """What stands in a notice of PostgreSQL."""
+
+    #: who told it: everybody hears everything, oneself too
+    by: str
+    notice: Notice
+
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.Decoder(_Told).decode
+
+
+class PostgresBus:
+    """Implements `ports.bus.Bus`."""
+
+    topic: Topic | None = None
+
+    def __init__(self, settings: Settings) -> None:
+        self._conninfo = _conninfo(settings)
+        self._channel = f"{name_of(settings, 'bus.prefix')}_notices"
+        self._longest_pause_s = settings.number("bus.max_retry_s")
+        self._pending = Pending(settings.integer("bus.max_pending"))
+        self._me = os.urandom(8).hex()
+        self._heard: Callable[[Notice], None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        #: the first session stands, or could not be set up
+        self._settled = asyncio.Event()
+        self._pools: frozenset[str] = frozenset()
+        self._teller: psycopg.AsyncConnection[tuple[object, ...]] | None = None
+        self._told = self._heard_count = self._lost = 0
+        self._problem = ""
+
+    async def open(self, heard: Callable[[Notice], None]) -> None:
+        self._heard = heard
+        self._running = asyncio.ensure_future(self._run())
+        await self._settled.wait()
+
+    def tell(self, notice: Notice) -> None:
+        self._pending.add(notice)
+
+    def waiting(self, pools: Collection[str]) -> None:
+        self._pools = frozenset(pools)
+
+    def figures(self) -> Figures:
+        connected = self._teller is not None
+        return Figures(connected, self._told, self._heard_count, self._pending.dropped, self._lost)
+
+    async def close(self) -> None:
+        teller = self._teller
+        if teller is not None:
+            try:
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while self._pending:
+                        await self._send(teller)
+            except (psycopg.Error, TimeoutError):
+                pass
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._running = self._heard = None
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._serve()
+            except (psycopg.Error, OSError) as problem:
+                if self._teller is not None:
+                    pause = _FIRST_PAUSE_S
+                    self._lost += 1
+                    self._teller = None
+                # The first line: what follows are hints of libpq's own.
+                self._say(str(problem).partition("\n")[0] or type(problem).__name__)
+            except Exception:  # whatever it is, a later session may do without
+                log.exception("the bus stumbled; it is tried again")
+                self._teller = None
+            self._settled.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._longest_pause_s)
+
+    def _say(self, problem: str) -> None:
+        """Once, however often it is tried."""
+        if problem != self._problem:
+            self._problem = problem
+            log.warning(
+                "PostgreSQL's notices: %s; what other servers do is found by looking meanwhile, and it is tried again",
+                problem,
+            )
+
+    async def _serve(self) -> None:
+        """Listen and tell until a connection is lost, which raises."""
+        async with await self._connected() as listener, await self._connected() as teller:
+            await listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            # A lost notice costs less than the wait for the disk that each would have.
+            await teller.execute("SET synchronous_commit = off")
+            self._teller = teller
+            self._settled.set()
+            if self._problem:
+                self._problem = ""
+                log.info("PostgreSQL's notices are there again")
+            tasks = [asyncio.ensure_future(each) for each in (self._listen(listener), self._send_all(teller))]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
+        return await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+
+    # -- telling and hearing -------------------------------------------------------------------------------------------
+
+    async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        while True:
+            async for each in listener.notifies(timeout=_QUIET_S):
+                self._received(each.payload)
+            await listener.execute("SELECT 1")
+
+    def _received(self, payload: str) -> None:
+        try:
+            told = _decode(payload)
+        except msgspec.DecodeError as problem:
+            log.warning("something on the channel %s that is no notice: %s", self._channel, problem)
+            return
+        if told.by == self._me or self._heard is None:
+            return
+        notice = told.notice
+        if notice.offered and "" not in self._pools:
+            wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
+            notice = msgspec.structs.replace(notice, offered=wanted)
+        if notice != Notice():
+            self._heard_count += 1
+            self._heard(notice)
+
+    async def _send_all(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        while True:
+            await self._pending.some()
+            await self._send(teller)
+
+    async def _send(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        notice = self._pending.take(_RUNS, _POOLS)
+        payload = _encode(_Told(self._me, notice)).decode()
+        try:
+            await teller.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
+        except BaseException:
+            self._pending.give_up(notice)
+            raise
+        self._told += 1
+
+
+def _conninfo(settings: Settings) -> str:
+    name = "store.listen_url" if settings.text("store.listen_url") else "store.url"
+    try:
+        given = conninfo_to_dict(settings.text(name))
+    except psycopg.Error:
+        # Not what psycopg says: it quotes the address, with its password.
+        raise SettingsError(
+            f"{row_of(name).variable}: not an address of PostgreSQL; give postgresql://user:password@host/database (special "
+            "characters percent-encoded)"
+        ) from None
+    # A server that vanished without a word is noticed within a minute.
+    alive: dict[str, Any] = {
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "application_name": "arclog bus",
+    }
+    timeout = {"connect_timeout": max(2, round(settings.number("bus.connect_timeout_s")))}
+    return make_conninfo("", **{**alive, **timeout, **given})

@@ -1,0 +1,80 @@
+"""Events as they are published to the outside: the canonical envelope, its payload by reference only.
+
+Law: what a playbook, a task or a caller said stays in the log; a payload key is published because it stands in the list here.
+Whoever needs the rest reads it by execution_id and seq, with the rights that this takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Keys of any payload that are passed on as they are: names, numbers and references that arclog itself made.
+# fmt: off
+_PLAIN = frozenset((
+    "allow", "child", "code", "cycle", "depth", "due", "failed", "kill", "losses", "manifest", "matched_rule_index",
+    "mode", "ok", "original_run_id", "parent", "path", "plan", "scope", "signal", "signal_id", "skipped", "suspended",
+    "timer", "total", "ttl_s", "until", "version", "wait", "waits_for", "worker_id",
+))
+# fmt: on
+#: Written by people, or by what failed: the beginning.
+_TEXTS = frozenset(("reason", "by", "message"))
+_MOST_CHARACTERS = 1000
+
+_REF = frozenset(("kind", "store", "ref", "meta"))
+_ERROR = frozenset(("kind", "code", "retryable"))
+_META = frozenset(("attempt", "duration_ms"))
+_ACTION = frozenset(("do", "to", "attempts", "delay", "backoff"))
+_ARC = frozenset(("step", "arc"))
+
+
+def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """What the outside is told of an event."""
+    return {**envelope, "payload": _payload(envelope["payload"])}
+
+
+def _payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for key, value in payload.items():
+        if key in _PLAIN:
+            told[key] = value
+        elif key in _TEXTS and isinstance(value, str):
+            told[key] = _beginning(value)
+        elif isinstance(value, Mapping):
+            if key == "error":
+                told[key] = _error(value)
+            elif key == "outcome":
+                told[key] = _outcome(value)
+            elif key == "result_ref":
+                told[key] = _only(value, _REF)
+            elif key == "action":
+                told[key] = _only(value, _ACTION)
+        elif key == "selected" and isinstance(value, list):
+            told[key] = [_only(arc, _ARC) for arc in value if isinstance(arc, Mapping)]
+    return told
+
+
+def _outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": outcome.get("status")}
+    if isinstance(outcome.get("error"), Mapping):
+        told["error"] = _error(outcome["error"])
+    if isinstance(outcome.get("meta"), Mapping):
+        told["meta"] = _only(outcome["meta"], _META)
+    if isinstance(outcome.get("result_ref"), Mapping):
+        told["result_ref"] = _only(outcome["result_ref"], _REF)
+    return told
+
+
+def _error(error: Mapping[str, Any]) -> dict[str, Any]:
+    told = _only(error, _ERROR)
+    if isinstance(error.get("message"), str):
+        told["message"] = _beginning(error["message"])
+    return told
+
+
+def _only(record: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key in keys}
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}… ({len(text)} characters)"

@@ -1,0 +1,66 @@
+"""Rules of a bus whose network goes away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from arclog.ports.bus import Notice
+from arclog.testing.conformance.bus.base import Ear, Join, Network, Rules
+
+
+async def _connected(ear: Ear, *, wanted: bool = True) -> None:
+    async with asyncio.timeout(30):
+        while ear.bus.figures().connected != wanted:
+            await asyncio.sleep(0.01)
+
+
+class LossRules(Rules):
+    @pytest.fixture(autouse=True)
+    def _stated(self, network: Network, request: pytest.FixtureRequest) -> None:
+        if request.function.__name__.startswith("test_lost") and not network.can_be_lost:
+            pytest.skip("this network cannot be lost")
+
+    async def test_lost_and_restored_it_carries_again(self, network: Network, join: Join) -> None:
+        a, b = await join(), await join()
+        b.bus.waiting({"default"})
+        a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
+        await b.until(lambda ear: ear.heads and ear.pools)
+        network.lose()
+        a.bus.tell(Notice(moved=((2, 2),)))
+        await _connected(a, wanted=False)
+        await _connected(b, wanted=False)
+        a.bus.tell(Notice(moved=((3, 3),)))
+        network.restore()
+        await _connected(a)
+        await _connected(b)
+        a.bus.tell(Notice(moved=((4, 4),)))
+        await b.until(lambda ear: 4 in ear.heads)
+        b.bus.waiting({"default"})
+        heard = len(b.pools)
+        a.bus.tell(Notice(offered=(("default", 1),)))
+        await b.until(lambda ear: len(ear.pools) > heard)
+        assert a.bus.figures().lost == 1
+
+    async def test_lost_from_the_beginning_it_is_there_once_the_network_is(self, network: Network, join: Join) -> None:
+        network.lose()
+        a, b = await join(), await join()
+        a.bus.tell(Notice(moved=((1, 1),)))
+        b.bus.waiting({"default"})
+        assert not a.bus.figures().connected
+        network.restore()
+        await _connected(a)
+        await _connected(b)
+        a.bus.tell(Notice(moved=((2, 2),), offered=(("default", 1),)))
+        await b.until(lambda ear: 2 in ear.heads)
+        await b.until(lambda ear: ear.pools)
+
+    async def test_lost_it_keeps_a_little_and_counts_what_it_gives_up(self, network: Network, join: Join) -> None:
+        network.lose()
+        ear = await join(bus__max_pending=10)
+        for number in range(1, 101):
+            ear.bus.tell(Notice(moved=((number, 1),)))
+        assert ear.bus.figures().dropped == 90
+        assert ear.bus.figures().told == 0
+        await ear.bus.close()
