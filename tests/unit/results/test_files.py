@@ -17,8 +17,8 @@ import zstandard
 from arclog.model.errors import ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.results.files import FileResults
+from arclog.results.names import folder_of, tenant_of
 from arclog.results.parts import IndexWriter
-from arclog.results.places import folder_of, tenant_of
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 
 ROOT = Path(__file__).parents[3]
