@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import zstandard
 
-from arclog.model.errors import ResultUnavailable
+from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.model.lines import decoded
 from arclog.results.parts import Damaged, Index, Part
 from arclog.results.threads import Threads
@@ -126,13 +126,15 @@ async def _again(opened: Opened, opening: Opening, known: Known) -> Opened:
 
 
 async def is_whole_list(opened: Opened, sha256: str) -> bool:
-    """Whether the content is there as a list, every part of it as it was written."""
+    """Whether the content is there as a list, every part of it as it was written. Raises ResultStoreAway."""
     if opened.index.rows is None:
         return False
     whole = hashlib.sha256()
     try:
         for number in range(len(opened.index.parts)):
             await opened.part(number, whole)
+    except ResultStoreAway:
+        raise
     except (ResultUnavailable, Replaced):
         return False
     return whole.hexdigest() == sha256
