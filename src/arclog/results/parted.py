@@ -30,9 +30,7 @@ class PartedResults:
 
     def writer(self, tenant: str, *, listed: bool = False, content_type: str = "application/json") -> ResultWriter:
         sink = self._sink(tenant, listed=listed)
-        return PackingWriter(
-            sink, self._threads, self._behind, self._limits, listed=listed, content_type=content_type
-        )
+        return PackingWriter(sink, self._threads, self._behind, self._limits, listed=listed, content_type=content_type)
 
     def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         return read_chunks(lambda known: self._open(tenant, sha256, known), self._threads, sha256, start, end)

@@ -38,7 +38,9 @@ _NOW: LiteralString = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 QUERIES: dict[str, LiteralString] = {
     "begin": "INSERT INTO {s}.result_blobs (tenant, stored_at) VALUES (%s, " + _NOW + ") RETURNING id",
-    "put": "WITH blob AS (UPDATE {s}.result_blobs SET stored_at = " + _NOW + " WHERE id = %s AND sha256 IS NULL RETURNING id)"
+    "put": "WITH blob AS (UPDATE {s}.result_blobs SET stored_at = "
+    + _NOW
+    + " WHERE id = %s AND sha256 IS NULL RETURNING id)"
     " INSERT INTO {s}.result_parts (blob, number, frame) SELECT id, %s, %b FROM blob"
     " ON CONFLICT (blob, number) DO UPDATE SET frame = excluded.frame RETURNING number",
     # What was committed before is on the disk when this transaction is: the log of the database is written in order.
