@@ -136,7 +136,7 @@ class ObjectLink:
     async def put(self, key: str, body: bytes) -> None:
         try:
             await obstore.put_async(self.store, key, body, use_multipart=False)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
             raise self.meant(problem) from None
 
     async def get(self, key: str, start: int, end: int) -> bytes | None:
@@ -147,7 +147,7 @@ class ObjectLink:
             if _NO_BUCKET.search(str(problem)):
                 raise self.meant(problem) from None
             return None
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
             raise self.meant(problem) from None
 
     async def listing(self, prefix: str) -> AsyncIterator[list[Any]]:
@@ -157,7 +157,7 @@ class ObjectLink:
                 yield list(some)
         except GeneratorExit:
             raise
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
             raise self.meant(problem) from None
 
     async def delete(self, key: str) -> None:
@@ -166,7 +166,7 @@ class ObjectLink:
         except FileNotFoundError as problem:
             if _NO_BUCKET.search(str(problem)):
                 raise self.meant(problem) from None
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
             raise self.meant(problem) from None
 
     def meant(self, problem: Exception) -> ResultUnavailable:

@@ -122,7 +122,7 @@ class _Upload:
     async def _ended(self) -> None:
         try:
             await self._sending
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
             raise self._link.meant(problem) from None
 
     async def stop(self) -> None:

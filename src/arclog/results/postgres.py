@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
 
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
 from arclog.model.settings import Settings
@@ -19,7 +19,7 @@ from arclog.results.opened import Known, Replaced, damaged, is_whole_list, missi
 from arclog.results.parted import PartedResults
 from arclog.results.parts import Damaged, Index, read_index
 from arclog.results.pg_link import PgLink
-from arclog.results.pg_tables import QUERIES, prepare
+from arclog.results.pg_tables import prepare, statements
 
 _PAGE = 1000
 
@@ -33,7 +33,7 @@ class PostgresResults(PartedResults):
         self.name = name
         self._schema = settings.text("store.schema")
         self._link = PgLink(url, settings)
-        self._queries = {key: sql.SQL(text).format(s=sql.Identifier(self._schema)) for key, text in QUERIES.items()}
+        self._queries = statements(self._schema)
         self._prepared = False
 
     async def ask(self, query: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -76,7 +76,7 @@ class PostgresResults(PartedResults):
 
     async def _prepare(self) -> None:
         if not self._prepared:
-            await self._link.run(lambda connection: prepare(connection, self._schema))
+            await self._link.run(lambda connection: prepare(connection, self._schema, self._queries))
             self._prepared = True
 
     def path(self, tenant: str, sha256: str) -> str:
