@@ -37,6 +37,8 @@ class PgLink:
     def __init__(self, url: str, settings: Settings) -> None:
         try:
             known = conninfo_to_dict(url)
+            if not re.fullmatch(r"[0-9,]*", str(known.get("port") or "")):
+                raise psycopg.ProgrammingError
             self._conninfo = make_conninfo(
                 url, connect_timeout=max(2, round(settings.number("results.timeout_s"))), application_name="arclog"
             )
