@@ -109,7 +109,7 @@ class NatsLink:
 
         async def failed(problem: Exception) -> None:
             self._last = problem
-            if isinstance(problem, nats.errors.AuthorizationError) and not refused.done():
+            if _is_refusal(problem) and not refused.done():
                 refused.set_exception(problem)
 
         async def lost() -> None:
@@ -165,7 +165,7 @@ class NatsLink:
                 "give the bucket or JetStream more room (`arclog gc` removes results that are no longer needed), then run "
                 "it again"
             )
-        if isinstance(problem, nats.errors.AuthorizationError):
+        if _is_refusal(problem):
             return ResultUnavailable(
                 f"the result store {self.place} refuses our credentials; look at ARCLOG_BUS_URL and the settings bus.…"
             )
@@ -182,6 +182,11 @@ class NatsLink:
                 "and whether our user may use JetStream (setting results.timeout_s)"
             )
         return ResultUnavailable(f"the result store {self.place} refuses: {problem}")
+
+
+def _is_refusal(problem: BaseException) -> bool:
+    # While it connects, the client tells the server's words only.
+    return isinstance(problem, nats.errors.AuthorizationError) or "authorization violation" in str(problem).lower()
 
 
 def _host(url: str) -> str:

@@ -31,6 +31,7 @@ _TIMEOUT = re.compile(r"TimedOut|timed out")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "AccountQuotaExceeded"})
 _LISTED_AT_A_TIME = 1000
+_BEHIND_THE_END = 416
 #: more tries than fit into the patience
 _TRIES = 1000
 
@@ -140,7 +141,7 @@ class ObjectLink:
             raise self.meant(problem) from None
 
     async def get(self, key: str, start: int, end: int) -> bytes | None:
-        """Bytes [start, end) of an object; None when there is none."""
+        """Bytes [start, end) of an object, fewer when it ends before; None when there is none."""
         try:
             return bytes(await obstore.get_range_async(self.store, key, start=start, end=end))
         except FileNotFoundError as problem:
@@ -148,6 +149,8 @@ class ObjectLink:
                 raise self.meant(problem) from None
             return None
         except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
+            if _status(str(problem)) == _BEHIND_THE_END:
+                return b""
             raise self.meant(problem) from None
 
     async def listing(self, prefix: str) -> AsyncIterator[list[Any]]:
@@ -174,8 +177,7 @@ class ObjectLink:
         if isinstance(problem, ResultUnavailable):
             return problem
         text = str(problem)
-        found = _STATUS.search(text)
-        status = int(found[1] or found[2]) if found else 0
+        status = _status(text)
         code = found[1] if (found := _CODE.search(text)) else ""
         where = f"the result store {self.place}"
         if _NO_BUCKET.search(text):
@@ -205,3 +207,8 @@ class ObjectLink:
         if isinstance(problem, exceptions.BaseError | OSError):
             return ResultStoreAway(f"{where} cannot be reached, or the connection broke; look whether its server runs")
         raise problem
+
+
+def _status(text: str) -> int:
+    found = _STATUS.search(text)
+    return int(found[1] or found[2]) if found else 0

@@ -77,6 +77,7 @@ async def growth_mib(settings: Settings) -> int:
     process = _child(_LARGE, *_words(settings))
     said, _ = await asyncio.to_thread(process.communicate, timeout=100)
     before, after = map(int, said.split())
+    print("growth", before, after)
     return after - before
 
 

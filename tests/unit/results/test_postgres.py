@@ -142,9 +142,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_time_only(own_server
     done = await stored_around(results, restart)
 
     async def cut() -> None:
-        gone = database.rows(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'arclog'"
-        )
+        gone = database.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'arclog'")
         assert gone
 
     assert await read_around(results, done.sha256, cut) == NOISE
@@ -192,7 +190,9 @@ async def test_a_wrong_password_is_told_at_once_and_never_shown(database):
     await results.close()
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:s3cr3t@h:port/db", "postgresql://u:s3cr3t@[h/db", "postgresql://h/d?s3cr3t=1"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:s3cr3t@h:port/db", "postgresql://u:s3cr3t@[h/db", "postgresql://h/d?s3cr3t=1"]
+)
 async def test_an_address_that_is_none_is_not_repeated(url):
     with pytest.raises(SettingsError, match="ARCLOG_") as found:
         PostgresResults(url)
