@@ -17,8 +17,8 @@ from arclog.results.object_link import ObjectLink
 if TYPE_CHECKING:
     from arclog.results.objects import ObjectResults
 
-#: A file up to this size goes in one request; above, in parts of so much. S3 takes 10,000 parts, none below 5 MiB.
-PIECE_BYTES = 8 * 1024 * 1024
+#: A file up to this size goes in one request; above, in parts of so much: the least that S3 takes, up to 10,000 times.
+PIECE_BYTES = 5 * 1024 * 1024
 _MOST_PIECES = 9_000
 _AT_A_TIME = 2
 

@@ -18,7 +18,7 @@ from arclog.results.object_link import address_of
 from arclog.results.objects import ObjectResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 from tests.servers.s3 import S3Server, s3_server
-from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer, read_around, stored_around
+from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer, read_around
 
 #: above what goes in one request
 LARGE = random.Random(5).randbytes(9_500_000)
@@ -155,7 +155,7 @@ async def test_damage_is_noticed_and_healed_by_storing_again(s3, bucket, results
         other = bytes([packed[middle] ^ 1])
         spoilt = {"changed": packed[:middle] + other + packed[middle + 1 :], "cut": packed[:-1000], "empty": b""}
         obstore.put(results._link.store, key, spoilt[what])
-    with pytest.raises(ResultUnavailable, match="damaged|missing"):
+    with pytest.raises(ResultUnavailable, match=r"damaged|missing"):
         await read(results, sha256)
     await stored(results, body)
     assert await read(results, sha256) == body
@@ -318,4 +318,5 @@ def test_other_clouds_are_reached_by_the_same_library(scheme, monkeypatch):
 
 
 async def test_memory_does_not_grow_with_the_content(s3, bucket):
-    assert await growth_mib(settings_of(s3, bucket)) < 40
+    # An upload under way has a few pieces of 5 MiB at hand, more or fewer as the server takes them.
+    assert await growth_mib(settings_of(s3, bucket), 24, 64) < 32

@@ -54,8 +54,7 @@ async def results(database: Database, schema: str) -> AsyncIterator[PostgresResu
         "DELETE FROM result_parts WHERE number = 1",
         "UPDATE result_blobs SET parts_index = set_byte(parts_index, 20, get_byte(parts_index, 20) # 255)",
         "UPDATE result_blobs SET parts_index = ''",
-        "UPDATE result_blobs SET parts_index = (SELECT parts_index FROM result_blobs WHERE tenant = 'other'),"
-        " stored_bytes = (SELECT stored_bytes FROM result_blobs WHERE tenant = 'other')",
+        "UPDATE result_blobs SET (parts_index, stored_bytes) = (SELECT parts_index, stored_bytes FROM result_blobs WHERE tenant = 'other')",
     ],
 )
 async def test_damage_is_noticed_and_healed_by_storing_again(results, database, schema, what):
