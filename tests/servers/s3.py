@@ -25,12 +25,20 @@ server.serve_forever()
 class S3Server:
     """A running server."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, process: subprocess.Popen[str]) -> None:
         self.endpoint = endpoint
+        self._process = process
+
+    def stop(self) -> None:
+        """End it at once, with everything that it kept."""
+        self._process.kill()
+        self._process.wait()
 
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """A plain request, which the server takes without a signature."""
         request = urllib.request.Request(self.endpoint + path, method=method, data=body)
+        if body is not None:  # else it would be taken for a form
+            request.add_header("Content-Type", "application/octet-stream")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=30) as answer:
             found: bytes = answer.read()
@@ -57,7 +65,7 @@ def s3_server() -> Iterator[S3Server]:
     try:
         port = process.stdout.readline().strip()
         assert port.isdigit(), "the S3 server did not start"
-        yield S3Server(f"http://127.0.0.1:{port}")
+        yield S3Server(f"http://127.0.0.1:{port}", process)
     finally:
         process.kill()
         process.wait()

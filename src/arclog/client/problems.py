@@ -23,6 +23,7 @@ _BY_TITLE: dict[str, type[errors.ArclogError]] = {
         errors.StoreError,
         errors.ResultUnavailable,
         errors.ResultTooLarge,
+        errors.ResultStoreAway,
         errors.SecretUnavailable,
         errors.LeaseLost,
         errors.SettingsError,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from arclog.engine.engine import Engine
-from arclog.model.errors import NotFound, ResultUnavailable
+from arclog.model.errors import NotFound, ResultStoreAway, ResultUnavailable
 from arclog.model.ids import MICROS, timestamp
-from arclog.model.refs import DATA, LIST, parse_ref, ref_text
+from arclog.model.refs import DATA, LIST, as_ref, kept_elsewhere, parse_ref, ref_text
 from arclog.model.retention import kept_until
 from arclog.ports.api import Collected, StoredResult
 from arclog.ports.results import Results, StoredBlob
@@ -59,8 +59,22 @@ class Stored:
         if record.removed_at is not None:
             day = timestamp(record.removed_at)[:10]
             raise ResultUnavailable(f"{ref} was removed by gc on {day}; run again what made it")
-        async for chunk in self._results.chunks(record.tenant, record.sha256, start, end):
-            yield chunk
+        try:
+            async for chunk in self._results.chunks(record.tenant, record.sha256, start, end):
+                yield chunk
+        except ResultStoreAway:
+            raise
+        except ResultUnavailable:
+            store = await self._store_of(record)
+            if store == self._results.name:
+                raise
+            raise kept_elsewhere(ref, store, self._results.name) from None
+
+    async def _store_of(self, record: ResultRecord) -> str:
+        """The result store that its event names."""
+        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        known = said[0].event.payload.get("result_ref") if said else None
+        return as_ref(known).store if known else self._results.name
 
     async def _found(self, ref: str) -> ResultRecord:
         parsed = parse_ref(ref)

@@ -19,7 +19,8 @@
     ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
-    │   └── ResultTooLarge   a limit of the result store
+    │   ├── ResultTooLarge   a limit of the result store
+    │   └── ResultStoreAway  the result store does not answer; the same may succeed later
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
@@ -161,6 +162,10 @@ class ResultUnavailable(ArclogError):
 
 class ResultTooLarge(ResultUnavailable):
     """The data is larger than a limit of the result store; the message names the setting."""
+
+
+class ResultStoreAway(ResultUnavailable):
+    """The result store cannot be reached now, or did not answer in time; nothing was half-stored."""
 
 
 class SecretUnavailable(ArclogError):

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from arclog.model.errors import ResultStoreAway, ResultTooLarge, ResultUnavailable
+
 OK = "ok"
 ERROR = "error"
 
@@ -51,6 +53,12 @@ class TaskError(Struct, frozen=True, omit_defaults=True):
 def error(kind: str, message: str, *, code: str | None = None, retryable: bool | None = None) -> TaskError:
     """A TaskError of a listed kind; `retryable` defaults to what the kind usually means."""
     return TaskError(kind, message, code, ERROR_KINDS[kind] if retryable is None else retryable)
+
+
+def result_error(problem: ResultUnavailable) -> TaskError:
+    """Why data could not be stored or read."""
+    kind = "limit" if isinstance(problem, ResultTooLarge) else "result"
+    return error(kind, str(problem), retryable=isinstance(problem, ResultStoreAway))
 
 
 class Outcome(Struct, omit_defaults=True):

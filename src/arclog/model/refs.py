@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
-from arclog.model.errors import RequestRejected
+from arclog.model.errors import RequestRejected, ResultUnavailable
 
 _FORM = re.compile(
     r"noetl://execution/(?P<execution>[1-9][0-9]{0,18})/result"
@@ -72,6 +72,14 @@ def parse_ref(text: str) -> ParsedRef:
     if found is None:
         raise RequestRejected(f"{text[:200]!r} is no result ref (noetl://execution/<id>/result/<name>/<sha256>)")
     return ParsedRef(int(found["execution"]), found["name"], found["sha256"])
+
+
+def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
+    """Why a ref cannot be read where results are kept in another store than when it was made."""
+    return ResultUnavailable(
+        f"{ref} was stored in the result store {store!r}, and results are kept in {here!r} now; set ARCLOG_RESULTS_URL back "
+        "to read it (empty for 'files'), or run again what made it"
+    )
 
 
 def as_ref(record: Any) -> ResultRef:

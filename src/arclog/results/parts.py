@@ -94,6 +94,8 @@ def index_bytes(end: bytes, file_bytes: int) -> int:
 
 def read_index(frame: bytes, file_bytes: int) -> Index:
     """The index from its frame; whatever does not add up is damage."""
+    if len(frame) < _HEAD.size + END_BYTES:
+        raise Damaged("its index is cut")
     magic, size = _HEAD.unpack_from(frame)
     body, digest = frame[_HEAD.size : -_DIGEST], frame[-_DIGEST:]
     if magic != _SKIPPABLE or size != len(frame) - _HEAD.size or hashlib.sha256(body).digest() != digest:

@@ -1,8 +1,7 @@
 """Where stored files stand: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for what is being written.
 
 Nothing is reached through a link: every folder and file below the root is opened by its own name and refused if it is
-a symlink or anything but a folder or a plain file. A tenant's folder is its name with every byte but `A-Za-z0-9_-`
-written as `%XX`, so that different names have different folders and none of them leads elsewhere.
+a symlink or anything but a folder or a plain file. `names` says how a tenant's folder is called.
 """
 
 from __future__ import annotations
@@ -16,39 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from arclog.model.errors import ResultUnavailable
+from arclog.results.names import folder_of, is_sha256, tenant_of
 
 NEW = ".new"
 _LOCK = ".lock"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"([0-9a-f]{64})\.zst")
-_AS_THEY_ARE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-#: file systems allow 255
-_LONGEST = 250
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: a pipe in a file's place must not make us wait
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-def folder_of(tenant: str) -> str:
-    """The name of a tenant's folder."""
-    raw = tenant.encode("utf-8", "surrogatepass")
-    name = "".join(chr(byte) if byte in _AS_THEY_ARE else f"%{byte:02X}" for byte in raw) or "%"
-    if len(name) > _LONGEST:
-        raise ResultUnavailable(f"the tenant's name {tenant[:40]!r}… is too long to store results under; shorten it")
-    return name
-
-
-def tenant_of(folder: str) -> str | None:
-    """The tenant whose folder it is; None when it is nobody's."""
-    if folder == "%":
-        return ""
-    try:
-        raw = re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), folder.encode())
-        tenant = raw.decode("utf-8", "surrogatepass")
-        return tenant if folder_of(tenant) == folder else None
-    except (UnicodeError, ResultUnavailable):
-        return None
 
 
 class Places:
@@ -174,7 +148,7 @@ class Places:
 
     @contextmanager
     def _shelf(self, tenant: str, sha256: str) -> Iterator[int]:
-        if _SHA256.fullmatch(sha256) is None:
+        if not is_sha256(sha256):
             raise FileNotFoundError(errno.ENOENT, "no sha256", sha256)
         with (
             self._root() as root,

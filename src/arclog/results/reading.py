@@ -1,28 +1,20 @@
-"""Reads stored files, part by part, in threads. No byte is handed out before its part was checked.
-
-A part is checked as packed, before it is unpacked, and unpacks to exactly the size that the index tells: whatever stands
-in a file, reading it takes no more memory than its largest part.
-"""
+"""Stored files, open for reading. Files are read in threads."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections import OrderedDict
+from collections.abc import Hashable
+from concurrent.futures import Future
 from typing import Any
 
-import zstandard
 from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
-from arclog.model.lines import decoded
-from arclog.results.parts import END_BYTES, Damaged, Index, Part, index_bytes, read_index
+from arclog.results.opened import Known, damaged, missing, unpacked
+from arclog.results.parts import END_BYTES, Damaged, Index, index_bytes, read_index
 from arclog.results.places import Places
-
-_AT_HAND = threading.local()
-#: tells a file, as it is, from every other that had or will have its name: device, inode, time, size
-Identity = tuple[int, int, int, int]
+from arclog.results.threads import Threads, over
 
 
 class Blob(Struct, frozen=True):
@@ -32,19 +24,28 @@ class Blob(Struct, frozen=True):
     index: Index
     #: for messages
     path: str
-    identity: Identity
+    #: device, inode, time, size
+    identity: tuple[int, int, int, int]
 
 
-def missing(path: str) -> ResultUnavailable:
-    return ResultUnavailable(
-        f"the stored result {path} is missing: it was removed, or the folder was; run again what made it"
-    )
+class OpenedFile:
+    """See `results.opened.Opened`."""
 
+    def __init__(self, blob: Blob, threads: Threads) -> None:
+        self.index = blob.index
+        self.path = blob.path
+        self.identity: Hashable = blob.identity
+        self._blob = blob
+        self._threads = threads
+        self._reading: Future[bytes] | None = None
 
-def damaged(path: str, problem: object) -> ResultUnavailable:
-    return ResultUnavailable(
-        f"the stored result {path} is damaged ({problem}); restore it from a backup, or run again what made it"
-    )
+    async def part(self, number: int, whole: Any = None) -> bytes:
+        self._reading = self._threads.submit(read_part, self._blob, number, whole)
+        return await self._threads.result(self._reading)
+
+    def close(self) -> None:
+        # A thread may still be reading when the reader is cancelled; the file is closed behind it.
+        self._threads.submit(_close, self._reading, self._blob.file)
 
 
 def unreadable(path: str, problem: OSError) -> ResultUnavailable:
@@ -53,7 +54,7 @@ def unreadable(path: str, problem: OSError) -> ResultUnavailable:
     )
 
 
-def open_blob(places: Places, tenant: str, sha256: str, known: dict[Identity, Index] | None = None) -> Blob:
+def open_blob(places: Places, tenant: str, sha256: str, known: Known | None = None) -> Blob:
     """Open a stored file and read its index, unless that is known; the caller closes `file`."""
     path = places.path(tenant, sha256)
     try:
@@ -81,31 +82,14 @@ def open_blob(places: Places, tenant: str, sha256: str, known: dict[Identity, In
     return Blob(file, index, path, identity)
 
 
-def read_part(blob: Blob, number: int) -> bytes:
+def read_part(blob: Blob, number: int, whole: Any = None) -> bytes:
     """The content of one part, checked."""
     part = blob.index.parts[number]
     try:
         packed = os.pread(blob.file, part.packed, part.offset)
     except OSError as problem:
         raise unreadable(blob.path, problem) from problem
-    try:
-        return _unpacked(packed, part)
-    except (Damaged, zstandard.ZstdError) as problem:
-        raise damaged(blob.path, problem) from problem
-
-
-def _unpacked(packed: bytes, part: Part) -> bytes:
-    if len(packed) != part.packed or hashlib.sha256(packed).digest() != part.digest:
-        raise Damaged(f"the part at byte {part.offset} was changed")
-    if zstandard.frame_content_size(packed) != part.size:
-        raise Damaged(f"the part at byte {part.offset} has another size than its index says")
-    unpacker: Any = getattr(_AT_HAND, "unpacker", None)
-    if unpacker is None:
-        unpacker = _AT_HAND.unpacker = zstandard.ZstdDecompressor()
-    content: bytes = unpacker.decompress(packed, max_output_size=part.size)
-    if len(content) != part.size:
-        raise Damaged(f"the part at byte {part.offset} has another size than its index says")
-    return content
+    return unpacked(packed, part, blob.path, whole)
 
 
 def is_whole_list(places: Places, tenant: str, sha256: str) -> bool:
@@ -119,7 +103,7 @@ def is_whole_list(places: Places, tenant: str, sha256: str) -> bool:
             return False
         whole = hashlib.sha256()
         for number in range(len(blob.index.parts)):
-            whole.update(read_part(blob, number))
+            read_part(blob, number, whole)
         return whole.hexdigest() == sha256
     except ResultUnavailable:
         return False
@@ -127,59 +111,6 @@ def is_whole_list(places: Places, tenant: str, sha256: str) -> bool:
         os.close(blob.file)
 
 
-class ItemReader:
-    """Reads items of lists. Keeps what was read last: who reads a list some items at a time reads its index and unpacks
-    each part once.
-    """
-
-    #: indexes kept, parts kept, and the largest part that is kept
-    KEPT = 8
-    KEPT_BYTES = 4 << 20
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._indexes: dict[Identity, Index] = {}
-        self._kept: OrderedDict[tuple[Identity, int], list[bytes]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def read(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
-        blob = open_blob(self._places, tenant, sha256, self._indexes)
-        try:
-            index = blob.index
-            with self._lock:
-                self._indexes[blob.identity] = index
-                while len(self._indexes) > self.KEPT:
-                    del self._indexes[next(iter(self._indexes))]
-            if index.rows is None:
-                raise ResultUnavailable(f"the stored result {blob.path} is no list; read it as a whole")
-            first, last = max(first, 0), min(last, index.rows)
-            found: list[bytes] = []
-            number = index.part_of(first) if first < last else len(index.parts)
-            while number < len(index.parts) and index.firsts[number] < last:
-                before = index.firsts[number]
-                found += self._lines(blob, number)[max(first - before, 0) : last - before]
-                number += 1
-            return decoded(found)
-        except ValueError as problem:  # a line that is no JSON: the list was not written by us
-            raise damaged(blob.path, problem) from problem
-        finally:
-            os.close(blob.file)
-
-    def _lines(self, blob: Blob, number: int) -> list[bytes]:
-        key = (blob.identity, number)
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-                return kept
-        content = read_part(blob, number)
-        lines = content.split(b"\n")
-        lines.pop()
-        if len(lines) != blob.index.parts[number].rows:
-            raise damaged(blob.path, f"part {number} has {len(lines)} items")
-        if len(content) <= self.KEPT_BYTES:
-            with self._lock:
-                self._kept[key] = lines
-                while len(self._kept) > self.KEPT:
-                    self._kept.popitem(last=False)
-        return lines
+def _close(reading: Future[bytes] | None, file: int) -> None:
+    over(reading)
+    os.close(file)

@@ -27,6 +27,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.StaleFence, 409),
     (errors.PlaybookError, 422),
     (errors.RequestRejected, 422),
+    (errors.ResultStoreAway, 503),
     (errors.ResultUnavailable, 404),
     (errors.Conflict, 409),
     (errors.StoreUnavailable, 503),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from arclog.model.errors import SettingsError
@@ -43,14 +45,45 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
     )
 
 
-def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001 - the store is for those that share it
+def choose_results(settings: Settings) -> Results:
     url = settings.text("results.url")
+    scheme, slashes, _ = url.partition("://")
     if not url:
         from arclog.results.files import FileResults
 
         return FileResults(Path(settings.text("home")) / RESULTS, settings)
-    scheme = url.partition("://")[0]
-    raise SettingsError(f"ARCLOG_RESULTS_URL: there is no result store {scheme!r}; give postgres, nats or s3://bucket")
+    if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
+        if not slashes and not settings.text("store.url"):
+            raise SettingsError(
+                "ARCLOG_RESULTS_URL is postgres, which is where ARCLOG_STORE_URL says, and that is not set; set it, or give "
+                "postgresql://user:password@host/database"
+            )
+        with _installed("postgres"):
+            from arclog.results.postgres import PostgresResults
+        return PostgresResults(url if slashes else settings.text("store.url"), settings)
+    if url == "nats":
+        with _installed("nats"):
+            from arclog.results.nats import NatsResults
+        return NatsResults(settings)
+    if slashes and scheme in ("s3", "gs", "az"):
+        with _installed("object"):
+            from arclog.results.objects import ObjectResults
+        return ObjectResults(url, settings)
+    # What is not understood may be a password in a wrong place.
+    raise SettingsError(
+        "ARCLOG_RESULTS_URL names no result store; give postgres, nats, s3://bucket/prefix, gs://… or az://…"
+    )
+
+
+@contextmanager
+def _installed(extra: str) -> Iterator[None]:
+    """While a result store is imported: what it needs may not be there."""
+    try:
+        yield
+    except ImportError as problem:
+        raise SettingsError(
+            f"ARCLOG_RESULTS_URL needs a library that is not installed ({problem.name}): pip install 'arclog[{extra}]'"
+        ) from None
 
 
 def choose_bus(settings: Settings) -> Bus | None:

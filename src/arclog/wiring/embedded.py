@@ -68,7 +68,7 @@ class Embedded:
         #: what the worker in this process speaks to
         self.worker_control: Control = self.control
         self.children = Children(engine)
-        self.results: Results = choose_results(settings, store)
+        self.results: Results = choose_results(settings)
         self._settings = settings
         self._store = store
         self._presence = Presence(home)

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from arclog.core import pipeline as core
 from arclog.core.pipeline import Frame, Run
 from arclog.core.scopes import task_scope
 from arclog.expr import Stored, Tree
 from arclog.model.commands import Pipeline
-from arclog.model.errors import ExpressionError, ResultTooLarge, ResultUnavailable
+from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
-from arclog.model.outcome import TaskError, error
+from arclog.model.outcome import TaskError, error, result_error
 from arclog.model.refs import DATA, LIST, ResultRef, as_ref
 from arclog.worker.bridge import Bridge
 from arclog.worker.results import TaskResults
@@ -81,7 +83,7 @@ class Evaluating:
             )
         except ResultUnavailable as problem:
             # As with any rule that cannot be carried out: the pipeline fails.
-            refused = unavailable(problem).as_dict()
+            refused = result_error(problem).as_dict()
             last.payload = {"matched_rule_index": None, "action": {"do": "fail"}, "error": refused}
             last.status = "error"
             return events
@@ -94,14 +96,8 @@ class Evaluating:
 def template_error(failure: ExpressionError) -> TaskError:
     """What a failed evaluation is: the author's error, or data that cannot be read."""
     if isinstance(failure.__cause__, ResultUnavailable):
-        kind = "limit" if isinstance(failure.__cause__, ResultTooLarge) else "result"
-        return error(kind, str(failure))
+        return replace(result_error(failure.__cause__), message=str(failure))
     return error("template", str(failure))
-
-
-def unavailable(problem: ResultUnavailable) -> TaskError:
-    """Why data could not be stored or read."""
-    return error("limit" if isinstance(problem, ResultTooLarge) else "result", str(problem))
 
 
 def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:

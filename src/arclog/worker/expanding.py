@@ -17,11 +17,11 @@ from arclog.expr import Stored
 from arclog.model.commands import Expansion
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
-from arclog.model.outcome import TaskError, error
+from arclog.model.outcome import TaskError, error, result_error
 from arclog.plan.net import Limits
 from arclog.plan.program import StepProgram
 from arclog.worker.bridge import Bridge
-from arclog.worker.evaluating import template_error, unavailable
+from arclog.worker.evaluating import template_error
 from arclog.worker.reading import StoredReader
 from arclog.worker.results import TaskResults
 from arclog.worker.storing import Storing
@@ -57,7 +57,7 @@ class Expanding:
         except ExpressionError as failure:
             return [_failed(frame, now, template_error(failure))]
         except ResultUnavailable as problem:
-            return [_failed(frame, now, unavailable(problem))]
+            return [_failed(frame, now, result_error(problem))]
 
     def _evaluated(self, scope: Any) -> Any:
         """A list, a range, a stored list, or what is wrong with it."""

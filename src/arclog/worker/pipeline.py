@@ -26,7 +26,7 @@ from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.outcome import Outcome, error, failed
+from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
 from arclog.worker.evaluating import Evaluating, shown, template_error
@@ -192,7 +192,7 @@ class CommandRun:
             try:
                 item = await items.at(index)
             except ResultUnavailable as problem:
-                unread = Over(error("result", str(problem)).as_dict())
+                unread = Over(result_error(problem).as_dict())
                 self._add(self._ended("loop.iteration", frame, unread))
                 return _IterationOver(unread.error, {})
             names = {self.iterator: item, "index": index, "total": loop.total}

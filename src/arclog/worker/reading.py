@@ -17,6 +17,7 @@ from arclog.model.settings import Settings
 from arclog.plan.demand import Path, value_at
 from arclog.ports.results import Results
 from arclog.worker.bridge import Bridge
+from arclog.worker.fetching import Fetching
 from arclog.worker.loop_results import STORED_ITEM, LoopResults
 
 
@@ -53,8 +54,7 @@ class StoredReader:
     def __init__(
         self, results: Results, tenant: str, bridge: Bridge, kept: ReadLately, loops: LoopResults, settings: Settings
     ) -> None:
-        self._results = results
-        self._tenant = tenant
+        self._fetching = Fetching(results, tenant)
         self._bridge = bridge
         self._kept = kept
         self._loops = loops
@@ -78,9 +78,9 @@ class StoredReader:
                     "(results.read_max_bytes): loop over it, or name a part of it"
                 )
             if listed:
-                value = [self._opened(ref, item) for item in self._bridge.wait(self._items(name, 0, rows))]
+                value = [self._opened(ref, item) for item in self._bridge.wait(self._items(ref, name, 0, rows))]
             else:
-                value = self._decoded(ref, self._bridge.wait(self._content(name)))
+                value = self._decoded(ref, self._bridge.wait(self._content(ref, name)))
             self._kept.put(name, size, value)
             return value
 
@@ -91,7 +91,7 @@ class StoredReader:
             return MISSING
         if size <= self.max_bytes // 8:
             return self.whole(ref)[index]
-        found = self._bridge.wait(self._items(name, index, index + 1))
+        found = self._bridge.wait(self._items(ref, name, index, index + 1))
         if not found:
             raise ResultUnavailable(f"{ref.get('ref') or name} has no item {index} of {rows}")
         return self._opened(ref, found[0])
@@ -104,8 +104,8 @@ class StoredReader:
         """Items [first, last) of a list, for a loop that runs over them."""
         if ref["kind"] == "loop":
             content = await self._loops.manifest(ref)
-            return [self._opened(ref, item) for item in await self._items(content.sha256, first, last)]
-        return await self._items(parse_ref(ref["ref"]).sha256, first, last)
+            return [self._opened(ref, item) for item in await self._items(ref, content.sha256, first, last)]
+        return await self._items(ref, parse_ref(ref["ref"]).sha256, first, last)
 
     def can_look_into(self, ref: Mapping[str, Any]) -> bool:
         """Whether parts of stored data can be had: an item of a list always, of anything else if it can be read whole."""
@@ -120,10 +120,10 @@ class StoredReader:
             if not isinstance(index, int) or not -rows <= index < rows:
                 return MISSING
             index %= rows
-            return value_at((await self._items(sha256, index, index + 1))[0], path[1:], MISSING)
+            return value_at((await self._items(ref, sha256, index, index + 1))[0], path[1:], MISSING)
         if not is_json(known.meta.content_type):
             return MISSING
-        return value_at(self._decoded(ref, await self._content(sha256)), path, MISSING)
+        return value_at(self._decoded(ref, await self._content(ref, sha256)), path, MISSING)
 
     def _described(self, ref: Mapping[str, Any]) -> tuple[str, int, int, bool]:
         """Content hash, bytes, items, and whether it is a list."""
@@ -151,8 +151,8 @@ class StoredReader:
             return body.decode("utf-8", "replace")
         raise ResultUnavailable(f"{ref['ref']} is {kind}, which a template cannot read; give it to a task by reference")
 
-    async def _content(self, sha256: str) -> bytes:
-        return b"".join([chunk async for chunk in self._results.chunks(self._tenant, sha256)])
+    async def _content(self, ref: Mapping[str, Any], sha256: str) -> bytes:
+        return b"".join([chunk async for chunk in self._fetching.chunks(ref, sha256)])
 
-    async def _items(self, sha256: str, first: int, last: int) -> list[Any]:
-        return await self._results.items(self._tenant, sha256, first, last)
+    async def _items(self, ref: Mapping[str, Any], sha256: str, first: int, last: int) -> list[Any]:
+        return await self._fetching.items(ref, sha256, first, last)

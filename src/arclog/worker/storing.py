@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.json import encode
 
 from arclog.core.pipeline import Frame, Run
-from arclog.model.errors import ResultTooLarge, ResultUnavailable
+from arclog.model.errors import ResultUnavailable
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.outcome import Outcome, TaskError, data_of, error, failed
+from arclog.model.outcome import Outcome, TaskError, data_of, error, failed, result_error
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
 from arclog.plan.demand import Path
 from arclog.plan.net import Limits, TaskPlan
@@ -56,8 +56,7 @@ class Storing:
         try:
             return await self._kept(move, frame, outcome, record, results, now)
         except ResultUnavailable as problem:
-            kind = "limit" if isinstance(problem, ResultTooLarge) else "result"
-            return _refused(plan, error(kind, str(problem))), []
+            return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:
             # A tool's own mistake; it must not cost the worker its other commands.
             message = f"the {plan.kind} tool gave what is no JSON: {problem}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from arclog.model.errors import ResultUnavailable
-from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error
+from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
 from arclog.model.settings import Settings
 from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
@@ -63,7 +63,7 @@ class HttpTool:
         except Failure as failure:
             return _failed(failure.problem, message)
         except ResultUnavailable as lost:
-            return _failed(error("result", str(lost)), message)
+            return _failed(result_error(lost), message)
         except _CLIENT_TROUBLE as trouble:
             what = described(message) if message else config.method
             return _failed(of_exception(trouble, what, timeouts), message)

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from arclog.model.errors import ResultUnavailable
 from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome, error, failed
+from arclog.model.outcome import Outcome, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
@@ -90,7 +90,7 @@ class ObjectTool:
         except Refused as refused:
             return failed(refused.problem)
         except ResultUnavailable as problem:
-            return failed(error("result", str(problem)))
+            return failed(result_error(problem))
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept for an execution."""

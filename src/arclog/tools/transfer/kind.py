@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
 from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome, error, failed
+from arclog.model.outcome import Outcome, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
@@ -64,7 +64,7 @@ class TransferTool:
         except Refused as refused:
             return failed(refused.problem)
         except ResultUnavailable as problem:
-            return failed(error("result", str(problem)))
+            return failed(result_error(problem))
         return Outcome(result={"rows": moved.rows, "columns": moved.columns, **moved.more})
 
     async def execution_ended(self, execution_id: str) -> None:

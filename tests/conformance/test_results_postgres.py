@@ -1,0 +1,27 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from arclog.model.settings import Settings
+from arclog.results.postgres import PostgresResults
+from arclog.testing.conformance.results import MakeResults, ResultsContract
+from tests.servers.postgres import Database, PostgresServer
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
+    made = postgres_server.create()
+    yield made
+    postgres_server.drop(made)
+
+
+class TestPostgresResults(ResultsContract):
+    @pytest.fixture
+    def make_results(self, database: Database) -> MakeResults:
+        schema = f"s{os.urandom(4).hex()}"
+
+        def make(settings: Settings) -> PostgresResults:
+            return PostgresResults(database.dsn, settings.replaced(store__schema=schema))
+
+        return make

@@ -1,0 +1,119 @@
+"""What the tests of result stores on servers share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from arclog.model.settings import Settings
+from arclog.ports.results import Content, Results
+from arclog.testing.conformance.results.base import TENANT, read
+
+ROOT = Path(__file__).parents[3]
+NOISE = random.Random(3).randbytes(3_500_000)
+ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for number in range(60_000)]
+
+_LARGE = """
+import asyncio, random, sys
+from arclog.model.settings import Settings
+from arclog.wiring.backends import choose_results
+def peak():
+    # Not by getrusage: that of a child begins with what its parent had.
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024
+async def main():
+    results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[3:])))
+    noise = random.Random(1).randbytes(1_000_000).hex()
+    async def store(count):
+        writer = results.writer("acme", listed=True)
+        for number in range(count):
+            await writer.add([{"id": number, "text": noise[number:] + noise[:number]}])
+        done = await writer.commit()
+        total = 0
+        async for chunk in results.chunks("acme", done.sha256):
+            total += len(chunk)
+        assert total == done.bytes
+        for at in range(0, count, count // 10):  # more parts than are kept
+            assert (await results.items("acme", done.sha256, at, at + 1))[0]["id"] == at
+    await store(int(sys.argv[1]))
+    before = peak()
+    await store(int(sys.argv[2]))
+    print(before, peak())
+    await results.close()
+asyncio.run(main())
+"""
+_KILLED = """
+import asyncio, os, sys
+from arclog.model.settings import Settings
+from arclog.wiring.backends import choose_results
+async def main():
+    results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[1:])))
+    writer = results.writer("acme")
+    for number in range(24):
+        await writer.write(os.urandom(1 << 20))
+    print("under way", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+def _child(script: str, *words: object) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, words)], stdout=subprocess.PIPE, text=True, env=env
+    )
+
+
+def _words(settings: Settings) -> list[str]:
+    return [f"{name}={settings[name]}" for name in settings if settings[name] != Settings()[name]]
+
+
+async def growth_mib(settings: Settings, first: int = 12, then: int = 50) -> int:
+    """By how much a process grows that stores and reads a list of so many items of 2 MB, half of it when packed, after a
+    smaller one.
+    """
+    process = _child(_LARGE, first, then, *_words(settings))
+    said, _ = await asyncio.to_thread(process.communicate, timeout=100)
+    before, after = map(int, said.split())
+    return after - before
+
+
+async def killed_writer(settings: Settings) -> None:
+    """A process that has written 24 MiB of a result, and is killed."""
+    process = _child(_KILLED, *_words(settings))
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "under way\n"
+    process.kill()
+    await asyncio.to_thread(process.communicate)
+
+
+async def stored_around(results: Results, halfway: Callable[[], Awaitable[None]]) -> Content:
+    """Store noise; something happens when the first parts are written."""
+    writer = results.writer(TENANT)
+    try:
+        for at in range(0, len(NOISE), 100_000):
+            if at == 3_400_000:
+                await halfway()
+            await writer.write(NOISE[at : at + 100_000])
+        return await writer.commit()
+    finally:
+        await writer.abandon()
+
+
+async def read_around(results: Results, sha256: str, halfway: Callable[[], Awaitable[None]]) -> bytes:
+    """Read content; something happens when its first part came."""
+    got: list[bytes] = []
+    async for chunk in results.chunks(TENANT, sha256):
+        if not got:
+            await halfway()
+        got.append(chunk)
+    return b"".join(got)
+
+
+async def is_readable(results: Results, sha256: str, body: bytes = NOISE) -> bool:
+    return await read(results, sha256) == body
