@@ -141,7 +141,9 @@ def test_a_bus_that_is_cut_in_the_middle_costs_time_only() -> None:
 
 def test_an_offer_is_claimed_and_an_end_is_known_at_the_other_engine_without_looking() -> None:
     async def main() -> None:
-        async with Pair("metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()) as pair:
+        async with Pair(
+            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()
+        ) as pair:
             pair.second.start_worker("other")
             await asyncio.sleep(1)  # it waits for a command by now
             number = str(await pair.world.start())
@@ -154,7 +156,9 @@ def test_an_offer_is_claimed_and_an_end_is_known_at_the_other_engine_without_loo
 
 def test_without_a_bus_the_same_would_wait_for_the_next_look() -> None:
     async def main() -> None:
-        async with Pair("metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()) as pair:
+        async with Pair(
+            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()
+        ) as pair:
             pair.exchange.carry = lambda _: None
             pair.second.start_worker("other")
             await asyncio.sleep(1)

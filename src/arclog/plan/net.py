@@ -230,7 +230,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     net: tuple[NetArc, ...] = ()
 
 
-_ENCODER = msgspec.json.Encoder(order="sorted")
+#: Keys stand as the author wrote them: an order of columns is part of what a playbook says. A plan holds no sets.
+_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Plan)
 
 
