@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 #: How long a worker waits for an answer before it asks again, maybe another server.
 _CLIENT_S = 10.0
+#: Events from which something follows for other runs.
+_MATTERS = frozenset({"command.completed", "playbook.finished", "execution.cancelled", "signal.received"})
 #: What passes by itself.
 _PASSING = (ServerUnavailable, StoreUnavailable, Conflict, TimeoutError)
 
@@ -49,15 +51,17 @@ _PASSING = (ServerUnavailable, StoreUnavailable, Conflict, TimeoutError)
 class _Reach(FaultyStore):
     """The store as one server reaches it: with delays, not at all once it is dead, and later while it stands still."""
 
-    def __init__(self, below: Store, draw: Random) -> None:
+    def __init__(self, below: Store, draw: Random, committed: Callable[[Append], None]) -> None:
         super().__init__(below)
         self._draw = draw
+        self._committed = committed
         self.going = asyncio.Event()
         self.going.set()
 
     async def append(self, append: Append) -> Appended:
         await self._delay()
         done = await super().append(append)
+        self._committed(append)
         await self._delay()
         self._check()
         return done
@@ -81,7 +85,7 @@ class Server:
 
     def __init__(self, cluster: Cluster, number: int, skew_s: float) -> None:
         self.name = f"server-{number}"
-        self.reach = _Reach(cluster.store, cluster.draw)
+        self.reach = _Reach(cluster.store, cluster.draw, lambda append: cluster.committed(self, append))
         store = cast("Store", self.reach)
         own = LoopClock(START + round(skew_s * 1_000_000))
         self.clock = StoreClock(store.time, own, asyncio.get_running_loop().time)
@@ -101,7 +105,7 @@ class Server:
 
     @property
     def is_well(self) -> bool:
-        return self.reach.going.is_set() and not self.gone.is_set()
+        return self.reach.going.is_set() and not self.reach._dead
 
     async def answer(self, work: Awaitable[T]) -> T:
         """What a request comes to. Whoever asked may leave; the server goes on with it all the same."""
@@ -208,6 +212,8 @@ class Cluster:
         self.calm = False
         self._size, self._workers = servers, workers
         self._made = 0
+        #: servers that died behind a commit
+        self.deaths = 0
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
@@ -242,6 +248,19 @@ class Cluster:
 
     def loses_answer(self) -> bool:
         return not self.calm and self.draw.random() < 0.02
+
+    def committed(self, server: Server, append: Append) -> None:
+        """A server may die right behind a commit, most likely behind one from which something follows for other runs."""
+        matters = any(event.type in _MATTERS for event in append.events)
+        if not self.calm and self.draw.random() < (0.25 if matters else 0.01):
+            self.deaths += 1
+            server.reach.die()
+            self._tasks.append(asyncio.ensure_future(self._replace(server)))
+
+    async def _replace(self, server: Server) -> None:
+        if server in self.servers:
+            await self.remove(server, kill=True)
+            await self.add()
 
     def well(self) -> Server | None:
         return next((server for server in self.servers if server.is_well), None)

@@ -13,6 +13,7 @@ import pytest
 
 from arclog.core.apply import apply
 from arclog.core.state import State
+from arclog.engine.duties import Duty, always
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL
 from arclog.plan import net
@@ -25,7 +26,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.relatives import Relatives, encoded
 from tests.simulation.support import EAGER, seeds
 
-#: Virtual seconds in which things go wrong, and after which all must be over.
+#: Virtual seconds in which things go wrong, at most; then all must come to its end.
 TROUBLE_S = 120.0
 
 
@@ -63,8 +64,7 @@ class Peers(Relatives):
         try:
             for child in self.family.children:
                 await self.register(child.text)
-            started = await self.here.api.execute(ExecuteRequest(playbook=self.family.text))
-            self.execution_id = int(started.execution_id)
+            self.execution_id = await self.ask_for_a_run()
             trouble = asyncio.ensure_future(self.trouble())
             answering = asyncio.ensure_future(self.answer_all())
             try:
@@ -79,6 +79,15 @@ class Peers(Relatives):
         finally:
             await cluster.stop()
 
+    async def ask_for_a_run(self) -> int:
+        """As often as need be: the key makes it one."""
+        while True:
+            try:
+                request = ExecuteRequest(playbook=self.family.text, idempotency_key="once")
+                return int((await self.here.api.execute(request)).execution_id)
+            except (ArclogError, AssertionError):
+                await asyncio.sleep(1.0)
+
     async def register(self, text: str) -> None:
         program, body = _prepared(text, EAGER)
         path = program.plan.path or program.plan.name
@@ -88,7 +97,7 @@ class Peers(Relatives):
     async def trouble(self) -> None:
         draw, cluster = self.draw, self.cluster
         loop = asyncio.get_running_loop()
-        until = loop.time() + draw.choice((5.0, 20.0, TROUBLE_S))
+        until = loop.time() + draw.choice((10.0, 30.0, TROUBLE_S))
         number = 0
         while loop.time() < until:
             await asyncio.sleep(draw.choice((0.001, 0.01, 0.2, 1.5, 9.0)))
@@ -171,9 +180,20 @@ def play(seed: int) -> Peers:
         raise
 
 
-@pytest.mark.parametrize("group", seeds(64, 8, first=70_000), ids=str)
+@pytest.mark.parametrize("group", seeds(16, 4, first=70_000), ids=str)
 def test_runs_end_once_whatever_becomes_of_the_servers(group: range) -> None:
     happened: Counter[str] = Counter()
     for seed in group:
-        happened += play(seed).happened
-    assert {"kill", "leave", "stop", "signal"} <= happened.keys() or len(group) < 4
+        peers = play(seed)
+        happened += peers.happened
+        happened["died behind a commit"] += peers.cluster.deaths
+    if len(group) > 1:
+        assert {"kill", "stop", "died behind a commit"} <= (+happened).keys()
+
+
+@pytest.mark.parametrize("group", seeds(4, 2, first=71_000), ids=str)
+def test_servers_that_all_act_at_once_do_no_harm(group: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases only spare work: what two servers do at the same time is a compare-and-set that one of them wins."""
+    monkeypatch.setattr(Duty, "has", lambda _: always())
+    for seed in group:
+        play(seed)

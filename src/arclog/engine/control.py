@@ -226,6 +226,10 @@ class EngineControl:
             return None
         live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
+            # Another server may have let the run go on.
+            await self._engine.put(record.execution_id, Continue())
+            live = await self._engine.live.get(record.execution_id)
+        if live.state.pause is not None:
             await self.give_back(record.worker_id, record.execution_id, record.command_id, record.fence)
             return None
         self._holders.has(record.command_id, Holder(record.worker_id, record.execution_id, record.fence))
