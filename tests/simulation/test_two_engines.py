@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from msgspec.structs import replace
@@ -86,17 +86,17 @@ class Pair:
         self.relays.append(relay)
         return life
 
-    async def __aenter__(self) -> Pair:
+    async def __aenter__(self) -> Self:
         await self.world.__aenter__()
         self.first = await self.join(self.world.begin_life())
         self.second = await self.join(Life(self.world, 2, None, None))
         return self
 
-    async def __aexit__(self, *problem: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for relay in self.relays:
             await relay.close()
         await self.second.end()
-        await self.world.__aexit__(*problem)
+        await self.world.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=70_000), ids=str)
@@ -141,7 +141,9 @@ def test_a_bus_that_is_cut_in_the_middle_costs_time_only() -> None:
 
 def test_an_offer_is_claimed_and_an_end_is_known_at_the_other_engine_without_looking() -> None:
     async def main() -> None:
-        async with Pair("metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()) as pair:
+        async with Pair(
+            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()
+        ) as pair:
             pair.second.start_worker("other")
             await asyncio.sleep(1)  # it waits for a command by now
             number = str(await pair.world.start())
@@ -154,7 +156,9 @@ def test_an_offer_is_claimed_and_an_end_is_known_at_the_other_engine_without_loo
 
 def test_without_a_bus_the_same_would_wait_for_the_next_look() -> None:
     async def main() -> None:
-        async with Pair("metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()) as pair:
+        async with Pair(
+            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()
+        ) as pair:
             pair.exchange.carry = lambda _: None
             pair.second.start_worker("other")
             await asyncio.sleep(1)

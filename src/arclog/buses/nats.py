@@ -134,7 +134,7 @@ class NatsBus:
         try:
             await self._offers.set_up(stream)
             if self._topic is not None:
-                self._topic.begin(stream)
+                await self._topic.begin(stream)
             await client.subscribe(f"{self._prefix}.notices", cb=self._received)
             # Twice: nats-py writes its ping before what waits to be written, so one answer may be older than we are heard.
             await client.flush()

@@ -125,6 +125,10 @@ async def discard(client: Client) -> None:
     with suppress(Exception):
         async with asyncio.timeout(1.0):
             await client.close()
+    # A close that failed on the way has left the socket open.
+    if client._transport is not None:  # noqa: SLF001 - there is no other way to it
+        with suppress(Exception):
+            client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above; not typed there
 
 
 def text_of(problem: BaseException) -> str:

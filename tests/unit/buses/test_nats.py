@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from arclog.buses.nats import NatsBus
@@ -138,7 +138,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
             await carries(settings_for(url, **{**files, "bus.ca_file": ""}))
         with pytest.raises(SettingsError, match="ARCLOG_BUS_CERT_FILE"):
             await carries(settings_for(url, **{"bus.ca_file": str(shown.authority)}))
-    with pytest.raises(SettingsError, match="ARCLOG_BUS_CA_FILE: .* is no PEM file"):
+    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is no PEM file"):
         await carries(settings_for(url, **{"bus.ca_file": str(shown.key)}))
 
 
@@ -201,9 +201,9 @@ async def test_of_several_servers_one_that_is_there_is_enough(nats_server: NatsS
 async def test_a_server_without_jetstream_is_refused() -> None:
     # An account of its own has JetStream only if it says so.
     config = "accounts { A { users: [{user: a, password: a}] }, SYS { users: [] } }\nsystem_account: SYS"
-    with running_nats(config=config) as server:
-        with pytest.raises(SettingsError, match=r"has no JetStream for us; start nats-server with -js"):
-            await carries(settings_for(server.url.replace("//", "//a:a@")))
+    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    with running_nats(config=config) as server, missing:
+        await carries(settings_for(server.url.replace("//", "//a:a@")))
 
 
 async def test_an_old_server_is_refused() -> None:
@@ -238,7 +238,7 @@ async def test_a_server_that_is_away_is_said_once_and_again_when_it_is_there(cap
 async def until(reached: Callable[[], bool]) -> None:
     """Of a real server one can only ask again."""
     async with asyncio.timeout(30):
-        while not reached():
+        while not reached():  # noqa: ASYNC110 - as it says
             await asyncio.sleep(0.005)
 
 
