@@ -117,8 +117,8 @@ class PostgresBus:
             pause = min(pause * 2, self._longest_pause_s)
 
     def _say(self, problem: str) -> None:
-        """Once, however often it is tried."""
-        if problem != self._problem:
+        """Once until it is there again, however often it is tried."""
+        if not self._problem:
             self._problem = problem
             log.warning(
                 "PostgreSQL's notices: %s; what other servers do is found by looking meanwhile, and it is tried again",

@@ -45,10 +45,10 @@ workflow:
 
 
 @asynccontextmanager
-async def opened(home: Path, url: str = "", **settings: Any) -> AsyncIterator[Embedded]:
+async def opened(home: Path, url: str = "", settings: dict[str, Any] | None = None) -> AsyncIterator[Embedded]:
     own = uuid.uuid4().hex[:12]
     names = {"bus.prefix": own, "bus.events_subject": f"{own}.events"} if url else {}
-    values = {"home": str(home), "bus.url": url, "bus.max_retry_s": 0.1, **names, **settings}
+    values = {"home": str(home), "bus.url": url, "bus.max_retry_s": 0.1, **names, **(settings or {})}
     async with embedded(Settings(values)) as here:
         yield here
 
@@ -130,7 +130,7 @@ async def test_whatever_fails_nothing_is_left_out_and_the_order_is_kept(tmp_path
             topic.kept.append(_)
             raise BusUnavailable("no acknowledgement came")
 
-    async with opened(tmp_path, **{"bus.publish_rows": chance.choice((1, 3, 50))}) as here:
+    async with opened(tmp_path, settings={"bus.publish_rows": chance.choice((1, 3, 50))}) as here:
         await here.start_worker()
         await ran(here, 4)
         topic = Recorder(before)
@@ -158,7 +158,7 @@ async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_move
             return woken.wait()
         return None
 
-    async with opened(tmp_path, **{"bus.publish_lease_s": 60}) as here:
+    async with opened(tmp_path, settings={"bus.publish_lease_s": 60}) as here:
         await here.start_worker()
         (number,) = await ran(here, 1)
         third = f"{number}-3"
@@ -182,7 +182,7 @@ async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_move
 
 
 async def test_a_lease_that_was_lost_is_noticed_before_the_next_page(tmp_path: Path) -> None:
-    async with opened(tmp_path, **{"bus.publish_rows": 1, "bus.publish_lease_s": 60}) as here:
+    async with opened(tmp_path, settings={"bus.publish_rows": 1, "bus.publish_lease_s": 60}) as here:
         await here.start_worker()
         await ran(here, 1)
         store, topic = here.engine.store, Recorder()
