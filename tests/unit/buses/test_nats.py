@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -314,6 +315,30 @@ async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFi
             ear.bus.tell(Notice(moved=((1, 1),)))
             await until(lambda: "permissions violation for publish" in caplog.text.lower())
             assert "allow it to the user of ARCLOG_BUS_URL" in caplog.text
+
+
+async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
+    page = (Path(__file__).parents[3] / "docs/bus.md").read_text(encoding="utf-8")
+    line = re.search(r"Publish: (.*?)\. Subscribe: (.*?)\. What", page, re.DOTALL)
+    assert line is not None
+    settings = settings_for("nats://a:a@host")
+    rights = {}
+    for what, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
+        rights[what] = [
+            word.replace("<bus.prefix>", settings.text("bus.prefix")).replace(
+                "<bus.events_subject>", settings.text("bus.events_subject")
+            )
+            for word in re.findall(r"`(.*?)`", listed)
+        ]
+    config = f"authorization {{ users: [ {{ user: a, password: a, permissions: {json.dumps(rights)} }} ] }}"
+    with running_nats(config=config) as server:
+        settings = settings.replaced(bus__url=server.url.replace("//", "//a:a@"))
+        async with opened(settings) as a, opened(settings) as b:
+            assert a.bus.topic is not None
+            await a.bus.topic.publish(Message(f"{settings.text('bus.events_subject')}.step.done", "1-1", {}, b"{}"))
+            b.bus.waiting({"default"})
+            a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
+            await b.until(lambda ear: ear.heads and ear.pools)
 
 
 # -- topic -----------------------------------------------------------------------------------------------------------------
