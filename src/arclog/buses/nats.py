@@ -67,9 +67,12 @@ class NatsBus:
         self._heard = heard
         made: tuple[Connection, JetStreamContext] | None = None
         try:
-            made = await connect(self._address, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                made = await connect(self._address, self._timeout_s)
         except BusUnavailable as problem:
             self._say(str(problem))
+        except TimeoutError:
+            self._say(f"NATS does not answer at {self._address}")
         self._running = asyncio.ensure_future(self._run(made))
         if made is not None:
             await self._settled.wait()

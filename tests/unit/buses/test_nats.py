@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from arclog.buses.nats_connect import connect, discard
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Message, Notice
-from arclog.testing.conformance.bus.base import Ear
+from arclog.testing.conformance.bus.base import Ear, until
 from tests.servers.certs import certificate
 from tests.servers.nats import NatsServer, running_nats
 
@@ -234,13 +234,6 @@ async def test_a_server_that_is_away_is_said_once_and_again_when_it_is_there(cap
     assert levels == ["WARNING", "INFO"]
     assert "NATS cannot be reached" in caplog.messages[0]
     assert "hunter2" not in caplog.text
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    """Of a real server one can only ask again."""
-    async with asyncio.timeout(30):
-        while not reached():  # noqa: ASYNC110 - as it says
-            await asyncio.sleep(0.005)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------------
