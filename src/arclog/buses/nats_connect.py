@@ -175,11 +175,10 @@ async def _check_jetstream(server: str, stream: JetStreamContext) -> None:
     )
     try:
         await stream.account_info()
-    except (nats.errors.NoRespondersError, nats.js.errors.NoStreamResponseError):
-        raise SettingsError(missing) from None
     except nats.js.errors.APIError as problem:
-        # 10039: not enabled for the account; 10076: not enabled at all. Else (no leader yet …) it may come.
-        if problem.err_code in (10039, 10076):
+        # None: nobody answers to the question; 10039: not enabled for the account; 10076: not enabled at all. Else (no
+        # leader yet …) it may come.
+        if problem.err_code in (None, 10039, 10076):
             raise SettingsError(missing) from None
         raise BusUnavailable(f"JetStream at {server} is not ready: {problem.description}") from None
     except FAULTS as problem:

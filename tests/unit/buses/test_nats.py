@@ -207,6 +207,23 @@ async def test_a_server_without_jetstream_is_refused() -> None:
         await carries(settings_for(server.url.replace("//", "//a:a@")))
 
 
+async def test_a_server_that_was_started_without_jetstream_is_refused() -> None:
+    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    with running_nats(jetstream=False) as server, missing:
+        await carries(settings_for(server.url))
+
+
+@pytest.mark.parametrize("name", ["bus.creds_file", "bus.nkey_file"])
+@pytest.mark.parametrize(
+    "text", ["", "hunter2", "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n"]
+)
+def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as found:
+        address_of(Settings({"bus.url": "nats://host", name: str(tmp_path / "file")}))
+    assert "hunter2" not in str(found.value)
+
+
 async def test_an_old_server_is_refused() -> None:
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"x","version":"2.8.4","max_payload":1048576,"headers":true}\r\n')
