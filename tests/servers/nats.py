@@ -24,10 +24,10 @@ _START_S = 30
 class NatsServer:
     """One server in a folder of its own, on a port that it keeps."""
 
-    def __init__(self, *options: str, config: str = "") -> None:
+    def __init__(self, *options: str, config: str = "", jetstream: bool = True) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="arclog-nats-"))
         self.port = free_port()
-        self._options = list(options)
+        self._options = [*options, *(("-js", "-sd", str(self.folder / "data")) if jetstream else ())]
         if config:
             (self.folder / "server.conf").write_text(config)
             self._options += ["-c", str(self.folder / "server.conf")]
@@ -44,7 +44,6 @@ class NatsServer:
                 [
                     str(Path(sys.prefix) / "bin" / "nats-server"),
                     *("-a", "127.0.0.1", "-p", str(self.port)),
-                    *("-js", "-sd", str(self.folder / "data")),
                     *self._options,
                 ],
                 stdout=log,
@@ -85,8 +84,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_nats(*options: str, config: str = "") -> Iterator[NatsServer]:
-    server = NatsServer(*options, config=config)
+def running_nats(*options: str, config: str = "", jetstream: bool = True) -> Iterator[NatsServer]:
+    server = NatsServer(*options, config=config, jetstream=jetstream)
     try:
         yield server
     finally:

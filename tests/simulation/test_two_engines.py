@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from msgspec.structs import replace
@@ -86,17 +86,17 @@ class Pair:
         self.relays.append(relay)
         return life
 
-    async def __aenter__(self) -> Pair:
+    async def __aenter__(self) -> Self:
         await self.world.__aenter__()
         self.first = await self.join(self.world.begin_life())
         self.second = await self.join(Life(self.world, 2, None, None))
         return self
 
-    async def __aexit__(self, *problem: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for relay in self.relays:
             await relay.close()
         await self.second.end()
-        await self.world.__aexit__(*problem)
+        await self.world.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("group", seeds(64, 8, first=70_000), ids=str)

@@ -22,7 +22,7 @@ from arclog.buses.nats_connect import FAULTS, Connection, connect, discard, text
 from arclog.buses.nats_offers import Offers
 from arclog.buses.nats_topic import NatsTopic
 from arclog.buses.pending import Pending
-from arclog.model.errors import ArclogError, BusUnavailable, SettingsError
+from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Figures, Notice, Topic
 
@@ -67,9 +67,12 @@ class NatsBus:
         self._heard = heard
         made: tuple[Connection, JetStreamContext] | None = None
         try:
-            made = await connect(self._address, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                made = await connect(self._address, self._timeout_s)
         except BusUnavailable as problem:
             self._say(str(problem))
+        except TimeoutError:
+            self._say(f"NATS does not answer at {self._address}")
         self._running = asyncio.ensure_future(self._run(made))
         if made is not None:
             await self._settled.wait()
@@ -113,7 +116,9 @@ class NatsBus:
             except SettingsError as problem:
                 # It worked once, or it may be repaired over there: who runs the servers must know.
                 self._say(str(problem), logging.ERROR)
-            except (ArclogError, *FAULTS) as problem:
+            except BusUnavailable as problem:
+                self._say(str(problem))
+            except FAULTS as problem:
                 self._say(f"NATS: {text_of(problem)}")
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; NATS is tried again")
@@ -123,8 +128,10 @@ class NatsBus:
             pause = min(pause * 2, self._longest_pause_s)
 
     def _say(self, problem: str, level: int = logging.WARNING) -> None:
-        """Once, however often it is tried."""
-        if problem != self._problem:
+        """Once until it is there again, however often it is tried, and whatever is in the way; but for what must be put
+        right by somebody.
+        """
+        if not self._problem or (level == logging.ERROR and problem != self._problem):
             self._problem = problem
             log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
 
@@ -134,7 +141,7 @@ class NatsBus:
         try:
             await self._offers.set_up(stream)
             if self._topic is not None:
-                self._topic.begin(stream)
+                await self._topic.begin(stream)
             await client.subscribe(f"{self._prefix}.notices", cb=self._received)
             # Twice: nats-py writes its ping before what waits to be written, so one answer may be older than we are heard.
             await client.flush()

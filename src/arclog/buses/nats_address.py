@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def _files(settings: Settings, *, encrypted: bool) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, option in (("bus.creds_file", "user_credentials"), ("bus.nkey_file", "nkeys_seed")):
         if settings.text(name):
-            options[option] = str(_readable(settings, name))
+            path = _readable(settings, name)
+            _check_seed(name, path)
+            options[option] = str(path)
     authorities, chain = settings.text("bus.ca_file"), settings.text("bus.cert_file")
     if not encrypted and not authorities and not chain:
         return options
@@ -93,6 +96,24 @@ def _files(settings: Settings, *, encrypted: bool) -> dict[str, Any]:
             ) from None
     options["tls"] = context
     return options
+
+
+def _check_seed(name: str, path: Path) -> None:
+    """nats-py would look for ever for what a file does not have."""
+    import nkeys  # type: ignore[import-untyped]  # it has no stubs
+
+    text = path.read_bytes()
+    if name == "bus.creds_file":
+        found = re.search(
+            rb"BEGIN NATS USER JWT[^\n]*\n[^\n]+\n.*BEGIN USER NKEY SEED[^\n]*\n\s*(\S+)", text, re.DOTALL
+        )
+        seed, what = (b"" if found is None else found[1]), "a credentials file: a user's JWT and NKEY seed"
+    else:
+        seed, what = text.strip(), "the file of an NKEY seed (SU…)"
+    try:
+        nkeys.from_seed(bytearray(seed)).wipe()
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, and never what it says
+        raise SettingsError(f"{row_of(name).variable}: {path} is not {what}") from None
 
 
 def _readable(settings: Settings, name: str) -> Path:

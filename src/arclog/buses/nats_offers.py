@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
-import nats.errors
+import msgspec
 import nats.js.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import token_of
-from arclog.buses.nats_connect import FAULTS, Connection
+from arclog.buses.nats_connect import FAULTS, Connection, text_of
+from arclog.model.errors import BusUnavailable
 from arclog.model.settings import Settings
 
 log = logging.getLogger("arclog.bus")
@@ -25,6 +29,8 @@ log = logging.getLogger("arclog.bus")
 _ANY = ""
 #: How long one fetch stays open; then the next one is.
 _FETCH_S = 30.0
+#: The server's word that a fetch has ended comes so much later at most.
+_PATIENCE_S = 5.0
 #: Processes that take an offer and hand it back, before it is left to their own looking.
 _DELIVERIES = 5
 #: A consumer that nobody used for so long is removed.
@@ -104,34 +110,34 @@ class Offers:
 
     async def _fetch_all(self, client: Connection, stream: JetStreamContext, pool: str) -> None:
         wanted = self._wanted[pool]
-        subscription = None
+        fetches: _Fetches | None = None
         while not client.over.is_set():
             await wanted.wait()
             try:
-                if subscription is None:
-                    subscription = await self._subscribed(stream, pool)
-                (message,) = await subscription.fetch(1, timeout=_FETCH_S)
-                if pool not in self._pools:
+                if fetches is None:
+                    await self._make_consumer(stream, pool)
+                    fetches = await _Fetches.begun(client, self._stream, token_of(pool))
+                message = await fetches.next()
+                if pool in self._pools:
+                    if message is not None:
+                        # The next fetch is made when somebody waits anew: one process must not take what several could do.
+                        wanted.clear()
+                        self._heard(pool)
+                        await message.ack()
+                else:
                     wanted.clear()
-                    await message.nak()
-                    continue
-                # The next fetch is made when somebody waits again: one process must not take what several could do.
-                wanted.clear()
-                self._heard(pool)
-                await message.ack()
-            except nats.errors.TimeoutError:
-                if pool not in self._pools:
-                    wanted.clear()
-            except FAULTS as problem:
-                if client.over.is_set():
+                    if message is not None:
+                        await message.nak()
+            except (BusUnavailable, *FAULTS) as problem:
+                if client.over.is_set() or client.is_closed:
                     return
-                log.warning("NATS: offers to pool %s cannot be fetched: %s; trying again", pool, problem)
-                if subscription is not None:
-                    await _let_go(subscription)
-                    subscription = None
+                log.warning("NATS: offers to pool %s cannot be fetched: %s; trying again", pool, text_of(problem))
+                if fetches is not None:
+                    await fetches.end()
+                    fetches = None
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _subscribed(self, stream: JetStreamContext, pool: str) -> JetStreamContext.PullSubscription:
+    async def _make_consumer(self, stream: JetStreamContext, pool: str) -> None:
         token = token_of(pool)
         config = api.ConsumerConfig(
             durable_name=token,
@@ -146,14 +152,46 @@ class Offers:
         except nats.js.errors.NotFoundError:
             await self.set_up(stream)
             await stream.add_consumer(self._stream, config)
-        return await stream.pull_subscribe_bind(consumer=token, stream=self._stream)
 
 
-async def _let_go(subscription: JetStreamContext.PullSubscription) -> None:
-    try:
-        await subscription.unsubscribe()
-    except FAULTS:
-        return
+class _Fetches:
+    """Fetches of one message from one consumer. Not nats-py's: those go on waiting when the consumer is gone."""
+
+    def __init__(self, client: Connection, subject: str, inbox: str, subscription: Subscription) -> None:
+        self._client = client
+        self._subject = subject
+        self._inbox = inbox
+        self._subscription = subscription
+
+    @classmethod
+    async def begun(cls, client: Connection, stream: str, consumer: str) -> _Fetches:
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox)
+        return cls(client, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", inbox, subscription)
+
+    async def next(self) -> Msg | None:
+        """The next message; None when there was none for a while."""
+        request = {"batch": 1, "expires": round(_FETCH_S * 1_000_000_000)}
+        await self._client.publish(self._subject, msgspec.json.encode(request), reply=self._inbox)
+        try:
+            async with asyncio.timeout(_FETCH_S + _PATIENCE_S):
+                message = await self._subscription.next_msg(timeout=None)
+        except TimeoutError:
+            return None
+        headers = message.headers or {}
+        match headers.get(api.Header.STATUS.value):
+            case None:
+                return message
+            case api.StatusCode.NO_MESSAGES.value | api.StatusCode.REQUEST_TIMEOUT.value:
+                return None
+            case api.StatusCode.SERVICE_UNAVAILABLE.value:
+                raise BusUnavailable("the consumer is gone")
+            case status:
+                raise BusUnavailable(f"{status} {headers.get(api.Header.DESCRIPTION.value, '')}".strip())
+
+    async def end(self) -> None:
+        with suppress(*FAULTS):
+            await self._subscription.unsubscribe()
 
 
 async def make_stream(stream: JetStreamContext, config: api.StreamConfig) -> bool:

@@ -10,7 +10,7 @@ import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import name_of, subject_of
-from arclog.buses.nats_connect import FAULTS
+from arclog.buses.nats_connect import FAULTS, text_of
 from arclog.buses.nats_offers import make_stream
 from arclog.model.errors import BusUnavailable
 from arclog.model.settings import Settings
@@ -46,9 +46,14 @@ class NatsTopic:
         self._was_there = False
         self._making = asyncio.Lock()
 
-    def begin(self, stream: JetStreamContext) -> None:
-        """There is a session."""
+    async def begin(self, stream: JetStreamContext) -> None:
+        """There is a session. Consumers may come before the first event: the stream is made at once, if it can be."""
         self._stream, self._is_there = stream, False
+        try:
+            async with self._making:
+                await self._make(stream)
+        except (BusUnavailable, *FAULTS) as problem:
+            log.warning("events cannot be published: %s", text_of(problem))
 
     def end(self) -> None:
         self._stream = None

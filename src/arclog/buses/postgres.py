@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -32,6 +33,8 @@ _FIRST_PAUSE_S = 0.1
 #: A listener to which nothing came for so long asks whether the connection still stands.
 _QUIET_S = 15.0
 _LAST_WORDS_S = 1.0
+#: What PostgreSQL says to a caller who will never get in. (It says it in its own language: elsewhere it is only logged.)
+_REFUSED = re.compile(r"authentication failed|role .* does not exist|database .* does not exist|no pg_hba\.conf entry")
 
 
 class _Told(msgspec.Struct, omit_defaults=True):
@@ -52,7 +55,7 @@ class PostgresBus:
     topic: Topic | None = None
 
     def __init__(self, settings: Settings) -> None:
-        self._conninfo = _conninfo(settings)
+        self._conninfo, self._name = _conninfo(settings)
         self._channel = f"{name_of(settings, 'bus.prefix')}_notices"
         self._longest_pause_s = settings.number("bus.max_retry_s")
         self._pending = Pending(settings.integer("bus.max_pending"))
@@ -70,6 +73,9 @@ class PostgresBus:
         self._heard = heard
         self._running = asyncio.ensure_future(self._run())
         await self._settled.wait()
+        if self._teller is None and _REFUSED.search(self._problem):
+            await self.close()
+            raise SettingsError(f"{self._name}: {self._problem}")
 
     def tell(self, notice: Notice) -> None:
         self._pending.add(notice)
@@ -117,8 +123,8 @@ class PostgresBus:
             pause = min(pause * 2, self._longest_pause_s)
 
     def _say(self, problem: str) -> None:
-        """Once, however often it is tried."""
-        if problem != self._problem:
+        """Once until it is there again, however often it is tried."""
+        if not self._problem:
             self._problem = problem
             log.warning(
                 "PostgreSQL's notices: %s; what other servers do is found by looking meanwhile, and it is tried again",
@@ -189,7 +195,8 @@ class PostgresBus:
         self._told += 1
 
 
-def _conninfo(settings: Settings) -> str:
+def _conninfo(settings: Settings) -> tuple[str, str]:
+    """What to connect with, and the variable that says so."""
     name = "store.listen_url" if settings.text("store.listen_url") else "store.url"
     try:
         given = conninfo_to_dict(settings.text(name))
@@ -207,4 +214,4 @@ def _conninfo(settings: Settings) -> str:
         "application_name": "arclog bus",
     }
     timeout = {"connect_timeout": max(2, round(settings.number("bus.connect_timeout_s")))}
-    return make_conninfo("", **{**alive, **timeout, **given})
+    return make_conninfo("", **{**alive, **timeout, **given}), row_of(name).variable

@@ -33,6 +33,7 @@ class Relay:
         self._is_due = False
         #: runs that are being looked at; True: look once more
         self._looking: dict[int, bool] = {}
+        self._busy: set[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -82,18 +83,25 @@ class Relay:
         behind = []
         for execution_id, head in notice.moved:
             hints.moved(execution_id)
-            # Of a run that nobody here is at work on nothing needs to be known.
-            if 0 < live.head(execution_id) < head:
+            if live.head(execution_id) < head:
                 behind.append(execution_id)
-        if behind:
-            busy = self._control.busy_with()
-            for execution_id in behind:
-                if execution_id in busy:
-                    self._look(execution_id)
+        # Of a run that nobody here is at work on nothing needs to be known.
+        for execution_id in self._busy_with().intersection(behind):
+            self._look(execution_id)
         if notice.timer:
             hints.timer_heard(notice.timer)
         if notice.ended:
             hints.end_heard()
+
+    def _busy_with(self) -> set[int]:
+        """The runs that workers here hold commands of; asked for once per turn of the loop."""
+        if self._busy is None:
+            self._busy = self._control.busy_with()
+            asyncio.get_running_loop().call_soon(self._forget_busy)
+        return self._busy
+
+    def _forget_busy(self) -> None:
+        self._busy = None
 
     def _look(self, execution_id: int) -> None:
         if execution_id in self._looking:

@@ -5,17 +5,21 @@ Times and counts are noted as they happen; what stands in the store is asked whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from arclog.core.state import State
 from arclog.engine.engine import Engine
+from arclog.engine.publishing import Publisher
 from arclog.model.commands import Command, Report, ReportAnswer
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import MICROS, minted_at_ms
+from arclog.ports.bus import Bus
 from arclog.ports.control import Control, WorkerInfo
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -74,6 +78,10 @@ class Metrics:
             elif event.type in TERMINAL:
                 self.ended.labels(state.status).inc()
 
+    def watch(self, bus: Bus, publisher: Publisher | None) -> None:
+        """Tell also how the bus does, and the publishing of events."""
+        self.registry.register(_BusFigures(bus, publisher))
+
     async def text(self) -> bytes:
         """All figures in Prometheus' text format."""
         await self._look()
@@ -95,6 +103,31 @@ class Metrics:
             self.oldest.labels(each.pool).set(max(0.0, age))
             silent = self._lease_s - (each.first_lease_end - now) / MICROS if each.claimed else 0.0
             self.lease_age.labels(each.pool).set(max(0.0, silent))
+
+
+class _BusFigures(Collector):
+    """Asked when somebody looks."""
+
+    def __init__(self, bus: Bus, publisher: Publisher | None) -> None:
+        self._bus = bus
+        self._publisher = publisher
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._bus.figures()
+        yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers can be used.", now.connected)
+        yield CounterMetricFamily("arclog_bus_notices_told", "Notices sent to other servers.", value=now.told)
+        yield CounterMetricFamily("arclog_bus_notices_heard", "Notices of other servers.", value=now.heard)
+        yield CounterMetricFamily(
+            "arclog_bus_dropped", "Pieces of notices given up because the bus was away or slow.", value=now.dropped
+        )
+        yield CounterMetricFamily("arclog_bus_connections_lost", "Connections to the bus that ended.", value=now.lost)
+        if self._publisher is not None:
+            told, failed = self._publisher.published, self._publisher.failures
+            yield GaugeMetricFamily(
+                "arclog_events_publishing", "Whether this server publishes events.", self._publisher.on_duty
+            )
+            yield CounterMetricFamily("arclog_events_published", "Events that the bus has taken.", value=told)
+            yield CounterMetricFamily("arclog_events_publish_failures", "Events that it did not take.", value=failed)
 
 
 def measured(control: Control, metrics: Metrics) -> Control:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
@@ -17,8 +18,6 @@ from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
-from arclog.engine.publishing import Publisher
-from arclog.engine.relay import Relay
 from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
@@ -39,6 +38,10 @@ from arclog.wiring.secrets import SecretsOnDemand
 from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from arclog.engine.publishing import Publisher
+    from arclog.engine.relay import Relay
 
 #: Commands in the hands of workers that are looked at when a server starts.
 _MOST_CLAIMED = 10_000
@@ -132,6 +135,8 @@ class Embedded:
             duties = (*self._upkeep.begin(only), self._outbox.run())
             self._tasks += [asyncio.ensure_future(duty) for duty in duties]
             if self.relay is not None and self.relay.bus.topic is not None:
+                from arclog.engine.publishing import Publisher
+
                 self.publisher = Publisher(self.engine, self.relay.bus.topic, self._worker_id)
                 self._tasks.append(asyncio.ensure_future(self.publisher.run()))
 
@@ -139,6 +144,8 @@ class Embedded:
         """Begin to tell other servers, and to hear them."""
         bus = choose_bus(self._settings)
         if bus is not None:
+            from arclog.engine.relay import Relay
+
             self.relay = Relay(self.engine, self.control, bus)
             await self.relay.open()
 

@@ -171,6 +171,8 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     clock, book = here.engine.clock, here.engine.store
     cursors = new_cursors()
     metrics = Metrics(here.engine)
+    if here.relay is not None:
+        metrics.watch(here.relay.bus, here.publisher)
     workplace = workplace_of(here)
 
     def counted(principal: Principal) -> Workplace:

@@ -6,13 +6,14 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from arclog.buses.nats import NatsBus
@@ -21,7 +22,7 @@ from arclog.buses.nats_connect import connect, discard
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Message, Notice
-from arclog.testing.conformance.bus.base import Ear
+from arclog.testing.conformance.bus.base import Ear, until
 from tests.servers.certs import certificate
 from tests.servers.nats import NatsServer, running_nats
 
@@ -138,7 +139,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
             await carries(settings_for(url, **{**files, "bus.ca_file": ""}))
         with pytest.raises(SettingsError, match="ARCLOG_BUS_CERT_FILE"):
             await carries(settings_for(url, **{"bus.ca_file": str(shown.authority)}))
-    with pytest.raises(SettingsError, match="ARCLOG_BUS_CA_FILE: .* is no PEM file"):
+    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is no PEM file"):
         await carries(settings_for(url, **{"bus.ca_file": str(shown.key)}))
 
 
@@ -201,9 +202,26 @@ async def test_of_several_servers_one_that_is_there_is_enough(nats_server: NatsS
 async def test_a_server_without_jetstream_is_refused() -> None:
     # An account of its own has JetStream only if it says so.
     config = "accounts { A { users: [{user: a, password: a}] }, SYS { users: [] } }\nsystem_account: SYS"
-    with running_nats(config=config) as server:
-        with pytest.raises(SettingsError, match=r"has no JetStream for us; start nats-server with -js"):
-            await carries(settings_for(server.url.replace("//", "//a:a@")))
+    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    with running_nats(config=config) as server, missing:
+        await carries(settings_for(server.url.replace("//", "//a:a@")))
+
+
+async def test_a_server_that_was_started_without_jetstream_is_refused() -> None:
+    missing = pytest.raises(SettingsError, match="has no JetStream for us; start nats-server with -js")
+    with running_nats(jetstream=False) as server, missing:
+        await carries(settings_for(server.url))
+
+
+@pytest.mark.parametrize("name", ["bus.creds_file", "bus.nkey_file"])
+@pytest.mark.parametrize(
+    "text", ["", "hunter2", "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n"]
+)
+def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(SettingsError, match="ARCLOG_" + name.replace(".", "_").upper()) as found:
+        address_of(Settings({"bus.url": "nats://host", name: str(tmp_path / "file")}))
+    assert "hunter2" not in str(found.value)
 
 
 async def test_an_old_server_is_refused() -> None:
@@ -233,13 +251,6 @@ async def test_a_server_that_is_away_is_said_once_and_again_when_it_is_there(cap
     assert levels == ["WARNING", "INFO"]
     assert "NATS cannot be reached" in caplog.messages[0]
     assert "hunter2" not in caplog.text
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    """Of a real server one can only ask again."""
-    async with asyncio.timeout(30):
-        while not reached():
-            await asyncio.sleep(0.005)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------------
@@ -314,6 +325,30 @@ async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFi
             ear.bus.tell(Notice(moved=((1, 1),)))
             await until(lambda: "permissions violation for publish" in caplog.text.lower())
             assert "allow it to the user of ARCLOG_BUS_URL" in caplog.text
+
+
+async def test_a_user_needs_no_more_rights_than_the_page_names() -> None:
+    page = (Path(__file__).parents[3] / "docs/bus.md").read_text(encoding="utf-8")
+    line = re.search(r"Publish: (.*?)\. Subscribe: (.*?)\. What", page, re.DOTALL)
+    assert line is not None
+    settings = settings_for("nats://a:a@host")
+    rights = {}
+    for what, listed in zip(("publish", "subscribe"), line.groups(), strict=True):
+        rights[what] = [
+            word.replace("<bus.prefix>", settings.text("bus.prefix")).replace(
+                "<bus.events_subject>", settings.text("bus.events_subject")
+            )
+            for word in re.findall(r"`(.*?)`", listed)
+        ]
+    config = f"authorization {{ users: [ {{ user: a, password: a, permissions: {json.dumps(rights)} }} ] }}"
+    with running_nats(config=config) as server:
+        settings = settings.replaced(bus__url=server.url.replace("//", "//a:a@"))
+        async with opened(settings) as a, opened(settings) as b:
+            assert a.bus.topic is not None
+            await a.bus.topic.publish(Message(f"{settings.text('bus.events_subject')}.step.done", "1-1", {}, b"{}"))
+            b.bus.waiting({"default"})
+            a.bus.tell(Notice(moved=((1, 1),), offered=(("default", 1),)))
+            await b.until(lambda ear: ear.heads and ear.pools)
 
 
 # -- topic -----------------------------------------------------------------------------------------------------------------

@@ -61,6 +61,13 @@ class Ear:
                 await self._news.wait()
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    """For what a real network does: it can only be asked again and again."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not reached():  # noqa: ASYNC110 - as it says
+            await asyncio.sleep(0.005)
+
+
 async def either(*ears: Ear, reached: Callable[[Ear], Any]) -> None:
     """Until one of them has come that far."""
     waits = [asyncio.ensure_future(ear.until(reached)) for ear in ears]

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from arclog.ports.bus import Notice
-from arclog.testing.conformance.bus.base import Ear, Join, Network, Rules
-
-
-async def _connected(ear: Ear, *, wanted: bool = True) -> None:
-    async with asyncio.timeout(30):
-        while ear.bus.figures().connected != wanted:
-            await asyncio.sleep(0.01)
+from arclog.testing.conformance.bus.base import Join, Network, Rules, until
 
 
 class LossRules(Rules):
@@ -29,12 +21,12 @@ class LossRules(Rules):
         await b.until(lambda ear: ear.heads and ear.pools)
         network.lose()
         a.bus.tell(Notice(moved=((2, 2),)))
-        await _connected(a, wanted=False)
-        await _connected(b, wanted=False)
+        await until(lambda: not a.bus.figures().connected)
+        await until(lambda: not b.bus.figures().connected)
         a.bus.tell(Notice(moved=((3, 3),)))
         network.restore()
-        await _connected(a)
-        await _connected(b)
+        await until(lambda: a.bus.figures().connected)
+        await until(lambda: b.bus.figures().connected)
         a.bus.tell(Notice(moved=((4, 4),)))
         await b.until(lambda ear: 4 in ear.heads)
         b.bus.waiting({"default"})
@@ -50,8 +42,8 @@ class LossRules(Rules):
         b.bus.waiting({"default"})
         assert not a.bus.figures().connected
         network.restore()
-        await _connected(a)
-        await _connected(b)
+        await until(lambda: a.bus.figures().connected)
+        await until(lambda: b.bus.figures().connected)
         a.bus.tell(Notice(moved=((2, 2),), offered=(("default", 1),)))
         await b.until(lambda ear: 2 in ear.heads)
         await b.until(lambda ear: ear.pools)

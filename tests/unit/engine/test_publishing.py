@@ -1,0 +1,290 @@
+"""Events published from the log: all of them, in order per run, by reference only, whatever fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import nats
+import pytest
+from nats.js.api import ConsumerConfig
+
+from arclog.engine.publishing import DUTY, Publisher
+from arclog.model.errors import BusUnavailable
+from arclog.model.ids import MICROS
+from arclog.model.settings import Settings
+from arclog.ports.api import ExecuteRequest
+from arclog.ports.bus import Message
+from arclog.wiring.embedded import Embedded, embedded
+from tests.servers.nats import NatsServer, running_nats
+
+CANARY = "c4nary"
+PLAYBOOK = f"""
+metadata: {{name: published, path: flows/published}}
+workload: {{said: {CANARY}-default}}
+workflow:
+  - step: start
+    args: {{said: {CANARY}-args}}
+    loop: {{in: [{CANARY}-1, {CANARY}-2], iterator: item}}
+    tool:
+      - name: work
+        kind: noop
+        data: "{CANARY}-{{{{ iter.item }}}}"
+        spec: {{policy: {{rules: [{{else: {{then: {{do: continue, set_ctx: {{said: {CANARY}-ctx}}}}}}}}]}}}}
+    next: {{arcs: [{{step: end, args: {{said: {CANARY}-arc}}}}]}}
+  - step: end
+    tool: {{kind: noop, data: {CANARY}-result}}
+"""
+
+
+@asynccontextmanager
+async def opened(home: Path, url: str = "", settings: dict[str, Any] | None = None) -> AsyncIterator[Embedded]:
+    own = uuid.uuid4().hex[:12]
+    names = {"bus.prefix": own, "bus.events_subject": f"{own}.events"} if url else {}
+    values = {"home": str(home), "bus.url": url, "bus.max_retry_s": 0.1, **names, **(settings or {})}
+    async with embedded(Settings(values)) as here:
+        yield here
+
+
+async def ran(here: Embedded, count: int, playbook: str = PLAYBOOK) -> list[int]:
+    """Runs, side by side, to the end of their logs."""
+    request = ExecuteRequest(playbook, workload={"mine": f"{CANARY}-mine"})
+    started = [await here.api.execute(request) for _ in range(count)]
+    for one in started:
+        head = 0
+        async with asyncio.timeout(60):
+            while not await here.api.events(one.execution_id, limit=1, types=("playbook.processed",)):
+                head = await here.api.wait(one.execution_id, after=head, timeout_s=1.0)
+    return [int(one.execution_id) for one in started]
+
+
+async def logged(here: Embedded) -> dict[int, list[int]]:
+    """Every seq of every run, as the log has them."""
+    found: dict[int, list[int]] = defaultdict(list)
+    after = 0
+    while page := await here.engine.store.tail(after=after, limit=1000):
+        for row in page:
+            found[row.execution_id] += [each.seq for each in row.events]
+        after = page[-1].position
+    return dict(found)
+
+
+class Recorder:
+    """A topic that keeps what it is given, and may do otherwise before that."""
+
+    def __init__(self, before: Callable[[Message], Any] | None = None) -> None:
+        self.kept: list[Message] = []
+        self._before = before
+
+    async def publish(self, message: Message) -> None:
+        await asyncio.sleep(0)
+        if self._before is not None:
+            waits = self._before(message)
+            if waits is not None:
+                await waits
+        self.kept.append(message)
+
+    def first_seen(self) -> dict[int, list[int]]:
+        """Of each run, its seqs in the order in which each was kept for the first time."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for message in self.kept:
+            seq = int(message.headers["seq"])
+            if seq not in found[int(message.headers["execution_id"])]:
+                found[int(message.headers["execution_id"])].append(seq)
+        return dict(found)
+
+
+async def test_everything_is_published_in_order_and_noted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        await here.start_worker()
+        await ran(here, 5)
+        topic = Recorder()
+        await Publisher(here.engine, topic, "a").settle(60)
+        assert topic.first_seen() == await logged(here)
+        assert len(topic.kept) == sum(map(len, (await logged(here)).values()))
+        store = here.engine.store
+        assert await store.position(DUTY) == (await store.tail(limit=10_000))[-1].position
+        # Given up at the end, and nothing is left for whoever comes next.
+        later = Recorder()
+        await Publisher(here.engine, later, "b").settle(60)
+        assert later.kept == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_fails_nothing_is_left_out_and_the_order_is_kept(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+
+    def before(_: Message) -> None:
+        drawn = chance.random()
+        if drawn < 0.15:
+            raise BusUnavailable("as drawn")
+        if drawn < 0.25:
+            # Kept, but nobody hears of it.
+            topic.kept.append(_)
+            raise BusUnavailable("no acknowledgement came")
+
+    async with opened(tmp_path, settings={"bus.publish_rows": chance.choice((1, 3, 50))}) as here:
+        await here.start_worker()
+        await ran(here, 4)
+        topic = Recorder(before)
+        publishers = [Publisher(here.engine, topic, "a")]
+        for _ in range(1000):
+            if chance.random() < 0.1:
+                # The process dies without a word; its lease is over at once, for the test.
+                now = await here.engine.store.time()
+                await here.engine.store.lease_duty(DUTY, "a", now, now)
+                publishers.append(Publisher(here.engine, topic, "a"))
+            try:
+                await publishers[-1].publish()
+                break
+            except BusUnavailable:
+                continue
+        assert topic.first_seen() == await logged(here)
+
+
+async def test_one_server_publishes_and_one_that_was_stopped_past_its_lease_moves_nothing(tmp_path: Path) -> None:
+    stopped, woken = asyncio.Event(), asyncio.Event()
+
+    def stop(message: Message) -> Any:
+        if message.message_id == third:
+            stopped.set()
+            return woken.wait()
+        return None
+
+    async with opened(tmp_path, settings={"bus.publish_lease_s": 60}) as here:
+        await here.start_worker()
+        (number,) = await ran(here, 1)
+        third = f"{number}-3"
+        store = here.engine.store
+        paused, other = Recorder(stop), Recorder()
+        first, second = Publisher(here.engine, paused, "first"), Publisher(here.engine, other, "second")
+        publishing = asyncio.ensure_future(first.publish())
+        await stopped.wait()
+        await second.publish()
+        assert (first.on_duty, second.on_duty, other.kept) == (True, False, [])
+        # Its lease ends meanwhile, as it would after a minute.
+        await store.lease_duty(DUTY, "first", await store.time(), await store.time())
+        await second.publish()
+        assert other.first_seen() == await logged(here)
+        noted = await store.position(DUTY)
+        assert noted > 0
+        woken.set()
+        await publishing
+        assert not first.on_duty
+        assert await store.position(DUTY) == noted
+
+
+async def test_a_lease_that_was_lost_is_noticed_before_the_next_page(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings={"bus.publish_rows": 1, "bus.publish_lease_s": 60}) as here:
+        await here.start_worker()
+        await ran(here, 1)
+        store, topic = here.engine.store, Recorder()
+        publisher = Publisher(here.engine, topic, "slow")
+        await publisher.publish()
+        count = len(topic.kept)
+        now = await store.time()
+        await store.lease_duty(DUTY, "slow", now, now)
+        assert await store.lease_duty(DUTY, "fast", now, now + 600 * MICROS)
+        await ran(here, 1)
+        publisher._leased_at -= 30  # it slept
+        await publisher.publish()
+        assert (publisher.on_duty, len(topic.kept)) == (False, count)
+
+
+# -- a real NATS -----------------------------------------------------------------------------------------------------------
+
+
+async def read(url: str, settings: Settings, count: int) -> list[Any]:
+    """The stream's first messages."""
+    client = await nats.connect(url)
+    try:
+        stream = client.jetstream()
+        name = f"{settings.text('bus.prefix')}-events"
+        found: list[Any] = []
+        async with asyncio.timeout(60):
+            subscription = None
+            while subscription is None:
+                try:
+                    subscription = await stream.pull_subscribe("", stream=name, config=ConsumerConfig())
+                except nats.js.errors.NotFoundError:  # the server is not there yet, after a wipe
+                    await asyncio.sleep(0.01)
+            while len(found) < count:
+                try:
+                    found += await subscription.fetch(100, timeout=0.2)
+                except nats.errors.TimeoutError:
+                    continue
+        return found
+    finally:
+        await client.close()
+
+
+def by_run(messages: Sequence[Any]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for message in messages:
+        found[int(message.headers["execution_id"])].append(int(message.headers["seq"]))
+    return dict(found)
+
+
+async def test_events_of_runs_are_in_the_stream(tmp_path: Path, nats_server: NatsServer) -> None:
+    async with opened(tmp_path, nats_server.url) as here:
+        await here.start_worker()
+        runs = await ran(here, 3)
+        log = {number: await here.api.events(str(number), limit=1000) for number in runs}
+        settings = here.engine.settings
+        messages = await read(nats_server.url, settings, sum(map(len, log.values())))
+    subject = settings.text("bus.events_subject")
+    for number, events in log.items():
+        own = [one for one in messages if one.headers["execution_id"] == str(number)]
+        bodies = [json.loads(one.data) for one in own]
+        assert [one.subject for one in own] == [f"{subject}.{event['event_type']}" for event in events]
+        assert [one.headers["Nats-Msg-Id"] for one in own] == [f"{number}-{event['seq']}" for event in events]
+        for body, event in zip(bodies, events, strict=True):
+            assert {**body, "payload": None} == {**event, "payload": None}
+            assert set(body["payload"]) <= set(event["payload"])
+    said = b"\n".join(one.data for one in messages).decode()
+    assert CANARY not in said
+    assert '"path":"flows/published"' in said
+    assert '"selected":[{"step":"end"' in said
+
+
+async def test_nats_wiped_in_the_middle_gets_everything_from_there_on(tmp_path: Path) -> None:
+    with running_nats() as server:
+        async with opened(tmp_path, server.url) as here:
+            await here.start_worker()
+            (first,) = await ran(here, 1)
+            settings = here.engine.settings
+            await read(server.url, settings, len(await here.api.events(str(first), limit=1000)))
+            server.wipe()
+            (second,) = await ran(here, 1)
+            server.start()
+            (third,) = await ran(here, 1)
+            wanted = {number: (await logged(here))[number] for number in (second, third)}
+            messages = await read(server.url, settings, sum(map(len, wanted.values())))
+            found = by_run(messages)
+            assert {number: sorted(set(found[number])) for number in wanted} == wanted
+            assert {number: list(dict.fromkeys(found[number])) for number in wanted} == wanted
+
+
+async def test_the_stream_takes_an_event_once(tmp_path: Path, nats_server: NatsServer) -> None:
+    async with opened(tmp_path, nats_server.url) as here:
+        await here.start_worker()
+        await ran(here, 1)
+        log = await logged(here)
+        settings = here.engine.settings
+        await read(nats_server.url, settings, sum(map(len, log.values())))
+        assert here.relay is not None
+        assert here.relay.bus.topic is not None
+        # The same rows again, as after a crash before the position was noted.
+        again = Publisher(here.engine, here.relay.bus.topic, "again")
+        assert await again.send(await here.engine.store.tail(limit=1000)) > 0
+        (marker,) = await ran(here, 1)
+        events = await here.api.events(str(marker), limit=1000)
+        messages = await read(nats_server.url, settings, sum(map(len, log.values())) + len(events))
+        assert by_run(messages) == {**log, marker: [event["seq"] for event in events]}
