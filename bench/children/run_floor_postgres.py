@@ -34,7 +34,7 @@ INSERT INTO log (run, seq, body) SELECT run, %(first)s, %(body)s FROM moved
 
 def chain(steps: int, dsn: str) -> dict[str, Any]:
     with psycopg.connect(dsn, autocommit=True, prepare_threshold=0) as connection:
-        connection.execute(SCHEMA)
+        connection.execute(SCHEMA, prepare=False)
         cursor = connection.execute("SHOW synchronous_commit")
         assert cursor.fetchone() == ("on",)
         when = SandboxedEnvironment().compile_expression("outcome.status == 'ok' and step >= 0")
