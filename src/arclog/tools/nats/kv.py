@@ -1,14 +1,14 @@
 """Key-value buckets: streams named `KV_bucket` with one subject a key.
 
-Law: a write carries an id that is the same in each attempt, so that one whose acknowledgement was lost is neither done
-twice nor taken for somebody else's.
+Law: a write carries an id that is the same in each attempt. One whose acknowledgement was lost is neither done twice (a
+stream knows ids for a while) nor taken for somebody else's (the last write of a key shows its id).
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -26,7 +26,9 @@ from arclog.tools.nats.rows import Rows
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _OPERATION = "KV-Operation"
-_GONE = ("DEL", "PURGE")
+_MARKER = "Nats-Marker-Reason"
+_GONE = ("delete", "purge")
+_NAMES = {"DEL": "delete", "PURGE": "purge"}
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.*>A-Za-z0-9]+")
 _MOMENT = re.compile(r"(\.\d{6})\d*Z$")
@@ -47,11 +49,10 @@ async def get(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
 async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
     """put, create, update and delete."""
     bucket, key = _names(config)
-    what = _which(bucket, key)
     headers = {MSG_ID: context.key}
     body = b""
     if config.op == "kv_delete":
-        headers[_OPERATION] = _GONE[0]
+        headers[_OPERATION] = "DEL"
     else:
         body = await encoded(config.data, config.encoding, context.results, link.max_payload)
     if config.ttl_s is not UNSET:
@@ -64,9 +65,9 @@ async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome
     try:
         told = await _stored(link, bucket, key, body, headers)
     except Failure as failure:
-        if config.op != "kv_create" or failure.problem.code != "WRONG_REVISION":
-            raise _conflict(failure, config, what) from None
-        told = await _again(link, bucket, key, body, headers)
+        if failure.problem.code != "WRONG_REVISION":
+            raise
+        told = await _settled(link, config, body, headers)
     return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": told["seq"]}}, data_at="data")
 
 
@@ -79,7 +80,7 @@ async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) 
     rows = Rows(context, "keys")
     try:
         async for message in _each(link, bucket, asked, most):
-            if (message.headers or {}).get(_OPERATION) not in _GONE:
+            if _operation(message.headers or {}) not in _GONE:
                 await rows.add([message.subject.removeprefix(_subject(bucket, ""))])
         return await rows.outcome({"bucket": bucket})
     finally:
@@ -93,7 +94,7 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
         asked = {"deliver_policy": "all", "filter_subject": _subject(bucket, key)}
         async for message in _each(link, bucket, asked, most):
             known = delivered(message.reply)
-            operation = (message.headers or {}).get(_OPERATION, "PUT").lower()
+            operation = _operation(message.headers or {})
             data, taken = decoded(message.data, config.decode, f"{_which(bucket, key)}, revision {known.seq}")
             row = {"revision": known.seq, "time": known.moment, "operation": operation}
             await rows.add([row if operation != "put" else {**row, "data": data, "as": taken}])
@@ -102,25 +103,25 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
         await rows.close()
 
 
-async def _again(link: Link, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-    """Create what was deleted: the mark of a deleted key counts as its last revision."""
+async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+    """What came of a write that met another revision than it expected."""
+    bucket, key = _names(config)
     last = await _last(link, bucket, key)
-    if last is None or _operation(last) not in _GONE:
-        raise Failure(error("conflict", f"{_which(bucket, key)} is there already", code="EXISTS"))
-    try:
-        return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
-    except Failure as failure:
-        if failure.problem.code != "WRONG_REVISION":
-            raise
-        message = f"{_which(bucket, key)} was created by somebody else meanwhile"
-        raise Failure(error("conflict", message, code="EXISTS")) from None
-
-
-def _conflict(failure: Failure, config: NatsConfig, what: str) -> Failure:
-    if failure.problem.code != "WRONG_REVISION":
-        return failure
-    message = f"{what}: its revision is not {config.revision}: it was changed meanwhile; read it again"
-    return Failure(error("conflict", message, code="WRONG_REVISION"))
+    if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
+        return last  # an earlier attempt of this task did it
+    if config.op != "kv_create":
+        message = (
+            f"{_which(bucket, key)}: its revision is not {config.revision}: it was changed meanwhile; read it again"
+        )
+        raise Failure(error("conflict", message, code="WRONG_REVISION"))
+    if last is not None and _operation(_headers(last)) in _GONE:
+        try:
+            # The mark that a deleted key leaves counts as its last revision.
+            return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
+        except Failure as failure:
+            if failure.problem.code != "WRONG_REVISION":
+                raise
+    raise Failure(error("conflict", f"{_which(bucket, key)} is there already", code="EXISTS"))
 
 
 async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
@@ -141,7 +142,7 @@ async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, 
         found = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
         if found is not None and found["subject"] != _subject(bucket, key):
             found = None  # the revision of another key
-    return None if found is None or _operation(found) in _GONE else found
+    return None if found is None or _operation(_headers(found)) in _GONE else found
 
 
 async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
@@ -211,12 +212,17 @@ def _body(message: dict[str, Any]) -> bytes:
     return base64.b64decode(message.get("data") or "")
 
 
-def _operation(message: dict[str, Any]) -> str:
-    for line in base64.b64decode(message.get("hdrs") or "").decode("utf-8", "replace").split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.strip() == _OPERATION:
-            return value.strip()
-    return "PUT"
+def _headers(message: dict[str, Any]) -> dict[str, str]:
+    lines = base64.b64decode(message.get("hdrs") or "").decode("utf-8", "replace").split("\r\n")
+    parted = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, colon, value in parted if colon}
+
+
+def _operation(headers: Mapping[str, str]) -> str:
+    """put, delete or purge: what a revision did."""
+    if _MARKER in headers:  # the server's own: the key expired, or its stream was emptied
+        return "purge"
+    return _NAMES.get(headers.get(_OPERATION, ""), "put")
 
 
 def _moment(message: dict[str, Any]) -> str:

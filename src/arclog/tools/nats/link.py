@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -34,6 +34,10 @@ from arclog.tools.nats.failure import Failure, broken, denial, no_connection, of
 from arclog.tools.nats.where import Login, Server, Target
 
 Given = TypeVar("Given")
+#: subject, payload, headers
+Outgoing = tuple[str, bytes, Mapping[str, str]]
+#: whose certificates are trusted
+Trust = Callable[[], ssl.SSLContext]
 
 #: A server that says nothing for twice as long is gone.
 _PING_S = 20
@@ -42,14 +46,22 @@ _OLDEST = (2, 2, 0)
 #: A cancellation that the client swallowed is repeated this often.
 _AGAIN_S = 0.05
 _CLOSE_S = 5.0
+#: After a failed TLS handshake the client's close never ends, though its socket is closed by then.
+_HANG_UP_S = 0.1
 
 
 class _OneServer(Client):
     """The client for one server: it never goes to others that the server tells of, nor says anything in the clear."""
 
-    def __init__(self, *, encrypted: bool) -> None:
+    def __init__(self, *, encrypted: bool, trust: Trust) -> None:
         super().__init__()
         self._encrypted = encrypted
+        self._trust = trust
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Made when it is needed: to read all authorities takes longer than to connect."""
+        return self._trust()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         info.pop("connect_urls", None)
@@ -70,6 +82,8 @@ class Link:
         self.max_payload = int(client.max_payload)
         #: something was not answered in time: to be proved before it is used again
         self.doubted = False
+        #: its inbox is there; until then requests that begin together may be sent in another order
+        self.attuned = False
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: those who wait, with the subjects that they publish to and whether they listen to an inbox
         self._waiting: dict[asyncio.Future[TaskError], tuple[frozenset[str], bool]] = {}
@@ -88,24 +102,24 @@ class Link:
 
     # -- what tasks do
 
-    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str], reply: str = "") -> None:
-        """Hand a message over; `flush` tells whether the server took it."""
-        try:
-            await self._client.publish(subject, body, reply, headers=dict(headers) or None)
-        except Error as problem:
-            raise self._told(problem) from None
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Messages to whoever listens, in order; the server has them all, and said no to none of their subjects."""
 
-    async def flush(self, subjects: frozenset[str]) -> None:
-        """Everything that was published before has reached the server, and it said no to none of `subjects`."""
-
-        async def pong() -> None:
-            # Its end is waited for by itself: the client dies of an answer to a ping that nobody waits for any more.
+        async def sending() -> None:
+            for subject, body, headers in messages:
+                await self._client.publish(subject, body, headers=dict(headers) or None)
+            # Waited for by itself: the client dies of an answer to a ping that nobody waits for any more.
             flushing = asyncio.ensure_future(self._client.flush(timeout=max(1, round(self.answer_s))))
             self._flushes.add(flushing)
             flushing.add_done_callback(self._flushed)
             await asyncio.shield(flushing)
 
-        await self.during(pong(), f"publishing to {self.where}", subjects, listens=False)
+        subjects = frozenset(message[0] for message in messages)
+        await self.during(sending(), f"publishing to {self.where}", subjects, listens=False)
+
+    async def ask(self, subject: str, body: bytes, reply: str) -> None:
+        """A message whose answers come to an inbox."""
+        await self.during(self._client.publish(subject, body, reply), f"asking {self.where}", frozenset())
 
     async def request(
         self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, wait_s: float | None = None,
@@ -114,9 +128,11 @@ class Link:
         """The answer to a message. Raises NoRespondersError when nobody listens."""
         wait_s = self.answer_s if wait_s is None else wait_s
         asking = self._client.request(subject, body, timeout=wait_s, headers=dict(headers or {}) or None)
-        return await self.during(
+        answer = await self.during(
             asking, what or f"{subject} at {self.where}", frozenset({subject}), wait_s=wait_s, by=by
         )
+        self.attuned = True
+        return answer
 
     async def api(self, subject: str, body: Any, what: str) -> dict[str, Any]:
         """The answer of JetStream's own API."""
@@ -162,9 +178,9 @@ class Link:
                 task.exception()  # taken note of: something else ended the wait
 
     async def listen(self, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """An inbox of one's own; whoever makes one ends it."""
+        """An inbox of one's own, with subjects `inbox.*`; whoever makes one ends it."""
         try:
-            return await self._client.subscribe(self._client.new_inbox(), cb=hear, pending_bytes_limit=0)
+            return await self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
         except Error as problem:
             raise self._told(problem) from None
 
@@ -172,7 +188,7 @@ class Link:
         """Whether the server still answers."""
         try:
             async with asyncio.timeout(within_s):
-                await self.flush(frozenset())
+                await self.send(())
         except (Failure, TimeoutError):
             return False
         self.doubted = False
@@ -242,7 +258,7 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
 
 
 async def connected(
-    target: Target, guard: Guard, trust: ssl.SSLContext, connect_s: float, answer_s: float
+    target: Target, guard: Guard, trust: Trust, connect_s: float, answer_s: float
 ) -> Link:  # fmt: skip
     """A connection to the first of the target's servers that takes one."""
     failure = refused("there is no server to connect to")
@@ -263,9 +279,9 @@ async def connected(
 
 
 async def _connected(
-    server: Server, address: str, target: Target, trust: ssl.SSLContext, connect_s: float, answer_s: float
+    server: Server, address: str, target: Target, trust: Trust, connect_s: float, answer_s: float
 ) -> Link:
-    client = _OneServer(encrypted=server.encrypted)
+    client = _OneServer(encrypted=server.encrypted, trust=trust)
     link: Link | None = None
     last: list[Exception] = []
 
@@ -292,7 +308,8 @@ async def _connected(
                 reconnect_time_wait=0,
                 connect_timeout=round(connect_s) + 1,
                 ping_interval=_PING_S,
-                tls=trust,
+                # Each command is written before the next begins; else the client lets its pings overtake messages.
+                pending_size=1,
                 tls_hostname=server.host,
                 inbox_prefix=target.inbox_prefix or "_INBOX",
                 **_login(target.login),
@@ -305,7 +322,7 @@ async def _connected(
         return link
     except BaseException as problem:
         with suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
+            async with asyncio.timeout(_HANG_UP_S):
                 await client.close()
         if isinstance(problem, SecureConnWantedError):
             message = f"{server.shown}: the server does not encrypt (tls:// was asked for)"

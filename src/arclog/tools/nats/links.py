@@ -71,7 +71,7 @@ class Links:
             if link is not None and link.usable and (not link.doubted or await link.proved(self._connect_s)):
                 return link
             self._shut(place)
-            place.link = await connected(target, self._guard, self._trusted(), self._connect_s, self._answer_s)
+            place.link = await connected(target, self._guard, self._trusted, self._connect_s, self._answer_s)
             return place.link
 
     def _leave(self, target: Target, place: _Place) -> None:

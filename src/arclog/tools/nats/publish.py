@@ -56,9 +56,7 @@ async def publish(link: Link, config: NatsConfig, context: TaskContext) -> Outco
                 done["duplicates"] += bool(stored.get("duplicate"))
                 done["stream"], done["seq"] = stored.get("stream"), stored.get("seq")
         else:
-            for message in ready:
-                await link.publish(message.subject, message.body, message.headers)
-            await link.flush(frozenset(message.subject for message in ready))
+            await link.send([(message.subject, message.body, message.headers) for message in ready])
         done["published"] += len(ready)
         context.progress(done["published"], total, "messages")
     return Outcome(result={"data": done}, data_at="data")
@@ -129,9 +127,10 @@ async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list
             what += f" (message {message.number} of {total})"
         return await store(link, message.subject, message.body, message.headers, what)
 
-    going = [asyncio.ensure_future(one(message)) for message in ready]
+    first = [] if link.attuned else [await one(ready[0])]
+    going = [asyncio.ensure_future(one(message)) for message in ready[len(first) :]]
     try:
-        return [await answer for answer in going]
+        return first + [await answer for answer in going]
     finally:
         for answer in going:
             answer.cancel()

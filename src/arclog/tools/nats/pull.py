@@ -155,8 +155,7 @@ async def _say(link: Link, tokens: list[str], says: bytes) -> None:
 async def _give_back(link: Link, got: list[Msg]) -> None:
     """Others may have them at once, instead of when the consumer's patience ends."""
     with suppress(Failure):
-        for message in got:
-            await link.publish(message.reply, _SAYS["nak"], {})
+        await link.send([(message.reply, _SAYS["nak"], {}) for message in got])
 
 
 class Pull:
@@ -168,6 +167,7 @@ class Pull:
         self._consumer = consumer
         self._what = what
         self._came: asyncio.Queue[Msg] = asyncio.Queue()
+        self._asked = 0
 
     async def __aenter__(self) -> Self:
         self._inbox = await self._link.listen(self._hear)
@@ -195,20 +195,23 @@ class Pull:
         asked: dict[str, Any] = {"batch": batch, "max_bytes": most_bytes}
         asked |= {"expires": round(wait_s * _NANO)} if wait_s else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
-        await self._link.publish(subject, msgspec.json.encode(asked), {}, reply=self._inbox.subject)
-        for count in range(batch):
+        self._asked += 1
+        reply = f"{self._inbox.subject.removesuffix('*')}{self._asked}"
+        await self._link.ask(subject, msgspec.json.encode(asked), reply)
+        came = 0
+        while came < batch:
             message = await self._next(wait_s, subject)
             if message.reply.startswith(_TOKEN):
+                came += 1
                 yield message
                 continue
-            status = (message.headers or {}).get("Status", "")
-            if status in (_NO_MESSAGES, _TIMED_OUT):
+            if message.subject != reply:
+                continue  # the end of what was asked for before
+            headers = message.headers or {}
+            status, described = headers.get("Status", ""), str(headers.get("Description", ""))
+            if status in (_NO_MESSAGES, _TIMED_OUT) or (came and "maxbytes" in described.lower()):
                 return
-            else:
-                described = str((message.headers or {}).get("Description", ""))
-                if count and "maxbytes" in described.lower():
-                    return
-                raise await self._refusal(status, described)
+            raise await self._refusal(status, described)
 
     async def _next(self, wait_s: float, subject: str) -> Msg:
         within_s = wait_s + max(_SLACK_S, self._link.answer_s)
