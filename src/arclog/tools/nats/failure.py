@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from typing import Any
@@ -73,9 +74,9 @@ def no_connection(problem: BaseException | None, where: str, connect_s: float) -
     if isinstance(problem, TimeoutError):
         message = f"{where}: no connection within {connect_s:g} s (setting nats.connect_timeout_s)"
         return Failure(error("timeout", message, code="CONNECT"))
-    why = (
-        problem.strerror if isinstance(problem, OSError) else ""
-    ) or "the server cannot be reached, or is no NATS server"
+    why = "the server cannot be reached, or is no NATS server"
+    if isinstance(problem, OSError) and problem.errno:
+        why = os.strerror(problem.errno)
     return Failure(error("connection", f"{where}: {why}", code="CONNECTION"))
 
 

@@ -52,6 +52,7 @@ async def test_a_server_killed_under_a_request(opened: Open) -> None:
         assert "whether it did its part is not known" in problem.message
         problem = await run.failure("publish", **PUBLISH)
         assert (problem.kind, problem.code, problem.retryable) == ("connection", "CONNECTION", True)
+        assert problem.message == f"{server.url}: Connection refused"
         server.start()
         assert await run.data("publish", **PUBLISH) == {"published": 1}
 
