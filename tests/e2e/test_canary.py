@@ -195,7 +195,7 @@ def nats_tasks(_: str) -> list[Task]:
         },
         {**here, "op": "request", "subject": "$JS.API.CONSUMER.DURABLE.CREATE.CANARY.it", "data": consumer},
         {**here, **sent, "stream": True, "msg_id": IT},
-        {**here, **sent, "messages": [{"data": IT}], "stream": IT, "subject": "canary.it"},
+        {**here, "op": "publish", "messages": [{"data": IT}], "stream": IT, "subject": "canary.it"},
         {**here, "op": "fetch", "stream": "CANARY", "consumer": "it", "wait_s": 0.1},
         {**here, "op": "kv_put", **kept, "data": IT},
         {**here, "op": "kv_get", **kept},

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from typing import Any
 
 from msgspec import UNSET
@@ -79,9 +80,10 @@ async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) 
     asked = {"deliver_policy": "last_per_subject", "headers_only": True, "filter_subject": _subject(bucket, wanted)}
     rows = Rows(context, "keys")
     try:
-        async for message in _each(link, bucket, asked, most):
-            if _operation(message.headers or {}) not in _GONE:
-                await rows.add([message.subject.removeprefix(_subject(bucket, ""))])
+        async with aclosing(_each(link, bucket, asked, most)) as messages:
+            async for message in messages:
+                if _operation(message.headers or {}) not in _GONE:
+                    await rows.add([message.subject.removeprefix(_subject(bucket, ""))])
         return await rows.outcome({"bucket": bucket})
     finally:
         await rows.close()
@@ -92,12 +94,13 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
     rows = Rows(context, "revisions")
     try:
         asked = {"deliver_policy": "all", "filter_subject": _subject(bucket, key)}
-        async for message in _each(link, bucket, asked, most):
-            known = delivered(message.reply)
-            operation = _operation(message.headers or {})
-            data, taken = decoded(message.data, config.decode, f"{_which(bucket, key)}, revision {known.seq}")
-            row = {"revision": known.seq, "time": known.moment, "operation": operation}
-            await rows.add([row if operation != "put" else {**row, "data": data, "as": taken}])
+        async with aclosing(_each(link, bucket, asked, most)) as messages:
+            async for message in messages:
+                known = delivered(message.reply)
+                operation = _operation(message.headers or {})
+                data, taken = decoded(message.data, config.decode, f"{_which(bucket, key)}, revision {known.seq}")
+                row = {"revision": known.seq, "time": known.moment, "operation": operation}
+                await rows.add([row if operation != "put" else {**row, "data": data, "as": taken}])
         return await rows.outcome({"bucket": bucket, "key": key})
     finally:
         await rows.close()
@@ -163,7 +166,7 @@ async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) ->
     return message
 
 
-async def _each(link: Link, bucket: str, asked: dict[str, Any], most: int) -> AsyncIterator[Msg]:
+async def _each(link: Link, bucket: str, asked: dict[str, Any], most: int) -> AsyncGenerator[Msg, None]:
     """Messages of the bucket's stream through a consumer that is there for that alone."""
     stream, what = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
@@ -179,14 +182,16 @@ async def _each(link: Link, bucket: str, asked: dict[str, Any], most: int) -> As
         async with Pull(link, stream, made["name"], what) as pull:
             while left > 0:
                 came = 0
-                async for message in pull.each(min(left, _BATCH), 0):
-                    came += 1
-                    yield message
+                async with aclosing(pull.each(min(left, _BATCH), 0)) as messages:
+                    async for message in messages:
+                        came += 1
+                        yield message
                 if not came:
                     return  # others took entries away meanwhile
                 left -= came
     finally:
-        await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
+        with suppress(Failure):  # the server takes away what nobody uses
+            await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
 
 
 def _no_bucket(bucket: str) -> Failure:

@@ -145,7 +145,7 @@ class Link:
 
     async def during(
         self, work: Coroutine[Any, Any, Given], what: str, subjects: frozenset[str], *, listens: bool = True,
-        wait_s: float = 0.0, by: str = "setting nats.request_timeout_s",
+        wait_s: float | None = None, by: str = "setting nats.request_timeout_s",
     ) -> Given:  # fmt: skip
         """Await work that needs the connection; it ends at the latest when that does, or when the server denies it."""
         if listens and self._deaf is not None:
@@ -159,12 +159,12 @@ class Link:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if denied.done():
                 raise Failure(denied.result())
-            if not task.done():
+            if not task.done() or task.cancelled():  # a client that closes cancels what waits in it
                 raise broken(self.where)
             return task.result()
         except TimeoutError:
             self.doubted = True
-            raise too_late(what, wait_s or self.answer_s, by) from None
+            raise too_late(what, self.answer_s if wait_s is None else wait_s, by) from None
         except NoRespondersError:
             raise
         except Error as problem:
@@ -178,11 +178,13 @@ class Link:
                 task.exception()  # taken note of: something else ended the wait
 
     async def listen(self, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """An inbox of one's own, with subjects `inbox.*`; whoever makes one ends it."""
-        try:
-            return await self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
-        except Error as problem:
-            raise self._told(problem) from None
+        """An inbox of one's own, with subjects `inbox.*`; whoever makes one leaves it."""
+        subscribing = self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
+        return await self.during(subscribing, f"listening at {self.where}", frozenset())
+
+    async def leave(self, inbox: Subscription) -> None:
+        with suppress(Failure):
+            await self.during(inbox.unsubscribe(), f"leaving {self.where}", frozenset(), listens=False)
 
     async def proved(self, within_s: float) -> bool:
         """Whether the server still answers."""

@@ -25,8 +25,9 @@ class _Place:
     """Where the connection to one target is."""
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
         self.link: Link | None = None
+        #: whoever comes while a connection is made shares it, and its failure
+        self.opening: asyncio.Task[Link] | None = None
         self.users = 0
         self.expiry: asyncio.TimerHandle | None = None
 
@@ -61,18 +62,27 @@ class Links:
 
     async def close(self) -> None:
         places, self._places = list(self._places.values()), {}
+        opening = [place.opening for place in places if place.opening is not None]
         for place in places:
             self._shut(place)
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(*opening, *self._closing, return_exceptions=True)
 
     async def _link(self, target: Target, place: _Place) -> Link:
-        async with place.lock:
-            link = place.link
-            if link is not None and link.usable and (not link.doubted or await link.proved(self._connect_s)):
-                return link
-            self._shut(place)
-            place.link = await connected(target, self._guard, self._trusted, self._connect_s, self._answer_s)
-            return place.link
+        link = place.link
+        if link is not None and link.usable and not link.doubted:
+            return link
+        if place.opening is None:
+            place.opening = asyncio.ensure_future(self._open(target, place))
+            place.opening.add_done_callback(lambda opening: _opened(place, opening))
+        return await asyncio.shield(place.opening)
+
+    async def _open(self, target: Target, place: _Place) -> Link:
+        link = place.link
+        if link is not None and link.usable and await link.proved(self._connect_s):
+            return link
+        self._close(place)
+        place.link = await connected(target, self._guard, self._trusted, self._connect_s, self._answer_s)
+        return place.link
 
     def _leave(self, target: Target, place: _Place) -> None:
         if self._places.get(target) is not place or place.link is None or not self._idle_s:
@@ -92,6 +102,11 @@ class Links:
         if place.expiry is not None:
             place.expiry.cancel()
             place.expiry = None
+        if place.opening is not None:
+            place.opening.cancel()
+        self._close(place)
+
+    def _close(self, place: _Place) -> None:
         link, place.link = place.link, None
         if link is not None:
             closing = asyncio.ensure_future(link.close())
@@ -108,3 +123,9 @@ class Links:
                     raise refused(f"nats.ca_file: {self._ca_file} cannot be used: {problem}") from None
             self._trust = trust
         return self._trust
+
+
+def _opened(place: _Place, opening: asyncio.Task[Link]) -> None:
+    place.opening = None
+    if not opening.cancelled():
+        opening.exception()  # those who wait for it have it

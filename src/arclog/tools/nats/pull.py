@@ -7,8 +7,8 @@ back at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -154,6 +154,8 @@ async def _say(link: Link, tokens: list[str], says: bytes) -> None:
 
 async def _give_back(link: Link, got: list[Msg]) -> None:
     """Others may have them at once, instead of when the consumer's patience ends."""
+    if not got:
+        return
     with suppress(Failure):
         await link.send([(message.reply, _SAYS["nak"], {}) for message in got])
 
@@ -174,8 +176,10 @@ class Pull:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with suppress(Exception):
-            await self._inbox.unsubscribe()
+        await self._link.leave(self._inbox)
+        # What came and was not taken: the fetch was broken off.
+        left = [self._came.get_nowait() for _ in range(self._came.qsize())]
+        await _give_back(self._link, [message for message in left if message.reply.startswith(_TOKEN)])
 
     async def _hear(self, message: Msg) -> None:
         self._came.put_nowait(message)
@@ -184,14 +188,15 @@ class Pull:
         """At most so many messages; without `wait_s`, those that are there. None when there are none."""
         got: list[Msg] = []
         try:
-            async for message in self.each(batch, most_bytes, wait_s):
-                got.append(message)  # noqa: PERF401 - what came before a failure is given back
+            async with aclosing(self.each(batch, most_bytes, wait_s)) as messages:
+                async for message in messages:
+                    got.append(message)  # noqa: PERF401 - what came before a failure is given back
         except BaseException:
             await _give_back(self._link, got)
             raise
         return got
 
-    async def each(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> AsyncIterator[Msg]:
+    async def each(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> AsyncGenerator[Msg, None]:
         asked: dict[str, Any] = {"batch": batch, "max_bytes": most_bytes}
         asked |= {"expires": round(wait_s * _NANO)} if wait_s else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"

@@ -16,6 +16,7 @@ from msgspec import Struct
 from arclog.ports.secrets import Credential
 from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.payload import check_subject
 
 _PORT = 4222
 _SCHEMES = ("nats", "tls")
@@ -86,7 +87,8 @@ def target_of(config: NatsConfig, auth: Credential | None, scope: str) -> Target
         raise refused(
             "a nats task needs to know its server: give `servers: nats://host:4222`, or an `auth` that has `servers`"
         )
-    return Target(tuple(servers), login, config.inbox_prefix, scope)
+    prefix = check_subject(config.inbox_prefix, "inbox_prefix") if config.inbox_prefix else ""
+    return Target(tuple(servers), login, prefix, scope)
 
 
 def _given(auth: Credential) -> dict[str, str]:

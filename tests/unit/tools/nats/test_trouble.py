@@ -132,6 +132,43 @@ async def test_tasks_that_begin_together_share_one_connection(opened: Open) -> N
         await client.close()
 
 
+async def test_tasks_that_begin_together_share_a_failure(opened: Open) -> None:
+    """Not one after the other, each with a patience of its own."""
+    greeted = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        greeted += 1
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        run = opened(url, nats__connect_timeout_s=0.1)
+        problems = await asyncio.gather(*(run.failure("publish", **PUBLISH) for _ in range(5)))
+        assert {problem.kind for problem in problems} == {"timeout"}
+        assert greeted == 1
+
+
+async def test_a_task_cancelled_while_it_connects(opened: Open) -> None:
+    reached, left = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await reader.read()
+        writer.close()
+        left.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        run = opened(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        going = asyncio.ensure_future(run("publish", **PUBLISH))
+        await reached.wait()
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        await left.wait()
+
+
 # -- servers that are none, or old
 
 
@@ -224,6 +261,7 @@ async def test_a_server_that_says_nothing(opened: Open) -> None:
         ("ws://127.0.0.1:4222", "is no address of a server"),
         ("nats://127.0.0.1:4222/CANARY", "is no address of a server"),
         ("nats://:4222", "is no address of a server"),
+        ("nats://127.0.0.1:4222, , tls://", "is no address of a server"),
         ("nats://127.0.0.1:99999", "is no address of a server"),
     ],
 )
