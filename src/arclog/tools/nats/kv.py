@@ -17,13 +17,13 @@ from nats.aio.msg import Msg
 
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
+from arclog.tools.listing import Rows
 from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded, encoded, outcome_of
 from arclog.tools.nats.publish import MSG_ID, check_ttl, store, ttl_header
 from arclog.tools.nats.pull import Pull, delivered
-from arclog.tools.nats.rows import Rows
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _OPERATION = "KV-Operation"
@@ -33,8 +33,9 @@ _NAMES = {"DEL": "delete", "PURGE": "purge"}
 _KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
 _FILTER = re.compile(r"[-/_=.*>A-Za-z0-9]+")
 _MOMENT = re.compile(r"(\.\d{6})\d*Z$")
-#: Entries that are asked for at a time.
-_BATCH = 500
+#: Keys, and revisions with their values, that are asked for at a time.
+_KEYS = 500
+_VALUES = 16
 _NANO = 1_000_000_000
 
 
@@ -80,10 +81,10 @@ async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) 
     asked = {"deliver_policy": "last_per_subject", "headers_only": True, "filter_subject": _subject(bucket, wanted)}
     rows = Rows(context, "keys")
     try:
-        async with aclosing(_each(link, bucket, asked, most)) as messages:
-            async for message in messages:
-                if _operation(message.headers or {}) not in _GONE:
-                    await rows.add([message.subject.removeprefix(_subject(bucket, ""))])
+        async with aclosing(_each(link, bucket, asked, most, _KEYS)) as messages:
+            async for some in messages:
+                there = [message for message in some if _operation(message.headers or {}) not in _GONE]
+                await rows.add([message.subject.removeprefix(_subject(bucket, "")) for message in there])
         return await rows.outcome({"bucket": bucket})
     finally:
         await rows.close()
@@ -94,13 +95,9 @@ async def history(link: Link, config: NatsConfig, context: TaskContext, most: in
     rows = Rows(context, "revisions")
     try:
         asked = {"deliver_policy": "all", "filter_subject": _subject(bucket, key)}
-        async with aclosing(_each(link, bucket, asked, most)) as messages:
-            async for message in messages:
-                known = delivered(message.reply)
-                operation = _operation(message.headers or {})
-                data, taken = decoded(message.data, config.decode, f"{_which(bucket, key)}, revision {known.seq}")
-                row = {"revision": known.seq, "time": known.moment, "operation": operation}
-                await rows.add([row if operation != "put" else {**row, "data": data, "as": taken}])
+        async with aclosing(_each(link, bucket, asked, most, _VALUES)) as messages:
+            async for some in messages:
+                await rows.add([_revision(message, config, _which(bucket, key)) for message in some])
         return await rows.outcome({"bucket": bucket, "key": key})
     finally:
         await rows.close()
@@ -166,8 +163,19 @@ async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) ->
     return message
 
 
-async def _each(link: Link, bucket: str, asked: dict[str, Any], most: int) -> AsyncGenerator[Msg, None]:
-    """Messages of the bucket's stream through a consumer that is there for that alone."""
+def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+    known = delivered(message.reply)
+    operation = _operation(message.headers or {})
+    row = {"revision": known.seq, "time": known.moment, "operation": operation}
+    if operation == "put":
+        row["data"], row["as"] = decoded(message.data, config.decode, f"{what}, revision {known.seq}")
+    return row
+
+
+async def _each(
+    link: Link, bucket: str, asked: dict[str, Any], most: int, batch: int
+) -> AsyncGenerator[list[Msg], None]:
+    """Messages of the bucket's stream, some at a time, through a consumer that is there for that alone."""
     stream, what = f"KV_{bucket}", f"bucket {bucket}"
     config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
     try:
@@ -181,14 +189,11 @@ async def _each(link: Link, bucket: str, asked: dict[str, Any], most: int) -> As
             raise Failure(error("limit", f"{told}; narrow it with `filter`", code="nats.max_entries"))
         async with Pull(link, stream, made["name"], what) as pull:
             while left > 0:
-                came = 0
-                async with aclosing(pull.each(min(left, _BATCH), 0)) as messages:
-                    async for message in messages:
-                        came += 1
-                        yield message
+                came = await pull.ask(min(left, batch), 0)
                 if not came:
                     return  # others took entries away meanwhile
-                left -= came
+                yield came
+                left -= len(came)
     finally:
         with suppress(Failure):  # the server takes away what nobody uses
             await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)

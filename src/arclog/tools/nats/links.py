@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 
 from arclog.model.settings import Settings
 from arclog.tools.http.guard import Guard
+from arclog.tools.nats.connect import connected
 from arclog.tools.nats.failure import refused
-from arclog.tools.nats.link import Link, connected
+from arclog.tools.nats.link import Link
 from arclog.tools.nats.where import Target
 
 SETTING = "nats.allow_networks"

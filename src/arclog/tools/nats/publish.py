@@ -24,6 +24,7 @@ from arclog.tools.nats.payload import check_size, check_subject, encoded, header
 
 #: Messages that are on their way to a stream at a time.
 _WINDOW = 256
+_WINDOW_BYTES = 4 * 1024 * 1024
 MSG_ID = "Nats-Msg-Id"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _TTL = "Nats-TTL"
@@ -164,10 +165,16 @@ async def _ready(
     number = 0
     async for some in pieces(config.messages, context):
         made: list[_Ready] = []
+        size = 0
         for given in some:
             number += 1
             made.append(await ready(number, _message(given, number), f"{context.key}:{number}"))
-        yield made
+            size += len(made[-1].body)
+            if size > _WINDOW_BYTES:
+                yield made
+                made, size = [], 0
+        if made:
+            yield made
 
 
 async def pieces(messages: Any, context: TaskContext) -> AsyncIterator[list[Any]]:

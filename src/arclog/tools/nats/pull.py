@@ -19,12 +19,12 @@ from nats.errors import NoRespondersError
 
 from arclog.model.outcome import Outcome, error
 from arclog.ports.tool import TaskContext
+from arclog.tools.listing import Rows
 from arclog.tools.nats.config import NatsConfig
 from arclog.tools.nats.failure import Failure, refused
 from arclog.tools.nats.link import Link
 from arclog.tools.nats.payload import check_name, decoded
 from arclog.tools.nats.publish import pieces
-from arclog.tools.nats.rows import Rows
 
 _BATCH = 100
 _NANO = 1_000_000_000
@@ -79,24 +79,10 @@ async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int,
                 got += await pull.ask(1, most_bytes, wait_s=config.wait_s)
                 if got and batch > 1:
                     got += await pull.ask(batch - 1, max(1, most_bytes - len(got[0].data)))
-        for message in got:
-            known = delivered(message.reply)
-            pending = known.pending
-            data, taken = decoded(message.data, config.decode, f"{what}, message {known.seq}")
-            await rows.add(
-                [
-                    {
-                        "subject": message.subject,
-                        "data": data,
-                        "as": taken,
-                        "headers": dict(message.headers or {}),
-                        "seq": known.seq,
-                        "time": known.moment,
-                        "deliveries": known.deliveries,
-                        "ack": message.reply,
-                    }
-                ]
-            )
+        for at in range(0, len(got), _BATCH):
+            await rows.add([_row(message, config, what) for message in got[at : at + _BATCH]])
+        if got:
+            pending = delivered(got[-1].reply).pending
         if config.ack == "now":
             await _say(link, [message.reply for message in got], _SAYS["ack"])
         return await rows.outcome({"stream": stream, "consumer": consumer, "pending": pending})
@@ -105,6 +91,21 @@ async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int,
         raise
     finally:
         await rows.close()
+
+
+def _row(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+    known = delivered(message.reply)
+    data, taken = decoded(message.data, config.decode, f"{what}, message {known.seq}")
+    return {
+        "subject": message.subject,
+        "data": data,
+        "as": taken,
+        "headers": dict(message.headers or {}),
+        "seq": known.seq,
+        "time": known.moment,
+        "deliveries": known.deliveries,
+        "ack": message.reply,
+    }
 
 
 async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from arclog.tools.nats.rows import Rows
+from arclog.tools.listing import Rows
 from tests.unit.tools.nats.conftest import Open, Runner
 
 
@@ -59,6 +59,20 @@ async def test_what_is_fetched_stays_until_it_is_acknowledged(
     for _ in range(2):
         assert await run.data("ack", messages=got[2]["ack"]) == {"ack": 1}
     assert await waiting(js, stream) == (0, 0)
+
+
+async def test_an_early_delivery_acknowledges_the_message_for_good(
+    run: Runner, js: JetStreamContext, stream: str, consumer: str
+) -> None:
+    """A run that goes on after a crash has the texts of the first delivery, and others may have the second by then."""
+    await filled(js, stream, 1)
+    first = await run.data("fetch", stream=stream, consumer=consumer)
+    await run.data("ack", messages=first, how="nak")
+    second = await run.data("fetch", stream=stream, consumer=consumer)
+    assert second[0]["deliveries"] == 2
+    await run.data("ack", messages=first)
+    assert await waiting(js, stream) == (0, 0)
+    await run.data("ack", messages=second)
 
 
 async def test_acknowledged_at_once_when_the_task_says_so(

@@ -134,6 +134,16 @@ async def test_history_with_what_was_done(run: Runner, bucket: str) -> None:
     ]
 
 
+async def test_history_of_values_that_must_be_json(run: Runner, bucket: str) -> None:
+    await run.data("kv_put", bucket=bucket, key="k", data=[1])
+    await run.data("kv_delete", bucket=bucket, key="k")
+    rows = await run.data("kv_history", bucket=bucket, key="k", decode="json")
+    assert [row.get("data") for row in rows] == [[1], None]
+    await run.data("kv_put", bucket=bucket, key="k", data="no json")
+    problem = await run.failure("kv_history", bucket=bucket, key="k", decode="json")
+    assert (problem.code, "revision 3:" in problem.message) == ("NotJSON", True)
+
+
 async def test_too_many_entries(opened: Open, run: Runner, js: JetStreamContext, bucket: str) -> None:
     for value in range(3):
         await run.data("kv_put", bucket=bucket, key="k", data=value)

@@ -114,6 +114,12 @@ async def test_a_stored_list_is_sent_piece_by_piece(run: Runner, js: JetStreamCo
     assert info.state.subjects == {f"{stream}.0": 234, f"{stream}.1": 233, f"{stream}.2": 233}
 
 
+async def test_large_messages_go_in_small_windows(run: Runner, js: JetStreamContext, stream: str) -> None:
+    messages = [{"data": "x" * 1_000_000} for _ in range(9)]
+    assert (await run.data("publish", subject=f"{stream}.a", messages=messages, stream=True))["seq"] == 9
+    assert [done for done, _, _ in run.recorder.progress] == [5, 9]
+
+
 async def test_messages_that_expire(run: Runner, js: JetStreamContext, stream: str, name: str) -> None:
     problem = await run.failure("publish", subject=f"{stream}.a", data=1, stream=True, ttl_s=60)
     assert (problem.kind, problem.code) == ("config", "TTL_DISABLED")

@@ -1,4 +1,4 @@
-"""Rows of a result: kept while they are few, then in the result store."""
+"""Rows on their way into an outcome, of any shape: kept while they are few, then in the result store."""
 
 from __future__ import annotations
 
