@@ -10,7 +10,7 @@ from typing import Any
 from arclog.model.outcome import ERROR_KINDS, error
 from arclog.tools.http.failure import Failure, refused
 
-__all__ = ["Failure", "broken", "denial", "no_connection", "of_api", "refused", "said_no", "too_late"]
+__all__ = ["Failure", "broken", "denial", "kind_of", "no_connection", "of_api", "refused", "said_no", "too_late"]
 
 #: JetStream's error numbers that a task can do something about → kind, code, and what.
 _KNOWN: dict[int, tuple[str, str, str]] = {
@@ -38,6 +38,11 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 _SHOWN_CHARS = 200
 
 
+def kind_of(status: int) -> str:
+    """The error kind of a status, which NATS has from HTTP."""
+    return _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
+
+
 def of_api(told: dict[str, Any], what: str) -> Failure:
     """The failure that JetStream answered with."""
     status, number = int(told.get("code") or 0), int(told.get("err_code") or 0)
@@ -46,7 +51,7 @@ def of_api(told: dict[str, Any], what: str) -> Failure:
     if known is not None:
         kind, code, meaning = known
         return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
-    kind = _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
+    kind = kind_of(status)
     return Failure(error(kind, f"{what}: the server says: {description or status}", code=f"NATS_{number or status}"))
 
 

@@ -53,7 +53,7 @@ class Link:
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: those who wait, with the subjects that they publish to and whether they listen to an inbox
         self._waiting: dict[asyncio.Future[TaskError], tuple[frozenset[str], bool]] = {}
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._echoes: set[asyncio.Task[float]] = set()
         #: why no answer can ever be received
         self._deaf: TaskError | None = None
 
@@ -74,11 +74,12 @@ class Link:
         async def sending() -> None:
             for subject, body, headers in messages:
                 await self._client.publish(subject, body, headers=dict(headers) or None)
-            # Waited for by itself: the client dies of an answer to a ping that nobody waits for any more.
-            flushing = asyncio.ensure_future(self._client.flush(timeout=max(1, round(self.answer_s))))
-            self._flushes.add(flushing)
-            flushing.add_done_callback(self._flushed)
-            await asyncio.shield(flushing)
+            # Waited for by itself: the client dies of an answer to a ping that nobody waits for any more. Not its
+            # `flush`, which says that all is well when the client is dead.
+            echo = asyncio.ensure_future(self._client.rtt(timeout=max(1, round(self.answer_s))))
+            self._echoes.add(echo)
+            echo.add_done_callback(self._heard)
+            await asyncio.shield(echo)
 
         subjects = frozenset(message[0] for message in messages)
         await self.during(sending(), f"publishing to {self.where}", subjects, listens=False)
@@ -164,8 +165,8 @@ class Link:
 
     async def close(self) -> None:
         self.ended()
-        for flushing in list(self._flushes):
-            flushing.cancel()
+        for echo in list(self._echoes):
+            echo.cancel()
         with suppress(Exception):
             async with asyncio.timeout(_CLOSE_S):
                 await self._client.close()
@@ -196,10 +197,10 @@ class Link:
             if listens and not waiting.done():
                 waiting.set_result(self._deaf)
 
-    def _flushed(self, flushing: asyncio.Task[None]) -> None:
-        self._flushes.discard(flushing)
-        if not flushing.cancelled():
-            flushing.exception()
+    def _heard(self, echo: asyncio.Task[float]) -> None:
+        self._echoes.discard(echo)
+        if not echo.cancelled() and echo.exception() is not None:
+            self.ended()
 
     def _told(self, problem: Error) -> Failure:
         if isinstance(problem, BadHeaderError):

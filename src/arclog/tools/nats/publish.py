@@ -18,9 +18,9 @@ from arclog.model.outcome import ERROR, Outcome, error
 from arclog.model.refs import ResultRef
 from arclog.ports.tool import TaskContext
 from arclog.tools.nats.config import Message, NatsConfig
-from arclog.tools.nats.failure import Failure, of_api, refused
+from arclog.tools.nats.failure import Failure, kind_of, refused
 from arclog.tools.nats.link import Link, answered, too_old
-from arclog.tools.nats.payload import check_size, check_subject, encoded, headers_of, outcome_of
+from arclog.tools.nats.payload import check_name, check_size, check_subject, encoded, headers_of, outcome_of
 
 #: Messages that are on their way to a stream at a time.
 _WINDOW = 256
@@ -66,11 +66,9 @@ async def publish(link: Link, config: NatsConfig, context: TaskContext) -> Outco
 async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
     subject = check_subject(config.subject, "subject")
     headers = headers_of(config.headers or None)
-    body = await encoded(
-        None if config.data is UNSET else config.data, config.encoding, context.results, link.max_payload
-    )
-    if config.data is UNSET:
-        body = b""
+    body = b""
+    if config.data is not UNSET:
+        body = await encoded(config.data, config.encoding, context.results, link.max_payload)
     check_size(body, headers, link.max_payload)
     wait_s, by = link.answer_s, "setting nats.request_timeout_s"
     if config.wait_s is not UNSET:
@@ -87,7 +85,7 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
         answer.data, UNSET if code else config.decode, about, context, f"the answer to {subject}"
     )
     if code:
-        kind = "client_error" if code.startswith("4") else "server_error"
+        kind = kind_of(int(code) if code.isascii() and code.isdigit() else 500)
         outcome.status = ERROR
         outcome.error = error(kind, f"{what}: the service says {code}: {told.get(_SERVICE_ERROR, '')[:200]}", code=code)
     return outcome
@@ -113,9 +111,7 @@ def ttl_header(config: NatsConfig) -> dict[str, str]:
 
 async def _nobody(link: Link, what: str) -> Failure:
     """Why no stream took a message."""
-    told = await link.api("INFO", None, what)  # says so when there is no JetStream
-    if told.get("error"):
-        return of_api(told["error"], what)
+    await link.api("INFO", None, what)  # says so when there is no JetStream
     return Failure(error("not_found", f"{what}: no stream has this subject", code="NO_STREAM"))
 
 
@@ -146,14 +142,14 @@ async def _ready(
     if to_stream:
         common |= ttl_header(config)
         if isinstance(config.stream, str):
-            common[_EXPECTED_STREAM] = config.stream
+            common[_EXPECTED_STREAM] = check_name(config.stream, "stream")
 
     async def ready(number: int, message: Message, key: str) -> _Ready:
         subject = message.subject if message.subject is not None else config.subject
         where = "subject" if not number else f"messages[{number - 1}].subject"
         headers = {**common, **headers_of(message.headers)}
         if to_stream:
-            headers.setdefault(MSG_ID, key if message.msg_id is None else message.msg_id)
+            headers = {**headers_of({MSG_ID: key if message.msg_id is None else message.msg_id}), **headers}
         body = await encoded(message.data, config.encoding, context.results, link.max_payload)
         check_size(body, headers, link.max_payload)
         return _Ready(number, check_subject(None if subject is UNSET else subject, where), body, headers)

@@ -235,7 +235,9 @@ async def test_nobody_answers_in_time(run: Runner, other: Client, name: str) -> 
     assert (await run.data("publish", subject=f"{name}.x", data=1)) == {"published": 1}
 
 
-@pytest.mark.parametrize(("code", "kind"), [("404", "client_error"), ("500", "server_error")])
+@pytest.mark.parametrize(
+    ("code", "kind"), [("404", "not_found"), ("422", "client_error"), ("500", "server_error"), ("?", "server_error")]
+)
 async def test_a_service_that_says_no(run: Runner, other: Client, name: str, code: str, kind: str) -> None:
     async def answer(message: Msg) -> None:
         headers = {"Nats-Service-Error": "no such order", "Nats-Service-Error-Code": code}
@@ -284,6 +286,11 @@ async def test_a_cancelled_request_ends_and_leaves_the_connection_whole(run: Run
         ({"subject": "a"}, "needs `subject` and `data`, or `messages`"),
         ({"subject": "a", "messages": [], "data": 1}, "stand in `messages`"),
         ({"subject": "a", "data": 1, "msg_id": "x"}, "msg_id is for a stream"),
+        (
+            {"subject": "a", "data": 1, "stream": True, "msg_id": "a\nb"},
+            "header Nats-Msg-Id: its value holds a line end",
+        ),
+        ({"subject": "a", "data": 1, "stream": "a.b"}, "stream must be a name"),
         ({"subject": "a", "data": 1, "bucket": "x"}, "bucket belongs to op kv_get"),
         ({"subject": "a", "data": 1, "stream": True, "ttl_s": 0}, "ttl_s: 0 is below 1"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -75,6 +76,27 @@ async def test_a_server_killed_under_a_fetch_and_back_with_its_stream(opened: Op
         assert [row["data"] for row in await run.data("fetch", stream="S", consumer="c", wait_s=10)] == [7]
 
 
+async def test_a_server_killed_under_a_list_and_a_retry_that_completes_it(opened: Open) -> None:
+    with running_nats() as server:
+        run = opened(server.url)
+        async with await nats.connect(server.url, allow_reconnect=False, error_cb=_quiet) as client:
+            await client.jetstream().add_stream(name="S", subjects=["s"])
+        task = {"subject": "s", "messages": [{"data": index} for index in range(1000)], "stream": True, "run_key": "k"}
+        advance = run.recorder.advance
+        run.recorder.advance = lambda *_: server.kill()  # type: ignore[method-assign]  # when some have arrived
+        problem = await run.failure("publish", **task)
+        assert (problem.kind, problem.retryable) == ("connection", True)
+        run.recorder.advance = advance  # type: ignore[method-assign]
+        server.start()
+        done = await run.data("publish", **task)
+        assert (done["published"], done["seq"]) == (1000, 1000)
+        assert done["duplicates"] >= 256
+        async with await nats.connect(server.url) as client:
+            js = client.jetstream()
+            assert (await js.stream_info("S")).state.messages == 1000
+            assert [int((await js.get_msg("S", seq)).data or b"") for seq in (1, 256, 1000)] == [0, 255, 999]
+
+
 async def test_an_idle_connection_that_broke_is_not_used(opened: Open) -> None:
     with running_nats() as server:
         run = opened(server.url)
@@ -85,6 +107,22 @@ async def test_an_idle_connection_that_broke_is_not_used(opened: Open) -> None:
         # The first may still find the old connection; it says so, and the next has a new one.
         assert outcomes[0].error is None or outcomes[0].error.retryable
         assert outcomes[1].error is None
+
+
+async def test_a_server_that_is_frozen_and_thaws(opened: Open) -> None:
+    with running_nats() as server:
+        run = opened(server.url, nats__connect_timeout_s=0.2)
+        await run.data("publish", **PUBLISH)
+        process = server._process  # noqa: SLF001 - nobody else would freeze it
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            assert (await run.failure("request", subject="ask", wait_s=0.05)).kind == "timeout"
+            problem = await run.failure("publish", **PUBLISH)
+            assert (problem.kind, problem.code, problem.retryable) == ("timeout", "CONNECT", True)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert await run.data("publish", **PUBLISH) == {"published": 1}
 
 
 async def test_the_next_server_where_the_first_is_not_there(run: Runner) -> None:
