@@ -111,9 +111,9 @@ async def test_an_idle_connection_that_broke_is_not_used(opened: Open) -> None:
 
 async def test_a_server_that_is_frozen_and_thaws(opened: Open) -> None:
     with running_nats() as server:
-        run = opened(server.url, nats__connect_timeout_s=0.2)
+        run = opened(server.url, nats__connect_timeout_s=1.5)
         await run.data("publish", **PUBLISH)
-        process = server._process  # noqa: SLF001 - nobody else would freeze it
+        process = server._process
         assert process is not None
         process.send_signal(signal.SIGSTOP)
         try:
