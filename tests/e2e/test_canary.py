@@ -171,6 +171,50 @@ def postgres_tasks(_: str) -> list[Task]:
     return [{**nobody, "password": IT}, {**nobody, "user": IT}, {"kind": "postgres", "dsn": IT, "command": "SELECT 1"}]
 
 
+def nats_tasks(_: str) -> list[Task]:
+    """On the test's own server: what it gives back, what it refuses, and what is said of one that is not there."""
+    here = {"kind": "nats", "servers": "{{ workload.nats }}"}
+    sent = {"op": "publish", "subject": "canary.it", "data": {"it": IT}, "headers": {"X-It": IT}}
+    of_api = {
+        "op": "request",
+        "subject": "$JS.API.STREAM.CREATE.CANARY",
+        "data": {"name": "CANARY", "subjects": ["canary.>"]},
+    }
+    consumer = {
+        "stream_name": "CANARY",
+        "config": {"durable_name": "it", "ack_policy": "explicit", "ack_wait": 1_000_000},
+    }
+    kept = {"bucket": "it", "key": "it"}
+    return [
+        {**here, **of_api},
+        {
+            **here,
+            "op": "request",
+            "subject": "$JS.API.STREAM.CREATE.KV_it",
+            "data": {"name": "KV_it", "subjects": ["$KV.it.>"]},
+        },
+        {**here, "op": "request", "subject": "$JS.API.CONSUMER.DURABLE.CREATE.CANARY.it", "data": consumer},
+        {**here, **sent, "stream": True, "msg_id": IT},
+        {**here, "op": "publish", "messages": [{"data": IT}], "stream": IT, "subject": "canary.it"},
+        {**here, "op": "fetch", "stream": "CANARY", "consumer": "it", "wait_s": 0.1},
+        {**here, "op": "kv_put", **kept, "data": IT},
+        {**here, "op": "kv_get", **kept},
+        {**here, "op": "kv_history", **kept, "decode": "base64"},
+        {**here, "op": "kv_get", "bucket": IT, "key": IT},
+        {**here, "op": "kv_get", "bucket": "it", "key": "{{ keychain.canary.value | urlencode }}"},
+        {**here, "op": "request", "subject": IT},
+        {**here, "op": "request", "subject": "nobody", "data": IT, "inbox_prefix": IT},
+        {**here, "op": "ack", "messages": [IT]},
+        {**here, **sent, "headers": {IT: "a name"}},
+        {**here, **sent, "auth": "login"},
+        {**here, **sent, "auth": "canary"},
+        {"kind": "nats", **sent, "servers": f"nats://u:{IT}@127.0.0.1:9"},
+        {"kind": "nats", **sent, "servers": "nats://u:{{ keychain.canary.value | urlencode }}@127.0.0.1:9"},
+        {"kind": "nats", **sent, "servers": IT},
+        {"kind": "nats", **sent, "servers": "nats://127.0.0.1:9", "auth": "filed"},
+    ]
+
+
 #: kind → its tasks; they get the address of a server that sends back what it is sent
 CASES: dict[str, Callable[[str], list[Task]]] = {
     "noop": noop_tasks,
@@ -179,6 +223,7 @@ CASES: dict[str, Callable[[str], list[Task]]] = {
     "http": http_tasks,
     "sqlite": sql_tasks("sqlite"),
     "duckdb": sql_tasks("duckdb"),
+    "nats": nats_tasks,
     "object": object_tasks,
     "transfer": transfer_tasks,
     "postgres": postgres_tasks,
@@ -240,7 +285,7 @@ def echo() -> Iterator[str]:
             thread.join()
 
 
-def playbook_of(tasks: list[Task], folder: Path) -> dict[str, Any]:
+def playbook_of(tasks: list[Task], folder: Path, nats: str) -> dict[str, Any]:
     """The tasks in a pipeline and in a parallel loop; what they gave goes on into ctx, iter, args, a child and the result."""
     kept = {"do": "continue", "set_ctx": {"kept": "{{ outcome }}"}, "set_iter": {"kept": "{{ outcome }}"}}
     last = {"when": "{{ _attempt > 1 or outcome.status == 'ok' }}", "then": kept}
@@ -255,7 +300,7 @@ def playbook_of(tasks: list[Task], folder: Path) -> dict[str, Any]:
     ]
     return {
         "metadata": {"name": "canary"},
-        "workload": {"folder": str(folder)},
+        "workload": {"folder": str(folder), "nats": nats},
         "keychain": [
             {"name": "canary", "kind": "env", "var": "CANARY"},
             {"name": "stored", "kind": "secret"},
@@ -331,7 +376,7 @@ def said(words: list[str], env: dict[str, str]) -> tuple[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", WORKER_KINDS)
-def test_a_secret_is_found_nowhere(kind, tmp_path, echo, monkeypatch):
+def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatch):
     monkeypatch.chdir(tmp_path)
     secrets = {name: fresh(name) for name in ("canary", "stored", "login", "filed")}
     home = tmp_path / "home"
@@ -339,7 +384,7 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, monkeypatch):
     (tmp_path / "child.yaml").write_text(
         "metadata: {name: child}\nworkflow: [{step: a, tool: {kind: noop, data: '{{ workload }}'}}]"
     )
-    (tmp_path / "canary.yaml").write_text(json.dumps(playbook_of(CASES[kind](echo), tmp_path)))
+    (tmp_path / "canary.yaml").write_text(json.dumps(playbook_of(CASES[kind](echo), tmp_path, nats_server.url)))
     env = {**os.environ, "ARCLOG_HOME": str(home), "ARCLOG_DEBUG": "1", "ARCLOG_ENGINE_SNAPSHOT_EVENTS": "10"}
     env |= {"CANARY": secrets["canary"], "CANARY_PASSWORD": secrets["login"]}
     kept = subprocess.run(

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.servers.nats import running_nats
 
 ROOT = Path(__file__).parents[2]
 ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
@@ -142,7 +145,10 @@ EXAMPLES: dict[str, Any] = {
         {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},
     ],
     "progress": {"sample": 19, "square": 361},
+    "nats": {"total": 80.0, "orders": 5, "batches": 3},
 }
+#: examples that need a NATS server, which the test starts
+SERVED = {"nats"}
 #: examples that wait for somebody
 TOLD = {"approval": ("approve", "last")}
 
@@ -158,7 +164,9 @@ def test_no_example_has_a_finding(where):
 
 @pytest.mark.parametrize("name", sorted(set(EXAMPLES) - set(TOLD)))
 def test_an_example_runs_to_its_result(where, name):
-    summary = summary_of("run", str(ROOT / f"examples/{name}.yaml"))
+    with running_nats() if name in SERVED else nullcontext() as server:
+        words = [] if server is None else ["--set", f"servers={server.url}"]
+        summary = summary_of("run", str(ROOT / f"examples/{name}.yaml"), *words)
     assert summary["state"] == "COMPLETED"
     assert summary["terminal_event"] == "playbook.completed"
     assert summary["result"] == EXAMPLES[name]

@@ -63,6 +63,15 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
 )
 
 
+class Variant(Struct, frozen=True, omit_defaults=True):
+    """What one of the things that a kind can do needs and takes."""
+
+    #: as the field `KindSpec.choice` names it
+    name: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
 class KindSpec(Struct, frozen=True, omit_defaults=True):
     """One tool kind."""
 
@@ -99,6 +108,10 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     needs: tuple[str, ...] = ()
     #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).
     one_of: tuple[tuple[str, ...], ...] = ()
+    #: The config key that says what the task does, and which other keys go with each of its values; keys that no variant
+    #: names go with all.
+    choice: str = ""
+    variants: tuple[Variant, ...] = ()
 
     def empty_helper(self) -> dict[str, dict[str, Any]]:
         return {self.helper: dict.fromkeys(self.helper_fields)} if self.helper else {}

@@ -133,6 +133,7 @@ class TaskReader:
             return None
         self.walker.keys(raw, self.fields_of(kind), path, "task")
         self.one_of(raw, kind, path)
+        self.variant(raw, kind, path)
         return self.finish(entry.label, kind, raw, path, {}, layers)
 
     def kind(self, name: str, path: Path) -> KindSpec | None:
@@ -164,6 +165,21 @@ class TaskReader:
             if len(there) != 1:
                 what = " and ".join(there) + " exclude each other" if there else f"one of {', '.join(group)} is needed"
                 self.findings.value("one-of", f"task of kind {kind.name}: {what}", path)
+
+    def variant(self, raw: dict[str, Any], kind: KindSpec, path: Path) -> None:
+        """Keys that what the task does lacks, or that belong to something else that its kind does."""
+        chosen = next((one for one in kind.variants if one.name == raw.get(kind.choice)), None)
+        if chosen is None:
+            return
+        label = f"{kind.choice} {chosen.name}"
+        for key in chosen.needs:
+            if key not in raw:
+                self.findings.value("missing-key", f"task of kind {kind.name}: {label} needs the key {key!r}", path)
+        for key in raw:
+            fitting = [one.name for one in kind.variants if key in (*one.needs, *one.takes)]
+            if fitting and chosen.name not in fitting:
+                message = f"{key} belongs to {kind.choice} {', '.join(fitting)}, not to {chosen.name}"
+                self.findings.key("unknown-key", f"task of kind {kind.name}: {message}", (*path, key))
 
     def from_workbook(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
         """The workbook's entry in place of the task, with the task's args and spec laid over it."""

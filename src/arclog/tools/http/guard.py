@@ -1,4 +1,4 @@
-"""Which addresses http tasks may reach: the public internet, and what the setting `http.allow_networks` adds.
+"""Which addresses tasks may reach: the public internet, and what a setting (`http.allow_networks`) adds.
 
 Law: what is checked is the address that is then connected to, never a name or its spelling. A name is resolved once for
 each connection, and the connection is made to one of the addresses that passed.
@@ -96,7 +96,11 @@ def carried(address: IPv6Address) -> IPv4Address | None:
 class Guard:
     """Turns host names into addresses that may be connected to."""
 
-    def __init__(self, allowed: str, resolver: Resolver | None = None) -> None:
+    def __init__(
+        self, allowed: str, resolver: Resolver | None = None, *, setting: str = SETTING, who: str = "http tasks"
+    ) -> None:
+        self._setting = setting
+        self._who = who
         self._networks: list[Network] = []
         self._names: set[str] = set()
         self._resolver = resolver or _resolved
@@ -113,7 +117,7 @@ class Guard:
         except ValueError as problem:
             # What has only digits, dots, colons or a slash was meant as a network.
             if "/" in word or ":" in word or not any(letter.isalpha() for letter in word):
-                raise SettingsError(f"{SETTING}: {word!r} is no network ({problem})") from None
+                raise SettingsError(f"{self._setting}: {word!r} is no network ({problem})") from None
             self._names.add(word.rstrip("."))
 
     def permits(self, address: Address, host: str) -> bool:
@@ -145,8 +149,8 @@ class Guard:
         address = found[0]
         where = host if literal is not None else f"{host} ({address})"
         message = (
-            f"{where} is {why_closed(address)}: http tasks reach only public addresses and those that the setting "
-            f"{SETTING} names"
+            f"{where} is {why_closed(address)}: {self._who} reach only public addresses and those that the setting "
+            f"{self._setting} names"
         )
         raise refused(message, code="ADDRESS_REFUSED")
 

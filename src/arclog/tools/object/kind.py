@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.json import encode
 from msgspec.structs import asdict
 
 from arclog.model.errors import ResultUnavailable
@@ -19,6 +18,7 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.tools.listing import Rows
 from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
 from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
 
@@ -167,7 +167,7 @@ class ObjectTool:
 
     async def _list(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
         limit = self._max_keys if config.max_keys is UNSET else min(config.max_keys, self._max_keys)
-        rows = _Rows(context)
+        rows = Rows(context, "objects")
         folders: list[str] = []
         try:
             async for chunk, some in place.listing(at.key, recursive=config.recursive is not False):
@@ -181,39 +181,6 @@ class ObjectTool:
             return await rows.outcome({"url": at.url, "folders": folders} if folders else {"url": at.url})
         finally:
             await rows.close()
-
-
-class _Rows:
-    """Rows of a list: kept while they are few, then in the result store."""
-
-    def __init__(self, context: TaskContext) -> None:
-        self._context = context
-        self._kept: list[dict[str, Any]] = []
-        self._bytes = 0
-        self._writer: Any = None
-        self.count = 0
-
-    async def add(self, rows: list[dict[str, Any]]) -> None:
-        self.count += len(rows)
-        self._context.progress(self.count, None, "objects")
-        self._kept += rows
-        self._bytes += len(encode(rows))
-        if self._bytes > self._context.results.inline_max_bytes:
-            if self._writer is None:
-                self._writer = self._context.results.writer(listed=True)
-            await self._writer.add(self._kept)
-            self._kept = []
-
-    async def outcome(self, result: dict[str, Any]) -> Outcome:
-        result["count"] = self.count
-        if self._writer is None:
-            return Outcome(result={**result, "data": self._kept}, data_at="data")
-        await self._writer.add(self._kept)
-        return Outcome(result=result, data_at="data", stored=await self._writer.commit())
-
-    async def close(self) -> None:
-        if self._writer is not None:
-            await self._writer.abandon()
 
 
 async def _delete(place: Place, at: Location, config: ObjectConfig) -> Outcome:

@@ -1,0 +1,102 @@
+"""What goes wrong between a task and a NATS server, as the task's error. The only place that knows what servers say."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from typing import Any
+
+from arclog.model.outcome import ERROR_KINDS, error
+from arclog.tools.http.failure import Failure, refused
+
+__all__ = ["Failure", "broken", "denial", "kind_of", "no_connection", "of_api", "refused", "said_no", "too_late"]
+
+#: JetStream's error numbers that a task can do something about → kind, code, and what.
+_KNOWN: dict[int, tuple[str, str, str]] = {
+    10014: ("not_found", "CONSUMER_NOT_FOUND", "there is no such consumer"),
+    10037: ("not_found", "MESSAGE_NOT_FOUND", "there is no such message"),
+    10039: ("config", "NO_JETSTREAM", "JetStream is not enabled for this account"),
+    10047: ("limit", "NO_ROOM", "the server has no room left for JetStream"),
+    10023: ("limit", "NO_ROOM", "the server has no room left for JetStream"),
+    10054: ("limit", "MESSAGE_TOO_LARGE", "the message is larger than the stream takes"),
+    10059: ("not_found", "STREAM_NOT_FOUND", "there is no such stream"),
+    10060: ("conflict", "OTHER_STREAM", "another stream has this subject"),
+    10071: ("conflict", "WRONG_REVISION", "it was changed meanwhile"),
+    10164: ("conflict", "WRONG_REVISION", "it was changed meanwhile"),
+    10076: ("config", "NO_JETSTREAM", "JetStream is not enabled on this server"),
+    10077: ("limit", "STREAM_FULL", "the stream is full"),
+    10122: ("limit", "STREAM_FULL", "the stream is full"),
+    10166: ("config", "TTL_DISABLED", "the stream does not allow messages that expire (allow_msg_ttl)"),
+}
+_BY_STATUS = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 409: "conflict", 429: "rate_limit"}
+#: What servers answer to a login.
+_LOGIN = re.compile(
+    r"authorization violation|authentication (timeout|expired|revoked)|credentials|nkey|jwt", re.IGNORECASE
+)
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+_SHOWN_CHARS = 200
+
+
+def kind_of(status: int) -> str:
+    """The error kind of a status, which NATS has from HTTP."""
+    return _BY_STATUS.get(status) or ("client_error" if 400 <= status < 500 else "server_error")
+
+
+def of_api(told: dict[str, Any], what: str) -> Failure:
+    """The failure that JetStream answered with."""
+    status, number = int(told.get("code") or 0), int(told.get("err_code") or 0)
+    description = str(told.get("description") or "")[:_SHOWN_CHARS]
+    known = _KNOWN.get(number)
+    if known is not None:
+        kind, code, meaning = known
+        return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
+    kind = kind_of(status)
+    return Failure(error(kind, f"{what}: the server says: {description or status}", code=f"NATS_{number or status}"))
+
+
+def said_no(text: str, where: str, *, auth: bool) -> Failure:
+    """What a server answered in place of a greeting."""
+    said = text.removeprefix("nats: ").strip().strip("'\"")[:_SHOWN_CHARS]
+    if _LOGIN.search(said):
+        hint = "" if auth else "; the task has no `auth`"
+        return Failure(error("auth", f"{where} refuses the login: {said}{hint}", code="LOGIN"))
+    if "maximum connections" in said.lower() or "maximum account" in said.lower():
+        return Failure(error("connection", f"{where} takes no more connections: {said}", code="TOO_MANY"))
+    return Failure(error("connection", f"{where}: the server says: {said}", code="CONNECTION"))
+
+
+def no_connection(problem: BaseException | None, where: str, connect_s: float) -> Failure:
+    """Why there is no connection."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        why = problem.verify_message or str(problem)
+        message = (
+            f"{where}: the server's certificate is not trusted: {why} (to trust its authority, name it in nats.ca_file)"
+        )
+        return Failure(error("connection", message, code="CERTIFICATE", retryable=False))
+    if isinstance(problem, ssl.SSLError):
+        return Failure(error("connection", f"{where}: no TLS connection: {problem.reason or problem}", code="TLS"))
+    if isinstance(problem, TimeoutError):
+        message = f"{where}: no connection within {connect_s:g} s (setting nats.connect_timeout_s)"
+        return Failure(error("timeout", message, code="CONNECT"))
+    why = "the server cannot be reached, or is no NATS server"
+    if isinstance(problem, OSError) and problem.errno:
+        why = os.strerror(problem.errno)
+    return Failure(error("connection", f"{where}: {why}", code="CONNECTION"))
+
+
+def broken(where: str) -> Failure:
+    message = f"{where}: the connection was lost before the server answered, and whether it did its part is not known"
+    return Failure(error("connection", message, code="CONNECTION_LOST"))
+
+
+def denial(text: str) -> tuple[str, str] | None:
+    """(publish or subscription, the subject in lower case) when the server denied one; else None."""
+    found = _DENIED.search(text)
+    return None if found is None else (found[1].lower(), found[2].lower())
+
+
+def too_late(what: str, waited_s: float, by: str) -> Failure:
+    return Failure(
+        error("timeout", f"{what}: no answer within {waited_s:g} s ({by})", retryable=ERROR_KINDS["timeout"])
+    )

@@ -1,0 +1,240 @@
+"""Key-value buckets: streams named `KV_bucket` with one subject a key.
+
+Law: a write carries an id that is the same in each attempt. One whose acknowledgement was lost is neither done twice (a
+stream knows ids for a while) nor taken for somebody else's (the last write of a key shows its id).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+from msgspec import UNSET
+from nats.aio.msg import Msg
+
+from arclog.model.outcome import Outcome, error
+from arclog.ports.tool import TaskContext
+from arclog.tools.listing import Rows
+from arclog.tools.nats.config import NatsConfig
+from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.link import Link
+from arclog.tools.nats.payload import check_name, decoded, encoded, outcome_of
+from arclog.tools.nats.publish import MSG_ID, check_ttl, store, ttl_header
+from arclog.tools.nats.pull import Pull, delivered
+
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_OPERATION = "KV-Operation"
+_MARKER = "Nats-Marker-Reason"
+_GONE = ("delete", "purge")
+_NAMES = {"DEL": "delete", "PURGE": "purge"}
+_KEY = re.compile(r"[-/_=.A-Za-z0-9]+")
+_FILTER = re.compile(r"[-/_=.*>A-Za-z0-9]+")
+_MOMENT = re.compile(r"(\.\d{6})\d*Z$")
+#: Keys, and revisions with their values, that are asked for at a time.
+_KEYS = 500
+_VALUES = 16
+_NANO = 1_000_000_000
+
+
+async def get(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+    bucket, key = _names(config)
+    found = await _entry(link, bucket, key, 0 if config.revision is UNSET else config.revision)
+    if found is None:
+        raise Failure(error("not_found", _which(bucket, key) + " is not there", code="KEY_NOT_FOUND"))
+    about = {"bucket": bucket, "key": key, "revision": found["seq"], "time": _moment(found)}
+    return await outcome_of(_body(found), config.decode, about, context, _which(bucket, key))
+
+
+async def write(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+    """put, create, update and delete."""
+    bucket, key = _names(config)
+    headers = {MSG_ID: context.key}
+    body = b""
+    if config.op == "kv_delete":
+        headers[_OPERATION] = "DEL"
+    else:
+        body = await encoded(config.data, config.encoding, context.results, link.max_payload)
+    if config.ttl_s is not UNSET:
+        check_ttl(link)
+        headers |= ttl_header(config)
+    if config.op == "kv_create":
+        headers[_EXPECTED] = "0"
+    elif config.revision is not UNSET:
+        headers[_EXPECTED] = str(config.revision)
+    try:
+        told = await _stored(link, bucket, key, body, headers)
+    except Failure as failure:
+        if failure.problem.code != "WRONG_REVISION":
+            raise
+        told = await _settled(link, config, body, headers)
+    return Outcome(result={"bucket": bucket, "key": key, "data": {"revision": told["seq"]}}, data_at="data")
+
+
+async def keys(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
+    bucket = check_name(config.bucket, "bucket")
+    wanted = ">" if config.filter is UNSET else config.filter
+    if not _FILTER.fullmatch(wanted):
+        raise refused("filter is a key with * (one part) or > (all that follow): orders.*")
+    asked = {"deliver_policy": "last_per_subject", "headers_only": True, "filter_subject": _subject(bucket, wanted)}
+    rows = Rows(context, "keys")
+    try:
+        async with aclosing(_each(link, bucket, asked, most, _KEYS)) as messages:
+            async for some in messages:
+                there = [message for message in some if _operation(message.headers or {}) not in _GONE]
+                await rows.add([message.subject.removeprefix(_subject(bucket, "")) for message in there])
+        return await rows.outcome({"bucket": bucket})
+    finally:
+        await rows.close()
+
+
+async def history(link: Link, config: NatsConfig, context: TaskContext, most: int) -> Outcome:
+    bucket, key = _names(config)
+    rows = Rows(context, "revisions")
+    try:
+        asked = {"deliver_policy": "all", "filter_subject": _subject(bucket, key)}
+        async with aclosing(_each(link, bucket, asked, most, _VALUES)) as messages:
+            async for some in messages:
+                await rows.add([_revision(message, config, _which(bucket, key)) for message in some])
+        return await rows.outcome({"bucket": bucket, "key": key})
+    finally:
+        await rows.close()
+
+
+async def _settled(link: Link, config: NatsConfig, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+    """What came of a write that met another revision than it expected."""
+    bucket, key = _names(config)
+    last = await _last(link, bucket, key)
+    if last is not None and _headers(last).get(MSG_ID) == headers[MSG_ID]:
+        return last  # an earlier attempt of this task did it
+    if config.op != "kv_create":
+        message = (
+            f"{_which(bucket, key)}: its revision is not {config.revision}: it was changed meanwhile; read it again"
+        )
+        raise Failure(error("conflict", message, code="WRONG_REVISION"))
+    if last is not None and _operation(_headers(last)) in _GONE:
+        try:
+            # The mark that a deleted key leaves counts as its last revision.
+            return await _stored(link, bucket, key, body, {**headers, _EXPECTED: str(last["seq"])})
+        except Failure as failure:
+            if failure.problem.code != "WRONG_REVISION":
+                raise
+    raise Failure(error("conflict", f"{_which(bucket, key)} is there already", code="EXISTS"))
+
+
+async def _stored(link: Link, bucket: str, key: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+    what = _which(bucket, key)
+    try:
+        return await store(link, _subject(bucket, key), body, headers, what)
+    except Failure as failure:
+        if failure.problem.code == "NO_STREAM":
+            raise _no_bucket(bucket) from None
+        raise
+
+
+async def _entry(link: Link, bucket: str, key: str, revision: int) -> dict[str, Any] | None:
+    """The last value of a key, or the one of a revision; None when it has none."""
+    if not revision:
+        found = await _last(link, bucket, key)
+    else:
+        found = await _message(link, bucket, {"seq": revision}, _which(bucket, key))
+        if found is not None and found["subject"] != _subject(bucket, key):
+            found = None  # the revision of another key
+    return None if found is None or _operation(_headers(found)) in _GONE else found
+
+
+async def _last(link: Link, bucket: str, key: str) -> dict[str, Any] | None:
+    return await _message(link, bucket, {"last_by_subj": _subject(bucket, key)}, _which(bucket, key))
+
+
+async def _message(link: Link, bucket: str, asked: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """A message of the bucket's stream, from its leader: what was written before is seen."""
+    try:
+        told = await link.api(f"STREAM.MSG.GET.KV_{bucket}", asked, what)
+    except Failure as failure:
+        if failure.problem.code == "MESSAGE_NOT_FOUND":
+            return None
+        if failure.problem.code == "STREAM_NOT_FOUND":
+            raise _no_bucket(bucket) from None
+        raise
+    message: dict[str, Any] = told["message"]
+    return message
+
+
+def _revision(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+    known = delivered(message.reply)
+    operation = _operation(message.headers or {})
+    row = {"revision": known.seq, "time": known.moment, "operation": operation}
+    if operation == "put":
+        row["data"], row["as"] = decoded(message.data, config.decode, f"{what}, revision {known.seq}")
+    return row
+
+
+async def _each(
+    link: Link, bucket: str, asked: dict[str, Any], most: int, batch: int
+) -> AsyncGenerator[list[Msg], None]:
+    """Messages of the bucket's stream, some at a time, through a consumer that is there for that alone."""
+    stream, what = f"KV_{bucket}", f"bucket {bucket}"
+    config = {**asked, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * _NANO}
+    try:
+        made = await link.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config}, what)
+    except Failure as failure:
+        raise (_no_bucket(bucket) if failure.problem.code == "STREAM_NOT_FOUND" else failure) from None
+    left = int(made["num_pending"])
+    try:
+        if left > most:
+            told = f"{what}: holds {left:,} entries of these, and {most:,} are given (setting nats.max_entries)"
+            raise Failure(error("limit", f"{told}; narrow it with `filter`", code="nats.max_entries"))
+        async with Pull(link, stream, made["name"], what) as pull:
+            while left > 0:
+                came = await pull.ask(min(left, batch), 0)
+                if not came:
+                    return  # others took entries away meanwhile
+                yield came
+                left -= len(came)
+    finally:
+        with suppress(Failure):  # the server takes away what nobody uses
+            await link.api(f"CONSUMER.DELETE.{stream}.{made['name']}", None, what)
+
+
+def _no_bucket(bucket: str) -> Failure:
+    return Failure(error("not_found", f"there is no bucket {bucket}", code="BUCKET_NOT_FOUND"))
+
+
+def _names(config: NatsConfig) -> tuple[str, str]:
+    key = str(config.key)
+    if not _KEY.fullmatch(key) or key.startswith(".") or key.endswith(".") or ".." in key:
+        raise refused("key: a key is made of letters, digits and - _ = / with single dots between them")
+    return check_name(config.bucket, "bucket"), key
+
+
+def _subject(bucket: str, key: str) -> str:
+    return f"$KV.{bucket}.{key}"
+
+
+def _which(bucket: str, key: str) -> str:
+    return f"key {key} of bucket {bucket}"
+
+
+def _body(message: dict[str, Any]) -> bytes:
+    return base64.b64decode(message.get("data") or "")
+
+
+def _headers(message: dict[str, Any]) -> dict[str, str]:
+    lines = base64.b64decode(message.get("hdrs") or "").decode("utf-8", "replace").split("\r\n")
+    parted = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, colon, value in parted if colon}
+
+
+def _operation(headers: Mapping[str, str]) -> str:
+    """put, delete or purge: what a revision did."""
+    if _MARKER in headers:  # the server's own: the key expired, or its stream was emptied
+        return "purge"
+    return _NAMES.get(headers.get(_OPERATION, ""), "put")
+
+
+def _moment(message: dict[str, Any]) -> str:
+    """The server tells nanoseconds; everything here tells microseconds."""
+    return _MOMENT.sub(r"\1Z", str(message.get("time", "")))

@@ -1,0 +1,232 @@
+"""One connection to a NATS server, shared by tasks.
+
+Law: whoever waits on a connection is told when it ends or when the server denies what was asked. Nothing is sent again
+behind a task's back: a connection that broke is not mended, the next task makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import (
+    BadHeaderError,
+    ConnectionClosedError,
+    ConnectionDrainingError,
+    Error,
+    MaxPayloadError,
+    NoRespondersError,
+    OutboundBufferLimitError,
+)
+
+from arclog.model.outcome import TaskError, error
+from arclog.tools.nats.failure import Failure, broken, denial, of_api, refused, too_late
+from arclog.tools.nats.where import Server
+
+Given = TypeVar("Given")
+#: subject, payload, headers
+Outgoing = tuple[str, bytes, Mapping[str, str]]
+
+#: A cancellation that the client swallowed is repeated this often.
+_AGAIN_S = 0.05
+_CLOSE_S = 5.0
+
+
+class Link:
+    """A connection that is there."""
+
+    def __init__(self, client: Client, server: Server, answer_s: float) -> None:
+        self._client = client
+        self.where = server.shown
+        self.answer_s = answer_s
+        self.max_payload = int(client.max_payload)
+        #: something was not answered in time: to be proved before it is used again
+        self.doubted = False
+        #: its inbox is there; until then requests that begin together may be sent in another order
+        self.attuned = False
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: those who wait, with the subjects that they publish to and whether they listen to an inbox
+        self._waiting: dict[asyncio.Future[TaskError], tuple[frozenset[str], bool]] = {}
+        self._echoes: set[asyncio.Task[float]] = set()
+        #: why no answer can ever be received
+        self._deaf: TaskError | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self._client.is_connected and not self._broken.done()
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        found = self._client.connected_server_version
+        return found.major, found.minor, found.patch
+
+    # -- what tasks do
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Messages to whoever listens, in order; the server has them all, and said no to none of their subjects."""
+
+        async def sending() -> None:
+            for subject, body, headers in messages:
+                await self._client.publish(subject, body, headers=dict(headers) or None)
+            # Waited for by itself: the client dies of an answer to a ping that nobody waits for any more. Not its
+            # `flush`, which says that all is well when the client is dead.
+            echo = asyncio.ensure_future(self._client.rtt(timeout=max(1, round(self.answer_s))))
+            self._echoes.add(echo)
+            echo.add_done_callback(self._heard)
+            await asyncio.shield(echo)
+
+        subjects = frozenset(message[0] for message in messages)
+        await self.during(sending(), f"publishing to {self.where}", subjects, listens=False)
+
+    async def ask(self, subject: str, body: bytes, reply: str) -> None:
+        """A message whose answers come to an inbox."""
+        await self.during(self._client.publish(subject, body, reply), f"asking {self.where}", frozenset())
+
+    async def request(
+        self, subject: str, body: bytes, headers: Mapping[str, str] | None = None, *, wait_s: float | None = None,
+        what: str = "", by: str = "setting nats.request_timeout_s",
+    ) -> Msg:  # fmt: skip
+        """The answer to a message. Raises NoRespondersError when nobody listens."""
+        wait_s = self.answer_s if wait_s is None else wait_s
+        asking = self._client.request(subject, body, timeout=wait_s, headers=dict(headers or {}) or None)
+        answer = await self.during(
+            asking, what or f"{subject} at {self.where}", frozenset({subject}), wait_s=wait_s, by=by
+        )
+        self.attuned = True
+        return answer
+
+    async def api(self, subject: str, body: Any, what: str) -> dict[str, Any]:
+        """The answer of JetStream's own API."""
+        try:
+            answer = await self.request(f"$JS.API.{subject}", msgspec.json.encode(body) if body else b"", what=what)
+        except NoRespondersError:
+            message = f"{what}: {self.where} has no JetStream (nats-server -js)"
+            raise Failure(error("config", message, code="NO_JETSTREAM")) from None
+        return answered(answer, what)
+
+    async def during(
+        self, work: Coroutine[Any, Any, Given], what: str, subjects: frozenset[str], *, listens: bool = True,
+        wait_s: float | None = None, by: str = "setting nats.request_timeout_s",
+    ) -> Given:  # fmt: skip
+        """Await work that needs the connection; it ends at the latest when that does, or when the server denies it."""
+        if listens and self._deaf is not None:
+            work.close()
+            raise Failure(self._deaf)
+        denied: asyncio.Future[TaskError] = asyncio.get_running_loop().create_future()
+        self._waiting[denied] = (frozenset(subject.lower() for subject in subjects), listens)
+        task = asyncio.ensure_future(work)
+        try:
+            ends: set[asyncio.Future[Any]] = {task, denied, self._broken}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if denied.done():
+                raise Failure(denied.result())
+            if not task.done() or task.cancelled():  # a client that closes cancels what waits in it
+                raise broken(self.where)
+            return task.result()
+        except TimeoutError:
+            self.doubted = True
+            raise too_late(what, self.answer_s if wait_s is None else wait_s, by) from None
+        except NoRespondersError:
+            raise
+        except Error as problem:
+            raise self._told(problem) from None
+        finally:
+            del self._waiting[denied]
+            while not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=_AGAIN_S)
+            if not task.cancelled():
+                task.exception()  # taken note of: something else ended the wait
+
+    async def listen(self, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """An inbox of one's own, with subjects `inbox.*`; whoever makes one leaves it."""
+        subscribing = self._client.subscribe(f"{self._client.new_inbox()}.*", cb=hear, pending_bytes_limit=0)
+        return await self.during(subscribing, f"listening at {self.where}", frozenset())
+
+    async def leave(self, inbox: Subscription) -> None:
+        with suppress(Failure):
+            await self.during(inbox.unsubscribe(), f"leaving {self.where}", frozenset(), listens=False)
+
+    async def proved(self, within_s: float) -> bool:
+        """Whether the server still answers."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self.send(())
+        except (Failure, TimeoutError):
+            return False
+        self.doubted = False
+        return True
+
+    async def close(self) -> None:
+        self.ended()
+        for echo in list(self._echoes):
+            echo.cancel()
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._client.close()
+
+    # -- what the client tells
+
+    def ended(self) -> None:
+        if not self._broken.done():
+            self._broken.set_result(None)
+
+    def trouble(self, problem: Exception) -> None:
+        """Something that the server says outside of any answer."""
+        found = denial(str(problem))
+        if found is None:
+            return
+        verb, subject = found
+        if verb == "publish":
+            for waiting, (subjects, _) in self._waiting.items():
+                if subject in subjects and not waiting.done():
+                    message = f"{self.where}: this login may not publish to a subject of the task"
+                    waiting.set_result(error("auth", message, code="PERMISSION"))
+            return
+        message = (
+            f"{self.where}: this login may not listen for answers; a prefix that it may use is set by `inbox_prefix`"
+        )
+        self._deaf = error("auth", message, code="PERMISSION")
+        for waiting, (_, listens) in self._waiting.items():
+            if listens and not waiting.done():
+                waiting.set_result(self._deaf)
+
+    def _heard(self, echo: asyncio.Task[float]) -> None:
+        self._echoes.discard(echo)
+        if not echo.cancelled() and echo.exception() is not None:
+            self.ended()
+
+    def _told(self, problem: Error) -> Failure:
+        if isinstance(problem, BadHeaderError):
+            return refused("the name of a header holds a character that NATS does not take")
+        if isinstance(problem, MaxPayloadError):
+            return Failure(error("limit", f"{self.where}: the message is larger than it takes", code="MAX_PAYLOAD"))
+        if isinstance(problem, ConnectionClosedError | ConnectionDrainingError | OutboundBufferLimitError):
+            return broken(self.where)
+        return Failure(error("server_error", f"{self.where}: {problem}", code=type(problem).__name__))
+
+
+def answered(answer: Msg, what: str) -> dict[str, Any]:
+    """What JetStream said, which is JSON."""
+    try:
+        said = msgspec.json.decode(answer.data)
+    except msgspec.DecodeError:
+        said = None
+    if not isinstance(said, dict):
+        message = f"{what}: who answered is no stream; without `stream` the message is published to whoever listens"
+        raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
+    if said.get("error"):
+        raise of_api(said["error"], what)
+    return said
+
+
+def too_old(link: Link, what: str, least: tuple[int, int, int]) -> Failure:
+    have, need = (".".join(map(str, version)) for version in (link.version, least))
+    message = f"{link.where}: {what} needs a server from {need} on, and this is {have}"
+    return Failure(error("config", message, code="SERVER_VERSION"))

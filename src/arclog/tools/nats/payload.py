@@ -1,0 +1,125 @@
+"""Payloads: bytes made of what a task says, and what is made of bytes that come."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from arclog.model.outcome import Outcome, error
+from arclog.model.refs import ResultRef
+from arclog.ports.results import ResultSink
+from arclog.ports.tool import TaskContext
+from arclog.tools.nats.failure import Failure, refused
+
+_TYPES = {"json": "application/json", "text": "text/plain; charset=utf-8", "base64": "application/octet-stream"}
+#: `NATS/1.0` and the two line ends around headers.
+_FRAME_BYTES = 12
+
+
+async def encoded(data: Any, encoding: Any, results: ResultSink, most: int) -> bytes:
+    """The bytes to send, at most `most`."""
+    if isinstance(data, ResultRef):
+        if data.meta.bytes > most:
+            raise too_large(data.meta.bytes, most)
+        return b"".join([piece async for piece in results.read(data)])
+    how = "auto" if encoding is UNSET else encoding
+    if how == "base64":
+        try:
+            return base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError, TypeError) as problem:
+            raise refused(f"data is no base64 text (encoding: base64): {problem}") from None
+    if how == "text" and not isinstance(data, str):
+        raise refused(f"data must be a text (encoding: text), not {type(data).__name__}")
+    try:
+        return data.encode() if isinstance(data, str) and how != "json" else msgspec.json.encode(data)
+    except UnicodeEncodeError as problem:
+        raise refused(f"data holds half a character (a lone surrogate) at {problem.start}") from None
+
+
+def decoded(body: bytes, decode: Any, what: str) -> tuple[Any, str]:
+    """What the bytes mean, and as what they were taken: json, text or base64."""
+    how = "auto" if decode is UNSET else decode
+    if how == "base64":
+        return base64.b64encode(body).decode(), how
+    if how == "auto" and not body:
+        return None, "json"
+    if how in ("auto", "json"):
+        try:
+            return msgspec.json.decode(body), "json"
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            if how == "json":
+                message = f"{what}: is not one JSON document: {problem}; `decode: auto` takes it as it is"
+                raise Failure(error("exception", message, code="NotJSON")) from None
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError as problem:
+        if how == "text":
+            message = f"{what}: is no UTF-8 text at byte {problem.start}; `decode: base64` takes it as it is"
+            raise Failure(error("exception", message, code="NotText")) from None
+        return base64.b64encode(body).decode(), "base64"
+
+
+async def outcome_of(body: bytes, decode: Any, about: dict[str, Any], context: TaskContext, what: str) -> Outcome:
+    """An outcome whose data are these bytes; in the result store when they are many."""
+    data, taken = decoded(body, decode, what)
+    about["as"] = taken
+    if len(body) <= context.results.inline_max_bytes:
+        return Outcome(result={**about, "data": data}, data_at="data")
+    writer = context.results.writer(content_type=_TYPES[taken])
+    try:
+        await writer.write(body)
+        return Outcome(result=about, data_at="data", stored=await writer.commit())
+    finally:
+        await writer.abandon()
+
+
+def headers_of(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Headers as they are sent; null is left out."""
+    found: dict[str, str] = {}
+    for name, value in (given or {}).items():
+        if value is None:
+            continue
+        if not isinstance(value, str | int | float):
+            raise refused(f"header {name}: must be a text or a number, not {type(value).__name__}")
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if any(ord(letter) < 32 and letter != "\t" for letter in text):
+            raise refused(f"header {name}: its value holds a line end or another control character")
+        if not name or any(not 33 <= ord(letter) <= 126 or letter == ":" for letter in name):
+            raise refused("the name of a header is made of visible ASCII characters without `:`")
+        found[name] = text
+    return found
+
+
+def check_size(body: bytes, headers: Mapping[str, str], most: int) -> None:
+    """Headers count: a server hangs up on a message that is larger with them."""
+    around = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
+    size = len(body) + (around + _FRAME_BYTES if headers else 0)
+    if size > most:
+        raise too_large(size, most)
+
+
+def too_large(size: int, most: int) -> Failure:
+    message = f"the message has {size:,} bytes, and the server takes at most {most:,} (its max_payload)"
+    return Failure(error("limit", f"{message}; large data belong into an object or a result", code="MAX_PAYLOAD"))
+
+
+def check_name(text: Any, what: str) -> str:
+    """The name of a stream, a consumer or a bucket: one part of a subject."""
+    if not text or any(letter in ".*>/\\ " or ord(letter) < 33 or ord(letter) == 127 for letter in text):
+        raise refused(f"{what} must be a name without dots, wildcards, slashes and spaces")
+    return str(text)
+
+
+def check_subject(text: Any, what: str, *, wildcards: bool = False) -> str:
+    """A subject that a message can have."""
+    parts = str(text or "").split(".")
+    if any(not part or any(ord(letter) < 33 or ord(letter) == 127 for letter in part) for part in parts):
+        raise refused(f"{what} must be made of parts with a dot between them, without spaces: orders.new")
+    if not wildcards and any(part in ("*", ">") for part in parts):
+        raise refused(f"{what} may hold no wildcard: a message goes to one subject")
+    return str(text)

@@ -1,0 +1,241 @@
+"""Receiving from a stream: fetch what a consumer has, and acknowledge it.
+
+Law: a message is acknowledged when its task says so, never by being received. What a broken-off fetch had got is given
+back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET, Struct
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+
+from arclog.model.outcome import Outcome, error
+from arclog.ports.tool import TaskContext
+from arclog.tools.listing import Rows
+from arclog.tools.nats.config import NatsConfig
+from arclog.tools.nats.failure import Failure, refused
+from arclog.tools.nats.link import Link
+from arclog.tools.nats.payload import check_name, decoded
+from arclog.tools.nats.publish import pieces
+
+_BATCH = 100
+_NANO = 1_000_000_000
+_TOKEN = "$JS.ACK."  # noqa: S105 - a subject, no secret
+_SAYS = {"ack": b"+ACK", "nak": b"-NAK", "term": b"+TERM", "progress": b"+WPI"}
+#: How long a server may be silent beyond the time that it was told to wait.
+_SLACK_S = 5.0
+_NO_MESSAGES, _TIMED_OUT, _NO_RESPONDERS = "404", "408", "503"
+
+
+class Delivered(Struct, frozen=True):
+    """What the subject that a message is acknowledged by tells of it."""
+
+    stream: str
+    consumer: str
+    deliveries: int
+    seq: int
+    nanos: int
+    pending: int
+
+    @property
+    def moment(self) -> str:
+        whole, part = divmod(self.nanos, _NANO)
+        text = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{text}.{part // 1000:06d}Z"
+
+
+def delivered(reply: str) -> Delivered:
+    parts = reply.split(".")
+    if len(parts) > 9:  # with domain and account in front, and a token behind
+        parts = parts[:2] + parts[4:11]
+    stream, consumer, deliveries, seq, _, nanos, pending = parts[2:9]
+    return Delivered(stream, consumer, int(deliveries), int(seq), int(nanos), int(pending))
+
+
+async def fetch(link: Link, config: NatsConfig, context: TaskContext, most: int, most_bytes: int) -> Outcome:
+    stream, consumer = check_name(config.stream, "stream"), check_name(config.consumer, "consumer")
+    batch = _BATCH if config.batch is UNSET else config.batch
+    if batch > most:
+        raise Failure(
+            error("limit", f"batch: {batch} is above {most} (setting nats.max_messages)", code="nats.max_messages")
+        )
+    what = f"consumer {consumer} of stream {stream}"
+    pull = Pull(link, stream, consumer, what)
+    rows = Rows(context, "messages")
+    got: list[Msg] = []
+    pending = 0
+    try:
+        async with pull:
+            got += await pull.ask(batch, most_bytes)
+            if not got and config.wait_s is not UNSET and config.wait_s > 0:
+                got += await pull.ask(1, most_bytes, wait_s=config.wait_s)
+                if got and batch > 1:
+                    got += await pull.ask(batch - 1, max(1, most_bytes - len(got[0].data)))
+        for at in range(0, len(got), _BATCH):
+            await rows.add([_row(message, config, what) for message in got[at : at + _BATCH]])
+        if got:
+            pending = delivered(got[-1].reply).pending
+        if config.ack == "now":
+            await _say(link, [message.reply for message in got], _SAYS["ack"])
+        return await rows.outcome({"stream": stream, "consumer": consumer, "pending": pending})
+    except BaseException:
+        await _give_back(link, got)
+        raise
+    finally:
+        await rows.close()
+
+
+def _row(message: Msg, config: NatsConfig, what: str) -> dict[str, Any]:
+    known = delivered(message.reply)
+    data, taken = decoded(message.data, config.decode, f"{what}, message {known.seq}")
+    return {
+        "subject": message.subject,
+        "data": data,
+        "as": taken,
+        "headers": dict(message.headers or {}),
+        "seq": known.seq,
+        "time": known.moment,
+        "deliveries": known.deliveries,
+        "ack": message.reply,
+    }
+
+
+async def acknowledge(link: Link, config: NatsConfig, context: TaskContext) -> Outcome:
+    how = "ack" if config.how is UNSET else config.how
+    says = _SAYS[how]
+    if config.delay_s is not UNSET:
+        says += b" " + msgspec.json.encode({"delay": round(config.delay_s * _NANO)})
+    done = 0
+    given = config.messages
+    if isinstance(given, str | dict):
+        given = [given]
+    async for some in pieces(given, context):
+        await _say(link, [_token(one, done + at) for at, one in enumerate(some)], says)
+        done += len(some)
+        context.progress(done, None, "messages")
+    return Outcome(result={"data": {how: done}}, data_at="data")
+
+
+def _token(given: Any, at: int) -> str:
+    token = given.get("ack") if isinstance(given, dict) else given
+    # Anything else would be a message to a subject that somebody may listen to.
+    if not isinstance(token, str) or not token.startswith(_TOKEN) or any(ord(one) < 33 for one in token):
+        raise refused(f"messages[{at}]: is neither a message that `fetch` gave nor its `ack`")
+    return token
+
+
+async def _say(link: Link, tokens: list[str], says: bytes) -> None:
+    """Tell the stream about messages, and wait until it has taken note."""
+
+    async def one(token: str) -> None:
+        parts = token.split(".")
+        what = f"acknowledging a message of stream {parts[4] if len(parts) > 9 else parts[2]}"
+        try:
+            await link.request(token, says, what=what)
+        except NoRespondersError:
+            raise Failure(error("not_found", f"{what}: its consumer is gone", code="CONSUMER_NOT_FOUND")) from None
+
+    going = [asyncio.ensure_future(one(token)) for token in tokens]
+    try:
+        for answer in going:
+            await answer
+    finally:
+        for answer in going:
+            answer.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
+
+
+async def _give_back(link: Link, got: list[Msg]) -> None:
+    """Others may have them at once, instead of when the consumer's patience ends."""
+    if not got:
+        return
+    with suppress(Failure):
+        await link.send([(message.reply, _SAYS["nak"], {}) for message in got])
+
+
+class Pull:
+    """Asks a consumer for messages, through an inbox of its own."""
+
+    def __init__(self, link: Link, stream: str, consumer: str, what: str) -> None:
+        self._link = link
+        self._stream = stream
+        self._consumer = consumer
+        self._what = what
+        self._came: asyncio.Queue[Msg] = asyncio.Queue()
+        self._asked = 0
+
+    async def __aenter__(self) -> Self:
+        self._inbox = await self._link.listen(self._hear)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._link.leave(self._inbox)
+        # What came and was not taken: the fetch was broken off.
+        left = [self._came.get_nowait() for _ in range(self._came.qsize())]
+        await _give_back(self._link, [message for message in left if message.reply.startswith(_TOKEN)])
+
+    async def _hear(self, message: Msg) -> None:
+        self._came.put_nowait(message)
+
+    async def ask(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> list[Msg]:
+        """At most so many messages; without `wait_s`, those that are there. None when there are none."""
+        got: list[Msg] = []
+        try:
+            async with aclosing(self.each(batch, most_bytes, wait_s)) as messages:
+                async for message in messages:
+                    got.append(message)  # noqa: PERF401 - what came before a failure is given back
+        except BaseException:
+            await _give_back(self._link, got)
+            raise
+        return got
+
+    async def each(self, batch: int, most_bytes: int, wait_s: float = 0.0) -> AsyncGenerator[Msg, None]:
+        asked: dict[str, Any] = {"batch": batch, "max_bytes": most_bytes}
+        asked |= {"expires": round(wait_s * _NANO)} if wait_s else {"no_wait": True}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+        self._asked += 1
+        reply = f"{self._inbox.subject.removesuffix('*')}{self._asked}"
+        await self._link.ask(subject, msgspec.json.encode(asked), reply)
+        came = 0
+        while came < batch:
+            message = await self._next(wait_s, subject)
+            if message.reply.startswith(_TOKEN):
+                came += 1
+                yield message
+                continue
+            if message.subject != reply:
+                continue  # the end of what was asked for before
+            headers = message.headers or {}
+            status, described = headers.get("Status", ""), str(headers.get("Description", ""))
+            if status in (_NO_MESSAGES, _TIMED_OUT) or (came and "maxbytes" in described.lower()):
+                return
+            raise await self._refusal(status, described)
+
+    async def _next(self, wait_s: float, subject: str) -> Msg:
+        within_s = wait_s + max(_SLACK_S, self._link.answer_s)
+        waiting = asyncio.wait_for(self._came.get(), within_s)
+        return await self._link.during(waiting, self._what, frozenset({subject}), wait_s=within_s)
+
+    async def _refusal(self, status: str, described: str) -> Failure:
+        if status == _NO_RESPONDERS:
+            # Says whether JetStream, the stream or the consumer is missing.
+            await self._link.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}", None, self._what)
+            return Failure(error("server_error", f"{self._what}: has no leader at the moment", code="NO_LEADER"))
+        if "maxbytes" in described.lower():
+            message = f"{self._what}: the next message is larger than one fetch may be (setting nats.max_bytes)"
+            return Failure(error("limit", message, code="nats.max_bytes"))
+        lower = described.lower()
+        if "push" in lower or "deleted" in lower:
+            return Failure(
+                error("config" if "push" in lower else "not_found", f"{self._what}: {described}", code="CONSUMER")
+            )
+        kind = "server_error" if status == "409" else "client_error"
+        return Failure(error(kind, f"{self._what}: {described or status}", code=f"NATS_{status}"))
