@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Bus
+from arclog.ports.checks import Check
 from arclog.ports.clock import Clock
 from arclog.ports.results import Results
 from arclog.ports.store import Store
@@ -31,6 +33,12 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
     raise SettingsError(
         f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
     )
+
+
+async def store_checks(settings: Settings) -> Sequence[Check]:
+    """What `arclog doctor` is told of a store that is no file."""
+    del settings
+    return []
 
 
 def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001 - the store is for those that share it
