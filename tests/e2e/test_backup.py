@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import httpx2
+import msgspec
 import pytest
 
 from arclog.cli.main import command
@@ -88,7 +89,7 @@ async def test_a_backup_under_load_is_restored_replays_and_goes_on(tmp_path: Pat
             assert events == original[execution_id][: len(events)], "a backup is a beginning of what came to be"
             assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
     # The runs go on to their ends, on a server of their own.
-    async with running(again, **{"leases.seconds": 1}) as server, server.client() as client:
+    async with running(again, worker=True, **{"leases.seconds": 1}) as server, server.client() as client:
         for execution_id in ids:
             await followed(client, execution_id)
             status = (await client.get(f"/api/executions/{execution_id}/status")).json()
@@ -139,7 +140,7 @@ def _cut(copy: Path) -> None:
 
 
 def _newer(copy: Path) -> None:
-    from arclog.wiring.backup import Manifest, _digest, msgspec
+    from arclog.wiring.backup import Manifest, _digest
 
     connection = apsw.Connection(str(copy / "arclog.db"))
     connection.execute("PRAGMA user_version = 999").fetchall()

@@ -94,6 +94,16 @@ async def test_nobody_listens():
     assert "start it" in checks["server"]["remedy"]
 
 
+async def test_several_servers_are_each_looked_at(server: RunningServer):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, checks = await found("--server", f"http://{gone},{server.url}")
+    here = server.url.partition("://")[2]
+    assert (code, not_well(checks)) == (1, {f"{gone} server"})
+    assert {f"{here} server", f"{here} version", "store", "timers"} <= set(checks)
+
+
 async def test_keys_that_are_wrong_missing_or_too_small(tmp_path: Path):
     keys = await make_keys(tmp_path / "home", [("default", "viewer"), ("default", "admin")])
     async with running(tmp_path / "home", worker=False) as server:
@@ -143,7 +153,7 @@ async def test_a_server_whose_clock_is_an_hour_off(tmp_path: Path, later: Any):
 
 
 async def test_a_pool_without_a_worker(tmp_path: Path):
-    async with running(tmp_path / "home", **{"doctor.waiting_s": 0}) as server:
+    async with running(tmp_path / "home", worker=True, **{"doctor.waiting_s": 0}) as server:
         await start(server, GPU)
         code, checks = await found("--server", server.url)
         assert (code, not_well(checks)) == (1, {"pool gpu"})
@@ -161,7 +171,10 @@ keychain: [{{name: hook_key, kind: env, var: HOOK_KEY}}]
 executor: {{spec: {{webhooks: [{{url: "{web.url("/hook")}", secret: hook_key}}]}}}}
 workflow: [{{step: start, tool: {{kind: noop}}}}]
 """
-        async with running(tmp_path / "home", **{"webhooks.max_attempts": 1}) as server, server.client() as client:
+        async with (
+            running(tmp_path / "home", worker=True, **{"webhooks.max_attempts": 1}) as server,
+            server.client() as client,
+        ):
             execution_id = await start(server, told_of)
             processed = False
             async with client.stream("GET", f"/api/executions/{execution_id}/events/stream") as stream:

@@ -47,7 +47,8 @@ class Helm:
         self._library = ctypes.CDLL(str(_library()))
         self._library.helm_sdkpy_last_error.restype = ctypes.c_char_p
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Api)
-        self._server.created = self._created = []  # type: ignore[attr-defined]  # the handler finds it by its server
+        self._created: list[dict[str, Any]] = []
+        self._server.created = self._created  # type: ignore[attr-defined]  # the handler finds it by its server
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._handle = ctypes.c_ulonglong()
 

@@ -37,7 +37,7 @@ def doctor_command(options: Namespace) -> int:
     from arclog.cli.render import out_of
 
     settings, out = settings_of(options), out_of(options)
-    checks = asyncio.run(_of_server(settings, server_of(settings)) if server_of(settings) else _of_settings(settings))
+    checks = asyncio.run(_of_servers(settings, server_of(settings)) if server_of(settings) else _of_settings(settings))
     return _tell(checks, out)
 
 
@@ -80,19 +80,30 @@ async def _of_settings(settings: Settings) -> list[Check]:
         return [*found, Check("open", "fail", str(problem), "the sentence says what is wrong; mend that and ask again")]
 
 
-async def _of_server(settings: Settings, url: str) -> list[Check]:
+async def _of_servers(settings: Settings, urls: str) -> list[Check]:
+    """Each server from outside; what they share, as the first that answers tells it."""
+    from msgspec.structs import replace
+
     from arclog.client.asynchronous import token_of
-    from arclog.client.connection import Connection
+    from arclog.client.connection import Connection, checked_urls
 
-    connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token_of(settings))
-    try:
-        return await _examined(connection, settings)
-    finally:
-        await connection.close()
+    several = checked_urls(urls)
+    outside: list[Check] = []
+    shared: list[Check] = []
+    for url in several:
+        connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token_of(settings))
+        try:
+            seen, found = await _examined(connection, settings)
+        finally:
+            await connection.close()
+        where = f"{url.partition('://')[2]} " if len(several) > 1 else ""
+        outside += [replace(check, name=f"{where}{check.name}") for check in seen]
+        shared = shared or found
+    return outside + shared
 
 
-async def _examined(connection: Connection, settings: Settings) -> list[Check]:
-    """From the outside in: what a later check needs was found to work."""
+async def _examined(connection: Connection, settings: Settings) -> tuple[list[Check], list[Check]]:
+    """One server from the outside in (what a later check needs was found to work), and what it found itself."""
     import time
 
     import msgspec
@@ -101,7 +112,6 @@ async def _examined(connection: Connection, settings: Settings) -> list[Check]:
         ArclogError,
         NotAllowed,
         NotFound,
-        ServerUnavailable,
         TooManyRequests,
         Unauthenticated,
     )
@@ -111,7 +121,7 @@ async def _examined(connection: Connection, settings: Settings) -> list[Check]:
         await connection.ask("GET", "/health")
     except ArclogError as problem:
         remedy = "start it, or mend the address, the name server, the firewall or the proxy between"
-        return [Check("server", FAIL, str(problem), remedy)]
+        return [Check("server", FAIL, str(problem), remedy)], []
     checks = [Check("server", OK, f"{connection.url} answers")]
     try:
         await connection.ask("GET", "/ready")
@@ -127,23 +137,21 @@ async def _examined(connection: Connection, settings: Settings) -> list[Check]:
         remedy = (
             "its findings take a key of role admin: arclog key create --name doctor --role admin, on the server's store"
         )
-        return [*checks, Check("access", FAIL, str(problem), remedy)]
+        return [*checks, Check("access", FAIL, str(problem), remedy)], []
     except NotFound as problem:
-        return [*checks, Check("version", FAIL, str(problem), "the server is older than this arclog: update it")]
-    except ServerUnavailable as problem:
-        return [*checks, Check("findings", FAIL, str(problem), "see the server's log")]
+        return [*checks, Check("version", FAIL, str(problem), "the server is older than this arclog: update it")], []
     except ArclogError as problem:
-        return [*checks, Check("findings", FAIL, str(problem), "see the server's log")]
+        return [*checks, Check("findings", FAIL, str(problem), "see the server's log")], []
     except msgspec.DecodeError as problem:
         remedy = (
             "server and client are of different versions, or something in between answers: update, look at the address"
         )
-        return [*checks, Check("version", FAIL, f"its findings cannot be read: {problem}", remedy)]
+        return [*checks, Check("version", FAIL, f"its findings cannot be read: {problem}", remedy)], []
     after = time.time_ns() // 1000
     checks.append(Check("access", OK, "it lets us in as an admin"))
     checks.append(_version(found))
     checks.append(_skew(found.now, before, after, settings.number("doctor.max_skew_s")))
-    return checks + found.checks
+    return checks, found.checks
 
 
 def _version(found: Diagnosis) -> Check:
