@@ -21,6 +21,7 @@ from arclog.ports.checks import FAIL, OK, Check
 from arclog.wiring.clock import SystemClock
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
+from tests.servers.postgres import Database, running_postgres
 from tests.servers.web import Web
 from tests.unit.server.callers import bearer, make_keys
 
@@ -266,8 +267,8 @@ async def test_a_run_that_waits_for_somebody_is_no_finding(tmp_path: Path, later
 
 async def test_a_home_that_is_not_there(tmp_path: Path):
     code, checks = await found("--home", str(tmp_path / "none"))
-    assert (code, not_well(checks)) == (0, {"store"})
-    assert "arclog run" in checks["store"]["remedy"]
+    assert (code, not_well(checks)) == (0, {"home"})
+    assert "arclog run" in checks["home"]["remedy"]
     assert not (tmp_path / "none").exists()
 
 
@@ -292,6 +293,68 @@ async def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ARCLOG_DOCTOR_MIN_FREE_BYTES", str(1 << 60))
     code, checks = await found("--home", str(tmp_path))
     assert (code, not_well(checks)) == (1, {"disk"})
+
+
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_on_postgresql_in_good_health(tmp_path: Path, postgres: Database):
+    async with running(tmp_path / "home", worker=True, **{"store.url": postgres.dsn}) as server:
+        code, checks = await found("--server", server.url)
+    assert (code, not_well(checks)) == (0, set())
+    assert {"store", "schema", "connections", "transactions", "clock"} <= set(checks)
+    assert "fsync on" in checks["store"]["detail"]
+    assert "correct" not in str(checks)
+
+
+async def test_an_empty_database_stays_empty(tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ARCLOG_STORE_URL", postgres.dsn)
+    code, checks = await found()
+    assert (code, not_well(checks)) == (0, {"schema"})
+    assert postgres.rows("SELECT 1 FROM pg_namespace WHERE nspname = 'arclog'") == []
+
+
+async def test_postgresql_stopped_below_a_running_server(tmp_path: Path):
+    with running_postgres(unsafe=True) as database:
+        url = database.create().dsn
+        settings = {"store.url": url, "store.unsafe": True, "doctor.check_s": 2, "store.connect_timeout_s": 1}
+        async with running(tmp_path / "home", worker=False, **settings) as server:
+            code, checks = await found("--server", server.url)
+            assert (code, not_well(checks)) == (0, {"store"})  # fsync is off, as it was asked for
+            database.stop()
+            code, checks = await found("--server", server.url)
+            assert code == 1
+            assert {"ready", "store", "pools", "timers"} <= not_well(checks)
+            assert "horse" not in str(checks)
+            database.start()
+
+
+async def test_no_postgresql_a_wrong_password_and_no_database(postgres: Database, monkeypatch: pytest.MonkeyPatch):
+    wrong = [
+        (postgres.dsn.replace("correct", "wrong"), "the password is wrong"),
+        (postgres.dsn.replace(postgres.dbname, "nosuch"), "there is no such database"),
+        (postgres.dsn.replace(f":{postgres.port}/", ":1/"), ""),
+    ]
+    for url, said in wrong:
+        monkeypatch.setenv("ARCLOG_STORE_URL", url)
+        code, checks = await found()
+        assert (code, not_well(checks)) == (1, {"store"})
+        assert said in checks["store"]["detail"]
+        assert "horse" not in str(checks)
+
+
+async def test_a_transaction_that_holds_the_readers_up(
+    tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ARCLOG_STORE_URL", postgres.dsn)
+    async with running(tmp_path / "home", worker=False, **{"store.url": postgres.dsn}):
+        pass
+    monkeypatch.setenv("ARCLOG_DOCTOR_WAITING_S", "0")
+    with postgres.connect(autocommit=False) as lingering:
+        lingering.execute("SELECT pg_current_xact_id()")
+        _, checks = await found()
+    assert "transactions" in not_well(checks)
+    assert "pg_terminate_backend" in checks["transactions"]["remedy"]
 
 
 # -- the bus ----------------------------------------------------------------------------------------------------------

@@ -66,17 +66,16 @@ def _tell(checks: list[Check], out: Out) -> int:
 async def _of_settings(settings: Settings) -> list[Check]:
     from arclog.engine.examining import examined
     from arclog.model.errors import ArclogError
-    from arclog.wiring.doctor import backend_probes, diagnosed, opened
+    from arclog.ports.checks import Check
+    from arclog.wiring.doctor import backend_probes, can_be_opened, diagnosed, opened
 
+    found = await examined(backend_probes(settings), settings.number("doctor.check_s"))
+    if not can_be_opened(found):
+        return found
     try:
         async with opened(settings) as here:
             return (await diagnosed(settings, here)).checks
     except ArclogError as problem:
-        found = await examined(backend_probes(settings), settings.number("doctor.check_s"))
-        if any(check.name == "store" and check.status != "ok" for check in found):
-            return found
-        from arclog.ports.checks import Check
-
         return [*found, Check("open", "fail", str(problem), "the sentence says what is wrong; mend that and ask again")]
 
 

@@ -29,16 +29,34 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
         from arclog.stores.sqlite.store import SqliteStore
 
         return SqliteStore(Path(settings.text("home")) / DATABASE, clock=clock, settings=settings)
+    _require_postgres(url)
+    from arclog.stores.postgres.store import PostgresStore
+
+    return PostgresStore(url, clock=clock, settings=settings)
+
+
+def _require_postgres(url: str) -> None:
+    """The one other store that there is, and its driver."""
     scheme = url.partition("://")[0]
-    raise SettingsError(
-        f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
-    )
+    if scheme not in {"postgresql", "postgres"}:
+        raise SettingsError(
+            f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
+        )
+    try:
+        import psycopg  # noqa: F401 - whether it is there
+    except ImportError as missing:
+        raise SettingsError(
+            "ARCLOG_STORE_URL asks for PostgreSQL, which needs psycopg: install it with `pip install 'arclog[postgres]'`"
+        ) from missing
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
     """What `arclog doctor` is told of a store that is no file."""
-    del settings
-    return []
+    url = settings.text("store.url")
+    _require_postgres(url)
+    from arclog.stores.postgres.checks import checks
+
+    return await checks(url, settings)
 
 
 def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001 - the store is for those that share it

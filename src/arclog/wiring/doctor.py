@@ -47,6 +47,14 @@ def backend_probes(settings: Settings) -> list[Probe]:
     return probes
 
 
+def can_be_opened(found: Sequence[Check]) -> bool:
+    """Whether there is a store to look into, by what `backend_probes` found. To open one that is empty would fill it."""
+    return not any(
+        (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
+        for check in found
+    )
+
+
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Embedded]:
     """The arclog on these settings, to be looked at only."""
@@ -61,7 +69,7 @@ async def _store(settings: Settings) -> Sequence[Check]:
         path = Path(settings.text("home")) / DATABASE
         if not await asyncio.to_thread(path.exists):
             remedy = "`arclog run FILE`, `arclog up` or `arclog key create` makes it; or set ARCLOG_HOME to where it is"
-            return [Check("store", WARN, f"there is no {path} yet", remedy)]
+            return [Check("home", WARN, f"there is no {path} yet", remedy)]
         free, busy = settings.integer("doctor.min_free_bytes"), settings.number("store.busy_timeout_s")
         return await asyncio.to_thread(checks, os.fspath(path), busy, free)
     from arclog.wiring.backends import store_checks
