@@ -87,10 +87,12 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
     from arclog.client.connection import Connection, checked_urls
 
     several = checked_urls(urls)
+    limit_s = min(settings.number("client.timeout_s"), settings.number("doctor.check_s"))
+    hasty = settings.replaced(client__patience_s=0.0, client__timeout_s=limit_s)
     outside: list[Check] = []
     shared: list[Check] = []
     for url in several:
-        connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token_of(settings))
+        connection = Connection(url, hasty, token=token_of(settings))
         try:
             seen, found = await _examined(connection, settings)
         finally:
@@ -140,7 +142,11 @@ async def _examined(connection: Connection, settings: Settings) -> tuple[list[Ch
     except NotFound as problem:
         return [*checks, Check("version", FAIL, str(problem), "the server is older than this arclog: update it")], []
     except ArclogError as problem:
-        return [*checks, Check("findings", FAIL, str(problem), "see the server's log")], []
+        remedy = (
+            "a server whose store is away cannot tell who asks: run `arclog doctor` where it runs, with its settings "
+            "(ARCLOG_STORE_URL), and see its log"
+        )
+        return [*checks, Check("findings", FAIL, str(problem), remedy)], []
     except msgspec.DecodeError as problem:
         remedy = (
             "server and client are of different versions, or something in between answers: update, look at the address"

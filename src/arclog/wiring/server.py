@@ -164,8 +164,12 @@ def _address(listener: socket.socket) -> str:
 
 def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     async def ready() -> str:
+        limit_s = settings.number("server.ready_s")
         try:
-            await here.api.list(limit=1)
+            async with asyncio.timeout(limit_s):
+                await here.api.list(limit=1)
+        except TimeoutError:
+            return f"the store does not answer within {limit_s:g} s (server.ready_s)"
         except ArclogError as problem:
             return str(problem)
         return ""
