@@ -87,8 +87,8 @@ class Capacity:
 
 
 def capacity(inputs: Inputs, cluster: Cluster) -> Capacity:
-    flush = flush_wait(math.inf, inputs.fsync_s)
-    held_s = inputs.database_cpu_s + flush
+    # One flush follows the other then: a connection works while some pass, joins the next, and waits for its end.
+    held_s = (math.ceil(inputs.database_cpu_s / inputs.fsync_s) + 1) * inputs.fsync_s
     connections = cluster.servers * cluster.pool
     usable = min(connections, cluster.max_connections)
     return Capacity(
@@ -130,8 +130,6 @@ def flush_wait(rate: float, fsync_s: float) -> float:
 
     With Poisson arrivals: a flush that nobody joined is followed by an idle time of 1/rate on average.
     """
-    if math.isinf(rate):
-        return 1.5 * fsync_s
     idle_s = math.exp(-rate * fsync_s) / rate
     return fsync_s * (1 + 0.5 * fsync_s / (fsync_s + idle_s))
 
