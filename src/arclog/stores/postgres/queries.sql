@@ -272,6 +272,12 @@ WHERE pos > $1
   AND pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
 ORDER BY pos LIMIT $2
 
+-- name: lift_positions
+-- After rows were restored into a server with lower transaction ids: what is written from now on comes after them.
+UPDATE arclog.positions SET base = ((newest.pos >> 19) + 1 - now.id) << 19
+FROM (SELECT coalesce(max(pos), 0) AS pos FROM arclog.log) newest, (SELECT pg_current_xact_id()::text::int8 AS id) now
+WHERE newest.pos >= base + (now.id << 19)
+
 -- name: marks
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
@@ -376,7 +382,7 @@ DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 
 -- name: claim
 -- Steps through the distinct (pool, kinds) of issued commands, one index look-up each; of those that the worker can run,
--- the oldest that nobody else is taking. `left` tells whether there are any that somebody is taking.
+-- the oldest that nobody else is taking. A row of nulls: there are some, and others have their hands on all of them.
 WITH RECURSIVE offered (pool, kinds) AS (
     (SELECT pool, kinds FROM arclog.commands WHERE lease_until = 0 ORDER BY pool, kinds LIMIT 1)
     UNION ALL
@@ -398,11 +404,15 @@ free AS MATERIALIZED (
         ORDER BY i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
     ORDER BY c.command_id LIMIT $3
+),
+taken AS (
+    UPDATE arclog.commands c
+    SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+    FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+    RETURNING c.*
 )
-UPDATE arclog.commands c
-SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
-FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
-RETURNING c.*
+SELECT taken.* FROM (VALUES (1)) AS one LEFT JOIN taken ON true
+WHERE taken.command_id IS NOT NULL OR EXISTS (SELECT FROM fitting)
 
 -- name: claim_in
 -- Of one execution and those below it.
