@@ -50,8 +50,8 @@ class Cluster:
     servers: int = 1
     #: cores that one server process can use: it decides on one
     server_cores: int = 1
-    #: connections of one server to one shard
-    pool: int = 10
+    #: connections of one server to one shard (`store.connections`)
+    pool: int = 6
     shards: int = 1
     database_cores: int = 16
     #: bytes a second that a shard's disk and its replicas take

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arclog.model.settings import Settings
 from bench.harness import ROOT
 from bench.scale import measure, report
 from bench.scale.model import (
@@ -126,6 +127,10 @@ def test_a_plan_leaves_room_in_every_part():
     assert all(steps <= 0.6 * most + 1e-6 for most in found.parts.values())
     fewer = replace(grown, servers=grown.servers - 1)
     assert steps > 0.6 * capacity(INPUTS, fewer).steps
+
+
+def test_the_model_knows_the_default_pool():
+    assert Cluster().pool == Settings().integer("store.connections")
 
 
 def test_wal_and_connections_are_seen():

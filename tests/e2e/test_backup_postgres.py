@@ -55,12 +55,12 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
                 assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
             read = await _tailed(here.engine.store, 0)
         # Results are files of this home here; with `results.url: postgres` they are in the dump.
-        async with running(home, worker=True, **{**more, "store.url": other.dsn, "leases.seconds": 1}) as server:
-            async with server.client() as client:
-                for execution_id in ids:
-                    await followed(client, execution_id)
-                    status = (await client.get(f"/api/executions/{execution_id}/status")).json()
-                    assert status["state"] == "COMPLETED", status
+        again = {**more, "store.url": other.dsn, "leases.seconds": 1}
+        async with running(home, worker=True, **again) as server, server.client() as client:
+            for execution_id in ids:
+                await followed(client, execution_id)
+                status = (await client.get(f"/api/executions/{execution_id}/status")).json()
+                assert status["state"] == "COMPLETED", status
         # Who read the log before the restore reads on from where it was, and misses nothing.
         async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as here:
             since = await _tailed(here.engine.store, read[-1][0])
