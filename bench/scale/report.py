@@ -60,7 +60,7 @@ def checked(inputs: Inputs, cluster: Cluster) -> list[str]:
         one = replace(cluster, servers=servers, shards=shards)
         most = capacity(inputs, one)
         inner = min(value for part, value in most.parts.items() if part != "one publisher")
-        seconds = 8_000 / inner
+        seconds = 20_000 / inner
         seen = simulate(inputs, one, 0.7 * inner, seconds=seconds)
         mean = latency(inputs, one, 0.7 * inner).total_s
         lines.append(

@@ -66,9 +66,9 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
             since = await _tailed(here.engine.store, read[-1][0])
             whole = await _tailed(here.engine.store, 0)
             assert whole == read + since
-            events = [event for _, batch in whole for event in batch]
+            told = [event for _, batch in whole for event in batch]
             for execution_id in ids:
-                own = sorted(seq for execution, seq in events if execution == int(execution_id))
+                own = sorted(seq for execution, seq in told if execution == int(execution_id))
                 assert own == list(range(1, len(own) + 1))
                 assert len(own) == len(await here.engine.store.events(int(execution_id), limit=10_000))
 
