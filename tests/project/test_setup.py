@@ -36,8 +36,8 @@ def wanted(inputs: str) -> set[str]:
     return {normal(line) for line in lines if line}
 
 
-def test_the_four_locks_are_there():
-    assert [lock.stem for lock in LOCKS] == ["bench", "dev", "runtime", "uv"]
+def test_the_locks_are_there():
+    assert [lock.stem for lock in LOCKS] == ["bench", "dev", "helm", "runtime", "uv"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)

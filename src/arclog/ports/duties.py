@@ -9,7 +9,19 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
+
+from msgspec import Struct
+
+
+class DutyRecord(Struct, frozen=True):
+    duty: str
+    #: who had it last; its lease may be over
+    owner: str
+    #: when the lease ends, microseconds since 1970
+    until: int
+    position: int
 
 
 class DutyBook(Protocol):
@@ -21,3 +33,6 @@ class DutyBook(Protocol):
 
     async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
         """Note how far it is; False (and nothing is noted) when the owner does not have the duty, or had a further one."""
+
+    async def duties(self) -> Sequence[DutyRecord]:
+        """Every duty that somebody ever had, by name."""

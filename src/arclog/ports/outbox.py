@@ -59,5 +59,8 @@ class OutboxStore(Protocol):
     async def told_executions(self, limit: int = 100) -> Sequence[int]:
         """Executions whose deliveries are all delivered or dead, and not settled."""
 
+    async def given_up(self, since: int, limit: int = 100) -> Sequence[Delivery]:
+        """Dead ones of executions whose ids are not below `since`, the newest execution first."""
+
     async def settle_deliveries(self, execution_id: int) -> None:
         """The execution's log says that all was taken care of."""

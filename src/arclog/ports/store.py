@@ -15,6 +15,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
   as soon as the append is; the same content stored again under its name is one record, with the
   longer of its lives. A ref of another execution in such an event is refused.
 - Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
+  A store on another machine that went away in the middle of a commit, and stays away, is an `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from arclog.model.errors import Conflict
+from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
@@ -41,6 +42,10 @@ class TerminalExists(Conflict):
 
 class EventIdTaken(Conflict):
     """The execution has an event with this id from outside already: look what it said."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The store went away while it committed, and could not be asked since: what was handed in may be there or not."""
 
 
 class NoSlot(Conflict):

@@ -12,6 +12,7 @@ from arclog.server.routes import (
     catalog,
     control,
     credentials,
+    doctor,
     events,
     executions,
     health,
@@ -44,6 +45,7 @@ ROUTERS = (
     published.router,
     schedules.router,
     credentials.router,
+    doctor.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

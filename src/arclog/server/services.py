@@ -12,6 +12,7 @@ from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook
 from arclog.ports.api import Api
+from arclog.ports.checks import Diagnosis
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
@@ -63,6 +64,8 @@ class Services:
     audit: Audit
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
+    #: what `/api/doctor` tells one principal; None: nothing
+    doctor: Callable[[Principal], Awaitable[Diagnosis]] | None = None
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
     #: where credentials are kept; None: not here

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Bus
+from arclog.ports.checks import Check
 from arclog.ports.clock import Clock
 from arclog.ports.results import Results
 from arclog.ports.store import Store
@@ -29,20 +30,34 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
         from arclog.stores.sqlite.store import SqliteStore
 
         return SqliteStore(Path(settings.text("home")) / DATABASE, clock=clock, settings=settings)
-    scheme = url.partition("://")[0]
-    if scheme in {"postgresql", "postgres"}:
-        try:
-            import psycopg  # noqa: F401 - whether it is there
-        except ImportError as missing:
-            raise SettingsError(
-                "ARCLOG_STORE_URL asks for PostgreSQL, which needs psycopg: install it with `pip install 'arclog[postgres]'`"
-            ) from missing
-        from arclog.stores.postgres.store import PostgresStore
+    _require_postgres(url)
+    from arclog.stores.postgres.store import PostgresStore
 
-        return PostgresStore(url, clock=clock, settings=settings)
-    raise SettingsError(
-        f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
-    )
+    return PostgresStore(url, clock=clock, settings=settings)
+
+
+def _require_postgres(url: str) -> None:
+    """The one other store that there is, and its driver."""
+    scheme = url.partition("://")[0]
+    if scheme not in {"postgresql", "postgres"}:
+        raise SettingsError(
+            f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
+        )
+    try:
+        import psycopg  # noqa: F401 - whether it is there
+    except ImportError as missing:
+        raise SettingsError(
+            "ARCLOG_STORE_URL asks for PostgreSQL, which needs psycopg: install it with `pip install 'arclog[postgres]'`"
+        ) from missing
+
+
+async def store_checks(settings: Settings) -> Sequence[Check]:
+    """What `arclog doctor` is told of a store that is no file."""
+    url = settings.text("store.url")
+    _require_postgres(url)
+    from arclog.stores.postgres.checks import checks
+
+    return await checks(url, settings)
 
 
 def choose_results(settings: Settings) -> Results:

@@ -21,6 +21,7 @@ from arclog.engine.runs import EngineRuns, new_cursors
 from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.ports.checks import Diagnosis
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.store import Scope
@@ -31,6 +32,7 @@ from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
+from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.workplace import workplace_of
 
@@ -162,8 +164,12 @@ def _address(listener: socket.socket) -> str:
 
 def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     async def ready() -> str:
+        limit_s = settings.number("server.ready_s")
         try:
-            await here.api.list(limit=1)
+            async with asyncio.timeout(limit_s):
+                await here.api.list(limit=1)
+        except TimeoutError:
+            return f"the store does not answer within {limit_s:g} s (server.ready_s)"
         except ArclogError as problem:
             return str(problem)
         return ""
@@ -186,8 +192,12 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     def runs(caller: Principal) -> Runs:
         return EngineRuns(here.engine, here.api.seen_by(caller), caller.tenant, cursors)
 
+    async def doctor(caller: Principal) -> Diagnosis:
+        return await diagnosed(settings, here, caller.tenant)
+
     return Services(
         settings=settings,
+        doctor=doctor,
         api=here.api.seen_by,
         control=measured(here.control, metrics),
         metrics=metrics.text,

@@ -1,4 +1,8 @@
-"""Where settings come from: defaults, then `arclog.toml`, then the environment, then what the caller says."""
+"""Where settings come from: defaults, then `arclog.toml`, then the environment, then what the caller says.
+
+`ARCLOG_STORE_URL_FILE=/run/secrets/store_url` is `ARCLOG_STORE_URL` with what that file holds: so are secrets handed to
+containers and services, and an environment is read by more eyes than a file.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from arclog.model.settings import TABLE, Settings
 FILE = "arclog.toml"
 #: Variables with our prefix that are no settings.
 _OTHER_VARIABLES = frozenset({"ARCLOG_DEBUG", "ARCLOG_TOKEN"})
+_IN_A_FILE = "_FILE"
+#: More than any setting is long.
+_MOST_BYTES = 64 * 1024
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -43,10 +50,32 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         # Empty is as good as unset, as it is to most programs; a home in '' would be the working directory itself.
         if not variable.startswith("ARCLOG_") or variable in _OTHER_VARIABLES or not raw:
             continue
+        named = variable.removesuffix(_IN_A_FILE)
+        if variable not in by_variable and variable != named and named in by_variable:
+            if environment.get(named):
+                raise SettingsError(f"the environment has both {named} and {variable}; one of them is a mistake")
+            found[by_variable[named]] = _content(variable, Path(raw))
+            continue
         if variable not in by_variable:
             raise SettingsError(f"the environment has {variable}, but there is no such setting (see docs/settings.md)")
         found[by_variable[variable]] = raw
     return found
+
+
+def _content(variable: str, path: Path) -> str:
+    """The text of a setting's file without the line's end; it may be a secret, so no message repeats it."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except OSError as problem:
+        raise SettingsError(f"{variable}: {path} cannot be read: {problem.strerror}") from None
+    try:
+        text = raw.decode().strip()
+    except UnicodeDecodeError:
+        raise SettingsError(f"{variable}: {path} is not UTF-8 text") from None
+    if len(raw) > _MOST_BYTES or not text:
+        raise SettingsError(f"{variable}: {path} {'is too large for a setting' if text else 'is empty'}")
+    return text
 
 
 def _flattened(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from arclog.ports.duties import DutyRecord
 from arclog.stores.memory.tables import Duty, Tables
 
 
@@ -29,3 +30,7 @@ class Duties(Tables):
             return False
         self._duties[duty] = replace(held, position=position)
         return True
+
+    async def duties(self) -> list[DutyRecord]:
+        self._check_open()
+        return [DutyRecord(name, held.owner, held.until, held.position) for name, held in sorted(self._duties.items())]

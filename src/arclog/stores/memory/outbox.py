@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from arclog.ports.outbox import PENDING, Delivery, NewDelivery
+from arclog.ports.outbox import DEAD, PENDING, Delivery, NewDelivery
 from arclog.stores.memory.tables import Tables
 
 
@@ -52,6 +52,11 @@ class Outbox(Tables):
         self._check_open()
         waiting = {key[0] for key, each in self._outbox.items() if each.state == PENDING}
         return sorted({key[0] for key in self._outbox} - waiting - self._settled)[:limit]
+
+    async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
+        self._check_open()
+        dead = [each for (owner, _), each in self._outbox.items() if each.state == DEAD and owner >= since]
+        return sorted(dead, key=lambda each: (-each.execution_id, each.n))[:limit]
 
     async def settle_deliveries(self, execution_id: int) -> None:
         self._check_open()

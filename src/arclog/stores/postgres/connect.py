@@ -42,6 +42,9 @@ class Address(Struct, frozen=True):
     prepare: bool
     unsafe: bool
 
+    def __repr__(self) -> str:
+        return f"Address({self.place})"
+
 
 def address_of(url: str, settings: Settings) -> Address:
     try:
@@ -130,9 +133,11 @@ async def migrate(address: Address) -> None:
         if version >= SCHEMA:
             return
         async with connection.transaction():
+            await connection.execute("SET LOCAL statement_timeout = 0")  # that of the database is meant for requests
             await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, address.schema))
             version = await _version(connection, address)
             if version < 0:
+                await _check_foreign(connection, address)
                 await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
                 await connection.execute(
                     f'CREATE TABLE "{address.schema}".schema_version (version int8 NOT NULL, oldest int8 NOT NULL)'
@@ -153,7 +158,6 @@ async def _version(connection: AsyncConnection[Any], address: Address) -> int:
     """The schema's; -1 when there is none. A newer one is fine as long as its changes leave ours working."""
     found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f'"{address.schema}".schema_version',))
     if not (await found.fetchone() or (False,))[0]:
-        await _check_foreign(connection, address)
         return -1
     row = await (
         await connection.execute(f'SELECT version, oldest FROM "{address.schema}".schema_version')  # noqa: S608 - the schema is a plain name

@@ -39,6 +39,19 @@ _UNAVAILABLE = {
     "XX001": ("its data is damaged", "restore it from a backup"),
     "XX002": ("an index is damaged", "REINDEX it, or restore from a backup"),
 }
+#: libpq tells the state of a connection that was refused by its text alone
+_REFUSALS = (
+    ("password authentication failed", "28P01"),
+    ("no password supplied", "28P01"),
+    ("no pg_hba.conf entry", "28000"),
+    ("role ", "28000"),
+    ("too many clients", "53300"),
+    ("too many connections", "53300"),
+    ("remaining connection slots", "53300"),
+    ("no more connections allowed", "53300"),  # pgbouncer's
+    ("the database system is", "57P03"),
+    ("does not exist", "3D000"),
+)
 #: values that can never be stored
 _VALUES = frozenset({"22021", "22P05", "22003", "22023", "54000"})
 
@@ -51,7 +64,7 @@ def translated(error: BaseException, place: str) -> ArclogError:
         return RequestRejected(f"{place} cannot take this value: {error}")
     if not isinstance(error, psycopg.Error):
         return InvariantBroken(f"{place}: unexpected {type(error).__name__}: {error}; nothing was written")
-    state = error.sqlstate or ""
+    state = state_of(error)
     said = told(error)
     if state in _UNAVAILABLE:
         what, remedy = _UNAVAILABLE[state]
@@ -73,11 +86,20 @@ def told(error: BaseException) -> str:
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}…{found[3] or ''}", line)
 
 
+def state_of(error: psycopg.Error) -> str:
+    """SQLSTATE; '' when there is none, as with a server that does not answer."""
+    if error.sqlstate:
+        return error.sqlstate
+    if "FATAL" not in str(error):
+        return ""
+    return next((state for text, state in _REFUSALS if text in str(error)), "")
+
+
 def is_away(error: BaseException) -> bool:
     """The server could not be spoken to, or not for long: the same may succeed soon."""
     if not isinstance(error, psycopg.Error):
         return False
-    state = error.sqlstate or ""
+    state = state_of(error)
     return not state or state in {"57P01", "57P02", "57P03", "53300", "26000"} or state.startswith("08")
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.model.schedules import Schedule
+from arclog.ports.duties import DutyRecord
 from arclog.ports.outbox import Delivery
 from arclog.stores.postgres.part import Part, shown
 
@@ -61,6 +62,9 @@ class Operations(Part):
     async def told_executions(self, limit: int = 100) -> list[int]:
         return [execution_id for (execution_id,) in await self._pool.read(self._sql["told_executions"], limit)]
 
+    async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
+        return [Delivery(*row) for row in await self._pool.read(self._sql["given_up"], since, limit)]
+
     async def settle_deliveries(self, execution_id: int) -> None:
         await self._pool.write(self._sql["settle_deliveries"], execution_id)
 
@@ -75,6 +79,9 @@ class Operations(Part):
 
     async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
         return bool(await self._pool.write(self._sql["move_position"], duty, owner, now, position))
+
+    async def duties(self) -> list[DutyRecord]:
+        return [DutyRecord(*row) for row in await self._pool.read(self._sql["duties"])]
 
     # -- odds ---------------------------------------------------------------------------------------------------------
 

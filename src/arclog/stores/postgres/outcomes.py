@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from arclog.model.errors import Conflict, StoreUnavailable
-from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, TerminalExists
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown, TerminalExists
 from arclog.stores.postgres.errors import told
 from arclog.stores.postgres.link import Lost
 from arclog.stores.postgres.pool import Patience, Pool
@@ -68,8 +68,14 @@ async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal
 
 async def find_out(pool: Pool, queries: dict[str, str], lost: Lost, group: Sequence[Item]) -> list[Item]:
     """After a lost connection: answers those that were committed, and gives back those that were not."""
-    await _end(pool, queries, lost)
-    found = [await _committed_at(pool, queries, item) for item in group]
+    try:
+        await _end(pool, queries, lost)
+        found = [await _committed_at(pool, queries, item) for item in group]
+    except StoreUnavailable as away:
+        raise OutcomeUnknown(
+            f"the connection to PostgreSQL was lost in the middle of a commit ({told(lost)}), which may or may not have "
+            f"taken place: {away}"
+        ) from lost
     left: list[Item] = []
     for item, at in zip(group, found, strict=True):
         if at is not None:
@@ -84,10 +90,7 @@ async def _end(pool: Pool, queries: dict[str, str], lost: Lost) -> None:
     patience = Patience(pool.patience_s)
     while await pool.read(queries["end_session"], lost.link):
         if not await patience.more():
-            raise StoreUnavailable(
-                f"the connection was lost ({told(lost)}) and its server process cannot be ended: what was being written "
-                "may or may not be there; look at pg_stat_activity"
-            )
+            raise StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
 
 
 async def _committed_at(pool: Pool, queries: dict[str, str], item: Item) -> int | None:

@@ -272,6 +272,12 @@ WHERE pos > $1
   AND pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
 ORDER BY pos LIMIT $2
 
+-- name: lift_positions
+-- After rows were restored into a server with lower transaction ids: what is written from now on comes after them.
+UPDATE arclog.positions SET base = ((newest.pos >> 19) + 1 - now.id) << 19
+FROM (SELECT coalesce(max(pos), 0) AS pos FROM arclog.log) newest, (SELECT pg_current_xact_id()::text::int8 AS id) now
+WHERE newest.pos >= base + (now.id << 19)
+
 -- name: marks
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
@@ -376,7 +382,7 @@ DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 
 -- name: claim
 -- Steps through the distinct (pool, kinds) of issued commands, one index look-up each; of those that the worker can run,
--- the oldest that nobody else is taking. `left` tells whether there are any that somebody is taking.
+-- the oldest that nobody else is taking. A row of nulls: there are some, and others have their hands on all of them.
 WITH RECURSIVE offered (pool, kinds) AS (
     (SELECT pool, kinds FROM arclog.commands WHERE lease_until = 0 ORDER BY pool, kinds LIMIT 1)
     UNION ALL
@@ -398,11 +404,15 @@ free AS MATERIALIZED (
         ORDER BY i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
     ORDER BY c.command_id LIMIT $3
+),
+taken AS (
+    UPDATE arclog.commands c
+    SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+    FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+    RETURNING c.*
 )
-UPDATE arclog.commands c
-SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
-FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
-RETURNING c.*
+SELECT taken.* FROM (VALUES (1)) AS one LEFT JOIN taken ON true
+WHERE taken.command_id IS NOT NULL OR EXISTS (SELECT FROM fitting)
 
 -- name: claim_in
 -- Of one execution and those below it.
@@ -560,6 +570,9 @@ INSERT INTO arclog.duties AS k (duty, owner, until, position) VALUES ($1, $2, $4
 ON CONFLICT (duty) DO UPDATE SET owner = $2, until = $4 WHERE k.owner = $2 OR k.until <= $3
 RETURNING duty
 
+-- name: duties
+SELECT duty, owner, until, position FROM arclog.duties ORDER BY duty
+
 -- name: duty_position
 SELECT position FROM arclog.duties WHERE duty = $1
 
@@ -654,6 +667,11 @@ WHERE execution_id = $5 AND n = $6 AND state = 'pending'
 SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE NOT settled
 AND NOT EXISTS (SELECT FROM arclog.outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
 ORDER BY execution_id LIMIT $1
+
+-- name: given_up
+-- Ids are in the order of time, so the primary key bounds the look back.
+SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
+WHERE execution_id >= $1 AND state = 'dead' ORDER BY execution_id DESC, n LIMIT $2
 
 -- name: settle_deliveries
 UPDATE arclog.outbox SET settled = true WHERE execution_id = $1

@@ -58,6 +58,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
                 if not is_away(error) or not await patience.more():
                     raise translated(error, self.place) from error
         self._pool.open()
+        await self._pool.write(self._sql["lift_positions"])
         await self._spans.reload()
         self._writer.open()
 

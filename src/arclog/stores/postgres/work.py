@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from arclog.stores.postgres.values import blobs, ints, texts
 from arclog.stores.records import command_record
 from arclog.stores.rows import decode
 
+#: how often a claim looks again for commands that others have their hands on
+_CROWDED_TRIES, _CROWDED_PAUSE_S = 3, 0.01
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -35,6 +38,13 @@ class Work(Part):
             rows = await self._pool.write(self._sql["claim_in"], *given, execution_id)
         else:
             rows = await self._pool.write(self._sql["claim"], *given, tenant)
+            for _ in range(_CROWDED_TRIES):
+                if not rows or rows[0][0] is not None:
+                    break
+                # Who takes of several kinds locks more than it takes: the rest is free again in a moment.
+                await asyncio.sleep(_CROWDED_PAUSE_S)
+                rows = await self._pool.write(self._sql["claim"], *given, tenant)
+            rows = [row for row in rows if row[0] is not None]
         return sorted(_records(rows), key=lambda each: each.command_id)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

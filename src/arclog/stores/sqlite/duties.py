@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arclog.ports.duties import DutyRecord
 from arclog.stores.sqlite.lanes import Execute, Tx
 from arclog.stores.sqlite.queries import SQL
 
@@ -19,3 +20,7 @@ def position(execute: Execute, duty: str) -> int:
 def move(tx: Tx, duty: str, owner: str, now: int, to: int) -> bool:
     tx.execute(SQL["move_position"], (duty, owner, now, to))
     return bool(tx.changes())
+
+
+def several(execute: Execute) -> list[DutyRecord]:
+    return [DutyRecord(*row) for row in execute(SQL["duties"]).fetchall()]

@@ -38,3 +38,7 @@ def several(execute: Execute, execution_id: int) -> list[Delivery]:
 
 def told(execute: Execute, limit: int) -> list[int]:
     return [execution_id for (execution_id,) in execute(SQL["told_executions"], (limit,)).fetchall()]
+
+
+def given_up(execute: Execute, since: int, limit: int) -> list[Delivery]:
+    return [Delivery(*row) for row in execute(SQL["given_up_deliveries"], (since, limit)).fetchall()]

@@ -416,6 +416,11 @@ SELECT DISTINCT execution_id FROM outbox AS o WHERE settled = 0
 AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
 ORDER BY execution_id LIMIT ?
 
+-- Ids are in the order of time, so the primary key bounds the look back.
+-- name: given_up_deliveries
+SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem
+FROM outbox WHERE execution_id >= ? AND state = 'dead' ORDER BY execution_id DESC, n LIMIT ?
+
 -- name: settle_deliveries
 UPDATE outbox SET settled = 1 WHERE execution_id = ?
 
@@ -426,6 +431,9 @@ GROUP BY pool, sign(lease_until)
 -- name: lease_duty
 INSERT INTO duties (duty, owner, until, position) VALUES (?1, ?2, ?4, 0)
 ON CONFLICT (duty) DO UPDATE SET owner = ?2, until = ?4 WHERE duties.owner = ?2 OR duties.until <= ?3
+
+-- name: duties
+SELECT duty, owner, until, position FROM duties ORDER BY duty
 
 -- name: duty_position
 SELECT position FROM duties WHERE duty = ?

@@ -11,6 +11,7 @@ from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.clock import Clock
+from arclog.ports.duties import DutyRecord
 from arclog.ports.outbox import Delivery
 from arclog.ports.store import (
     Append,
@@ -223,6 +224,9 @@ class SqliteStore:
     async def told_executions(self, limit: int = 100) -> list[int]:
         return await self._look_up(lambda execute: outbox.told(execute, limit))
 
+    async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
+        return await self._reader.do(lambda execute: outbox.given_up(execute, since, limit))
+
     async def settle_deliveries(self, execution_id: int) -> None:
         await self._writer.do(lambda tx: outbox.settle(tx, execution_id))
 
@@ -236,6 +240,9 @@ class SqliteStore:
 
     async def move_position(self, duty: str, owner: str, now: int, position: int) -> bool:
         return await self._writer.do(lambda tx: duties.move(tx, duty, owner, now, position))
+
+    async def duties(self) -> list[DutyRecord]:
+        return await self._look_up(duties.several)
 
     # -- results stored outside the log -------------------------------------------------------------------------------
 

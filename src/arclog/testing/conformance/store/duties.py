@@ -6,6 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
+from arclog.ports.duties import DutyRecord
 from arclog.ports.store import Timer
 from arclog.testing.conformance.store.base import DONE, RUNNING, SECOND, Rules, World, command, event
 
@@ -49,6 +50,16 @@ class DutyRules(Rules):
         assert await store.move_position("events", "b", 210, 3)
         assert not await store.move_position("events", "a", 210, 7)
         assert await store.position("events") == 3
+
+    async def test_every_duty_is_told_with_its_last_owner(self, world: World) -> None:
+        store = world.store
+        assert list(await store.duties()) == []
+        await store.lease_duty("timers", "a", 100, 200)
+        await store.lease_duty("events", "b", 100, 300)
+        await store.move_position("events", "b", 150, 7)
+        await store.lease_duty("timers", "c", 250, 400)
+        expected = [DutyRecord("events", "b", 300, 7), DutyRecord("timers", "c", 400, 0)]
+        assert list(await store.duties()) == expected
 
     async def test_duties_and_positions_outlive_the_process(self, world: World) -> None:
         store = world.store

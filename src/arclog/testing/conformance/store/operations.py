@@ -137,6 +137,22 @@ class OperationRules(Rules):
         await store.settle_deliveries(execution_id)
         assert await store.told_executions() == []
 
+    async def test_what_was_given_up_is_told_newest_execution_first(self, world: World) -> None:
+        store, now = world.store, world.clock.now()
+        older = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK, HOOK])
+        newer = await world.create(event("playbook.finished"), now=DONE, tell=[HOOK])
+        for each in await store.lease_deliveries(now, now + 50):
+            state = DELIVERED if (each.execution_id, each.n) == (older, 1) else DEAD
+            await store.attempted(replace(each, state=state, attempts=12, problem="refused"))
+        await store.settle_deliveries(older)
+        dead = await store.given_up(0)
+        assert [(each.execution_id, each.n, each.problem) for each in dead] == [
+            (newer, 1, "refused"),
+            (older, 2, "refused"),
+        ]
+        assert [each.execution_id for each in await store.given_up(0, limit=1)] == [newer]
+        assert [each.execution_id for each in await store.given_up(newer)] == [newer]
+
     # -- the backlog --------------------------------------------------------------------------------------------------
 
     async def test_the_backlog_counts_open_work_by_pool(self, world: World) -> None:

@@ -1,0 +1,135 @@
+"""All checks of one arclog: the backends that its settings choose, and the work in its store.
+
+`diagnosed` is asked by the route of a server and by `arclog doctor` on a home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from arclog import __version__
+from arclog.engine.doctor import WorkDoctor
+from arclog.engine.examining import Probe, examined
+from arclog.model.errors import ArclogError, SettingsError
+from arclog.model.ids import MICROS
+from arclog.model.settings import Settings
+from arclog.ports import work
+from arclog.ports.checks import FAIL, OK, WARN, Check, Diagnosis
+from arclog.wiring.backends import DATABASE, keeps_files
+from arclog.wiring.embedded import Embedded, embedded
+
+#: Under this tenant's name the result store is tried; no run can have it.
+_TENANT = "arclog-doctor"
+
+
+async def diagnosed(settings: Settings, here: Embedded, tenant: str = "") -> Diagnosis:
+    """What this process finds out about its store, bus, results and work."""
+    probes = [
+        *backend_probes(settings),
+        ("clock", lambda: _clock(settings, here)),
+        ("results", lambda: _results(here)),
+        *WorkDoctor(here.engine, here.api, tenant).probes(),
+    ]
+    found = await examined(probes, settings.number("doctor.check_s"))
+    return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), found)
+
+
+def backend_probes(settings: Settings) -> list[Probe]:
+    """Checks that need no open store: they tell why it cannot be opened, too."""
+    probes: list[Probe] = [("store", lambda: _store(settings))]
+    if settings.text("bus.url"):
+        probes.append(("bus", lambda: _bus(settings)))
+    return probes
+
+
+def can_be_opened(found: Sequence[Check]) -> bool:
+    """Whether there is a store to look into, by what `backend_probes` found. To open one that is empty would fill it."""
+    return not any(
+        (check.name in ("home", "schema") and check.status != OK) or (check.name == "store" and check.status == FAIL)
+        for check in found
+    )
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Embedded]:
+    """The arclog on these settings, to be looked at only."""
+    async with embedded(settings, read_only=True, works_here=False) as here:
+        yield here
+
+
+async def _store(settings: Settings) -> Sequence[Check]:
+    if keeps_files(settings):
+        from arclog.stores.sqlite.checks import checks
+
+        path = Path(settings.text("home")) / DATABASE
+        if not await asyncio.to_thread(path.exists):
+            remedy = "`arclog run FILE`, `arclog up` or `arclog key create` makes it; or set ARCLOG_HOME to where it is"
+            return [Check("home", WARN, f"there is no {path} yet", remedy)]
+        free, busy = settings.integer("doctor.min_free_bytes"), settings.number("store.busy_timeout_s")
+        return await asyncio.to_thread(checks, os.fspath(path), busy, free)
+    from arclog.wiring.backends import store_checks
+
+    return await store_checks(settings)
+
+
+async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
+    """Leases are measured by the store's clock: this process's must not be far from it."""
+    before = here.engine.clock.now()
+    there = await here.engine.store.time()
+    own = (before + here.engine.clock.now()) // 2
+    apart = (own - there) / MICROS
+    detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} the store's"
+    if abs(apart) <= settings.number("doctor.max_skew_s"):
+        return [Check("clock", OK, detail)]
+    return [Check("clock", WARN, detail, "keep the machines' clocks together: run chrony or systemd-timesyncd on each")]
+
+
+async def _results(here: Embedded) -> Sequence[Check]:
+    """Store something, read it back, remove it."""
+    results, said = here.results, f"{here.results.name}: written, read back and removed"
+    content = os.urandom(32)
+    writer = results.writer(_TENANT, content_type="application/octet-stream")
+    try:
+        await writer.write(content)
+        stored = await writer.commit()
+        found = b"".join([chunk async for chunk in results.chunks(_TENANT, stored.sha256)])
+        await results.remove(_TENANT, stored.sha256)
+    except (ArclogError, OSError) as problem:
+        remedy = "large results of tasks fail until it can be written; see results.url, its rights and its room"
+        return [Check("results", FAIL, f"{results.name}: {problem}", remedy)]
+    finally:
+        with contextlib.suppress(ArclogError, OSError):
+            await writer.abandon()
+    if found != content:
+        remedy = "what is behind results.url changes what it is given; take it out of use"
+        return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
+    return [Check("results", OK, said)]
+
+
+async def _bus(settings: Settings) -> Sequence[Check]:
+    return [await _one_bus(url.strip()) for url in settings.text("bus.url").split(",")]
+
+
+async def _one_bus(url: str) -> Check:
+    from arclog.wiring.nats_greeting import Greeting, greeting, shown
+
+    remedy = "runs go on without it, more slowly: start NATS there, or mend ARCLOG_BUS_URL and the network between"
+    try:
+        found: Greeting = await greeting(url)
+    except SettingsError as problem:
+        return Check("bus", FAIL, str(problem), "write nats://host:4222")
+    except OSError as problem:
+        return Check("bus", WARN, f"{shown(url)} cannot be reached: {problem.strerror or problem}", remedy)
+    except ValueError as problem:
+        return Check(
+            "bus", FAIL, f"{shown(url)} is no NATS server: {problem}", "name NATS' client port, 4222 if not set"
+        )
+    detail = f"NATS {found.version} at {shown(url)}"
+    if not found.jetstream:
+        return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")
+    return Check("bus", OK, f"{detail}, with JetStream")

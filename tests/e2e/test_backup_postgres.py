@@ -1,0 +1,81 @@
+"""A log in PostgreSQL, dumped while runs go on and restored into another server: it replays, goes on, and is read on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from arclog.model.settings import Settings
+from arclog.wiring.embedded import embedded
+from tests.e2e.test_backup import followed, start
+from tests.servers.arclog import running
+from tests.servers.postgres import Database, _binaries, running_postgres
+
+RUNS = 6
+
+
+def tool(name: str, database: Database, *words: str) -> None:
+    """One of PostgreSQL's own programs, as docs/backup.md says."""
+    done = subprocess.run(
+        [_binaries() / name, "--dbname", database.dsn, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def settings_of(home: Path, database: Database) -> dict[str, Any]:
+    return {"home": str(home), "store.url": database.dsn, "store.unsafe": True}
+
+
+async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp_path: Path):
+    dump = str(tmp_path / "arclog.dump")
+    with running_postgres(unsafe=True) as server_a, running_postgres(unsafe=True) as server_b:
+        database, other = server_a.create(), server_b.create()
+        # So many transactions that the other server's ids are far behind.
+        with database.connect() as connection:
+            for _ in range(2000):
+                connection.execute("SELECT pg_current_xact_id()")
+        home = tmp_path / "home"
+        more = {key: value for key, value in settings_of(home, database).items() if key != "home"}
+        async with running(home, worker=True, **more) as server, server.client() as client:
+            ids = [await start(client) for _ in range(RUNS)]
+            await followed(client, ids[0], until="step.done")
+            await asyncio.to_thread(tool, "pg_dump", database, "--format=custom", "--schema=arclog", f"--file={dump}")
+            later = await start(client)
+        await asyncio.to_thread(tool, "pg_restore", other, "--no-owner", "--exit-on-error", dump)
+        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as here:
+            listed = {run.execution_id: run.state for run in await here.api.list(limit=100)}
+            assert set(listed) == set(ids)
+            assert later not in listed
+            assert "RUNNING" in listed.values(), "nothing was under way"
+            for execution_id in ids:
+                events = await here.engine.store.events(int(execution_id), limit=10_000)
+                assert [event.seq for event in events] == list(range(1, len(events) + 1))
+                assert (await here.engine.live.folded(int(execution_id))).state.head == len(events)
+            read = await _tailed(here.engine.store, 0)
+        # Results are files of this home here; with `results.url: postgres` they are in the dump.
+        again = {**more, "store.url": other.dsn, "leases.seconds": 1}
+        async with running(home, worker=True, **again) as server, server.client() as client:
+            for execution_id in ids:
+                await followed(client, execution_id)
+                status = (await client.get(f"/api/executions/{execution_id}/status")).json()
+                assert status["state"] == "COMPLETED", status
+        # Who read the log before the restore reads on from where it was, and misses nothing.
+        async with embedded(Settings(settings_of(tmp_path / "home", other)), read_only=True) as here:
+            since = await _tailed(here.engine.store, read[-1][0])
+            whole = await _tailed(here.engine.store, 0)
+            assert whole == read + since
+            told = [event for _, batch in whole for event in batch]
+            for execution_id in ids:
+                own = sorted(seq for execution, seq in told if execution == int(execution_id))
+                assert own == list(range(1, len(own) + 1))
+                assert len(own) == len(await here.engine.store.events(int(execution_id), limit=10_000))
+
+
+async def _tailed(store: Any, after: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    found = []
+    while page := await store.tail(after=after, limit=500):
+        found += [(each.position, [(event.execution_id, event.seq) for event in each.events]) for each in page]
+        after = page[-1].position
+    return found

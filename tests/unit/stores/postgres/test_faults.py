@@ -1,0 +1,209 @@
+"""PostgreSQL restarted, killed, frozen, full: nothing that was answered is lost, nothing is written twice, nobody hangs."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from arclog.model.errors import Conflict, StoreUnavailable
+from arclog.model.events import Event
+from arclog.ports.store import Appended, OutcomeUnknown
+from arclog.stores.postgres.link import Link, Lost
+from tests.servers.postgres import running_postgres
+from tests.unit.stores.support import change, creation
+
+
+@pytest.fixture(scope="module")
+def own_server():
+    """One that tests stop, kill and freeze; durable, since that is what they look at."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def own(own_server):
+    database = own_server.create()
+    yield database
+    own_server.drop(database)
+
+
+async def write(store, execution_id, answers, stop):
+    """Append one event after another until told to stop; notes every answer, and carries on after a refusal."""
+    head = 0
+    while not stop.is_set():
+        try:
+            appended = await store.append(creation(execution_id) if head == 0 else change(execution_id, head))
+        except StoreUnavailable:
+            record = None
+            with contextlib.suppress(StoreUnavailable):
+                record = await store.execution(execution_id)
+            head = head if record is None else record.head
+            continue
+        head = appended.last_seq
+        answers[execution_id] = head
+
+
+async def under_load(store, harm, executions=8):
+    """Does harm to the server while appends come; what was answered is there, without a gap."""
+    answers, stop = {}, asyncio.Event()
+    writers = [asyncio.ensure_future(write(store, n, answers, stop)) for n in range(1, executions + 1)]
+    while len(answers) < executions:
+        await asyncio.sleep(0.001)
+    before = dict(answers)
+    await asyncio.to_thread(harm)
+    while not all(answers[n] > before[n] + 3 for n in before):
+        await asyncio.sleep(0.001)
+    stop.set()
+    await asyncio.gather(*writers)
+    for execution_id, head in answers.items():
+        stored = await store.events(execution_id, limit=100_000)
+        assert [each.seq for each in stored] == list(range(1, len(stored) + 1))
+        assert len(stored) == head == (await store.execution(execution_id)).head
+
+
+async def test_a_server_that_is_killed_under_load(own_server, own, opened):
+    def harm():
+        own_server.kill()
+        own_server.start()
+
+    await under_load(await opened(own), harm)
+
+
+async def test_a_server_that_is_restarted_under_load(own_server, own, opened):
+    def harm():
+        own_server.stop()
+        own_server.start()
+
+    await under_load(await opened(own), harm)
+
+
+async def test_connections_that_are_ended_under_load(own, opened):
+    def harm():
+        own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
+
+    store = await opened(own)
+    for _ in range(3):
+        await under_load(store, harm, executions=4) if not await store.executions() else harm()
+    assert await store.executions()
+
+
+async def test_an_answer_that_got_lost_is_found_in_the_log(own, opened, monkeypatch):
+    store = await opened(own)
+    await store.append(creation(1))
+    lose_after_commit(monkeypatch)
+    assert await store.append(change(1, 1)) == Appended(2, 2, (await store.events(1))[-1].persisted_at)
+    assert (await store.execution(1)).head == 2
+    assert len(await store.events(1)) == 2
+
+
+async def test_a_request_that_got_lost_is_carried_out_again(own, opened, monkeypatch):
+    store = await opened(own)
+    await store.append(creation(1))
+    lose_before_sending(monkeypatch)
+    appended = await store.append(change(1, 1))
+    assert appended.last_seq == 2
+    assert len(await store.events(1)) == 2
+
+
+async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
+    store = await opened(own)
+    await store.append(creation(1))
+    lose_after_commit(monkeypatch)
+    results = await asyncio.gather(store.append(change(1, 5)), store.append(creation(2)), return_exceptions=True)
+    assert [type(each) for each in results] == [Conflict, Appended]
+
+
+def lose_after_commit(monkeypatch):
+    """The next append's connection is lost after its commit and before its answer."""
+    answer = Link._answer
+    lost = []
+
+    def lose(self, request):
+        if not lost and request.rows and "won" in request.texts:
+            lost.append(self)
+            request.error = Lost("the network was cut")
+            request.error.link = self.name
+            self.close("the network was cut")
+        answer(self, request)
+
+    send = Link._send
+
+    def remember(self, request, text, values):
+        request.texts = getattr(request, "texts", "") + ("won" if "FROM won" in text else "")
+        send(self, request, text, values)
+
+    monkeypatch.setattr("arclog.stores.postgres.link._Request", type("_Request", (_plain_request(),), {}))
+    monkeypatch.setattr(Link, "_send", remember)
+    monkeypatch.setattr(Link, "_answer", lose)
+
+
+def _plain_request():
+    from arclog.stores.postgres.link import _Request
+
+    return _Request
+
+
+def lose_before_sending(monkeypatch):
+    """The next append's connection is lost before anything of it reaches the server."""
+    flush = Link._flush
+    lost = []
+
+    def lose(self):
+        if not lost and self._requests:
+            lost.append(self)
+            self.close("the network was cut")
+            return
+        flush(self)
+
+    monkeypatch.setattr(Link, "_flush", lose)
+
+
+async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
+    store = await opened(own, store__timeout_s=0.3, store__patience_s=0.5, store__connect_timeout_s=1)
+    await store.append(creation(1))
+    await asyncio.to_thread(own_server.freeze)
+    try:
+        reading = store.execution(1)
+        with pytest.raises(StoreUnavailable, match="no answer within|cannot be reached"):
+            await reading
+        with pytest.raises(OutcomeUnknown, match="may or may not have taken place"):
+            await store.append(change(1, 1))
+    finally:
+        await asyncio.to_thread(own_server.thaw)
+    head = (await store.execution(1)).head
+    assert len(await store.events(1)) == head
+    assert (await store.append(change(1, head))).last_seq == head + 1
+
+
+async def test_a_server_without_free_connections(own, opened):
+    store = await opened(own, store__connections=6)
+    await store.append(creation(1))
+    own.rows(f"ALTER DATABASE {own.dbname} CONNECTION LIMIT 0")
+    # What is open serves everybody.
+    found = await asyncio.gather(*(store.execution(1) for _ in range(50)))
+    assert {each.head for each in found} == {1}
+
+
+async def test_a_statement_that_takes_too_long_says_so(own, opened):
+    own.rows(f"ALTER DATABASE {own.dbname} SET statement_timeout = '50ms'")
+    store = await opened(own)
+    with pytest.raises(StoreUnavailable, match="statement_timeout"):
+        await store._pool.read("SELECT pg_sleep(10)")
+    await store.append(creation(1))
+
+
+async def test_values_that_cannot_be_stored_leave_the_others_alone(own, opened):
+    from arclog.model.errors import RequestRejected
+
+    store = await opened(own)
+    for number in (1, 2, 3):
+        await store.append(creation(number))
+    odd = Event("step.scheduled", 1, "nul\x00", 1), Event("step.scheduled", 1, "half\ud800", 1)
+    results = await asyncio.gather(
+        store.append(change(1, 1, odd[0])),
+        store.append(change(2, 1, odd[1])),
+        store.append(change(3, 1)),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in results] == [RequestRejected, RequestRejected, Appended]
+    assert [(await store.execution(n)).head for n in (1, 2, 3)] == [1, 1, 2]

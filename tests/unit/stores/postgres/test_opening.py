@@ -1,0 +1,148 @@
+"""What a server must be like, and what is said when it is not."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from arclog.model.errors import SettingsError, StoreUnavailable
+from arclog.model.settings import Settings
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres.connect import SCHEMA
+from arclog.stores.postgres.queries import load_migrations
+from arclog.testing.clock import FakeClock
+from arclog.wiring.backends import choose_store
+from tests.unit.stores.support import creation
+
+IMPATIENT = {"store__patience_s": 0, "store__connect_timeout_s": 1}
+
+
+def store_at(url: str, **settings) -> PostgresStore:
+    return PostgresStore(url, clock=FakeClock(), settings=Settings().replaced(**{**IMPATIENT, **settings}))
+
+
+async def refused(url: str, **settings) -> str:
+    with pytest.raises(StoreUnavailable) as told:
+        await store_at(url, **settings).open()
+    assert "correct horse" not in str(told.value)
+    assert "correct%20horse" not in str(told.value)
+    return str(told.value)
+
+
+async def test_a_setting_that_loses_data_is_refused_unless_it_is_meant(postgres, opened):
+    name = "synchronous_commit"
+    postgres.rows(f"ALTER DATABASE {postgres.dbname} SET {name} = off")
+    said = await refused(postgres.dsn)
+    assert f"{name} = off" in said
+    assert "ARCLOG_STORE_UNSAFE=true" in said
+    await opened(postgres, store__unsafe=True)
+
+
+async def test_a_server_that_may_damage_data_is_refused(postgres, monkeypatch):
+    from arclog.stores.postgres import connect
+
+    look = connect._LOOK
+    for name in ("fsync", "full_page_writes"):
+        monkeypatch.setattr(connect, "_LOOK", look.replace(f"current_setting('{name}')", "'off'"))
+        assert f"{name} = off" in await refused(postgres.dsn)
+    monkeypatch.setattr(connect, "_LOOK", look.replace("current_setting('server_version_num')::int8", "130011"))
+    assert "PostgreSQL 13; arclog needs 14" in await refused(postgres.dsn)
+    monkeypatch.setattr(connect, "_LOOK", look.replace("pg_is_in_recovery()", "true"))
+    assert "standby" in await refused(postgres.dsn, store__unsafe=True)
+
+
+async def test_a_database_that_takes_no_writes_is_refused(postgres):
+    postgres.rows(f"ALTER DATABASE {postgres.dbname} SET default_transaction_read_only = on")
+    assert "takes no writes" in await refused(postgres.dsn)
+
+
+async def test_mistakes_in_the_address_are_named(postgres):
+    wrong = postgres.dsn.replace("correct%20horse", "secret-word")
+    said = await refused(wrong)
+    assert "the password is wrong" in said
+    assert "secret-word" not in said
+    assert "no such database" in await refused(postgres.dsn.replace(postgres.dbname, "nowhere"))
+    assert "cannot be reached" in await refused("postgresql://u:secret-word@127.0.0.1:1/x")
+    with pytest.raises(SettingsError, match="ARCLOG_STORE_URL") as told:
+        store_at("postgresql://u:secret-word@127.0.0.1:x y/x")
+    assert "secret-word" not in str(told.value)
+    with pytest.raises(SettingsError, match="ARCLOG_STORE_SCHEMA"):
+        store_at(postgres.dsn, store__schema='x"; DROP')
+
+
+async def test_a_user_without_rights_is_told_so(postgres):
+    postgres.rows("CREATE ROLE poor LOGIN PASSWORD 'correct horse'")
+    try:
+        assert "lacks a right" in await refused(postgres.dsn.replace("postgres:correct", "poor:correct"))
+    finally:
+        postgres.rows("DROP ROLE poor")
+
+
+async def test_another_programs_schema_is_left_alone(postgres):
+    postgres.rows("CREATE SCHEMA arclog")
+    postgres.rows("CREATE TABLE arclog.theirs (a int)")
+    assert "another program's tables (theirs)" in await refused(postgres.dsn)
+
+
+async def test_two_stores_share_a_database_by_their_schemas(postgres, opened):
+    first, second = await opened(postgres), await opened(postgres, store__schema="other")
+    await first.append(creation(1))
+    assert await second.execution(1) is None
+    assert (await first.execution(1)).head == 1
+
+
+async def test_many_who_open_at_once_create_one_schema(postgres, opened):
+    stores = await asyncio.gather(*(opened(postgres) for _ in range(5)))
+    await asyncio.gather(*(store.append(creation(n)) for n, store in enumerate(stores, 1)))
+    assert len(await stores[0].executions()) == 5
+    assert postgres.rows("SELECT version FROM arclog.schema_version") == [(SCHEMA,)]
+
+
+async def test_a_newer_schema_is_used_as_long_as_it_says_that_this_code_can(postgres, opened):
+    await opened(postgres)
+    postgres.rows(f"UPDATE arclog.schema_version SET version = {SCHEMA + 3}")
+    store = await opened(postgres)
+    await store.append(creation(1))
+    postgres.rows(f"UPDATE arclog.schema_version SET oldest = {SCHEMA + 1}")
+    said = await refused(postgres.dsn)
+    assert "newer arclog" in said
+    assert "update arclog" in said
+
+
+def test_every_migration_says_which_code_it_leaves_working():
+    migrations = load_migrations(0, "arclog")
+    assert [number for number, _ in migrations] == list(range(1, SCHEMA + 1))
+    assert all(script.startswith("-- oldest: ") for _, script in migrations)
+
+
+async def test_no_statement_depends_on_the_search_path(postgres, opened):
+    postgres.rows(f"ALTER DATABASE {postgres.dbname} SET search_path = pg_catalog")
+    store = await opened(postgres)
+    await store.append(creation(1))
+
+
+async def test_settings_choose_it(postgres):
+    for scheme in ("postgresql", "postgres"):
+        url = postgres.dsn.replace("postgresql", scheme)
+        store = choose_store(Settings().replaced(store__url=url), FakeClock())
+        await store.open()
+        await store.close()
+
+
+def test_the_driver_is_named_when_it_is_missing(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingsError, match=r"arclog\[postgres\]"):
+        choose_store(Settings().replaced(store__url="postgresql://x/y"), FakeClock())
+
+
+async def test_texts_must_be_utf_8(postgres_server, opened):
+    with psycopg.connect(postgres_server._admin("postgres"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    try:
+        url = f"postgresql://postgres:correct%20horse@127.0.0.1:{postgres_server.port}/latin"
+        assert "ENCODING 'UTF8'" in await refused(url)
+    finally:
+        with psycopg.connect(postgres_server._admin("postgres"), autocommit=True) as connection:
+            connection.execute("DROP DATABASE latin WITH (FORCE)")
