@@ -88,7 +88,11 @@ def test_a_store_that_is_away_fails_the_task_and_says_so(tmp_path: Path) -> None
         "ARCLOG_RESULTS_PATIENCE_S": "0.2",
     }
     done = subprocess.run(
-        [*ARCLOG, "run", "large.yaml", "--json"], capture_output=True, timeout=60, cwd=tmp_path, env={**os.environ, **env}
+        [*ARCLOG, "run", "large.yaml", "--json"],
+        capture_output=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, **env},
     )
     told = json.loads(done.stdout)
     assert (done.returncode, told["error"]["kind"], told["error"]["retryable"]) == (1, "result", True)

@@ -43,7 +43,8 @@ def stream_of(settings: Settings) -> str:
 
 
 async def messages(stream, settings) -> int:
-    return (await stream.stream_info(stream_of(settings))).state.messages
+    count: int = (await stream.stream_info(stream_of(settings))).state.messages
+    return count
 
 
 # -- the form -------------------------------------------------------------------------------------------------------------

@@ -129,12 +129,12 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 
     async def looking(tenant: str, name: str) -> list[Version]:
         """Somebody stores it again between the look and the removal."""
-        found = await looked(tenant, name)
-        results.versions = looked  # type: ignore[method-assign]  # the test stands in between
+        found: list[Version] = await looked(tenant, name)
+        results.versions = looked
         await stored(results, NOISE)
         return found
 
-    results.versions = looking  # type: ignore[method-assign]  # as above
+    results.versions = looking
     assert await results.remove(TENANT, sha256, old.stored_at)
     assert await read(results, sha256) == NOISE
 
