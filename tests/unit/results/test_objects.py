@@ -18,7 +18,7 @@ from arclog.results.object_link import address_of
 from arclog.results.objects import ObjectResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 from tests.servers.s3 import S3Server, s3_server
-from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer, read_around
+from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer
 
 #: above what goes in one request
 LARGE = random.Random(5).randbytes(9_500_000)
@@ -159,25 +159,6 @@ async def test_damage_is_noticed_and_healed_by_storing_again(s3, bucket, results
         await read(results, sha256)
     await stored(results, body)
     assert await read(results, sha256) == body
-
-
-async def test_what_is_stored_again_while_it_is_read_is_read_on(results):
-    sha256 = (await stored(results, NOISE)).sha256
-
-    async def again() -> None:
-        await stored(results, NOISE)
-
-    assert await read_around(results, sha256, again) == NOISE
-
-
-async def test_what_is_removed_while_it_is_read_is_missing(results):
-    sha256 = (await stored(results, NOISE)).sha256
-
-    async def remove() -> None:
-        assert await results.remove(TENANT, sha256)
-
-    with pytest.raises(ResultUnavailable, match="missing"):
-        await read_around(results, sha256, remove)
 
 
 async def test_objects_of_others_are_left_alone(s3, bucket, results):
