@@ -3,8 +3,9 @@ import os
 import pytest
 
 from arclog.model.settings import Settings
-from arclog.results.nats import NatsResults
+from arclog.ports.results import Results
 from arclog.testing.conformance.results import MakeResults, ResultsContract
+from arclog.wiring.backends import choose_results
 from tests.servers.nats import NatsServer
 
 
@@ -13,7 +14,9 @@ class TestNatsResults(ResultsContract):
     def make_results(self, nats_server: NatsServer) -> MakeResults:
         bucket = f"results-{os.urandom(4).hex()}"
 
-        def make(settings: Settings) -> NatsResults:
-            return NatsResults(settings.replaced(bus__url=nats_server.url, results__bucket=bucket))
+        def make(settings: Settings) -> Results:
+            return choose_results(
+                settings.replaced(results__url="nats", bus__url=nats_server.url, results__bucket=bucket)
+            )
 
         return make

@@ -135,7 +135,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("python.find_links", "", "places", "Folders or addresses that hold packages for `requirements`, parted by commas."),
     Setting("shell.max_output_bytes", 16 * MIB, "bytes", "Output of a shell task kept as its result, per stream.", 0),
     Setting("store.url", "", "address", "Where the log is kept: postgresql://user:password@host/database. Empty: a SQLite file in the home."),
-    Setting("results.url", "", "address", "Where results that are too large for the log are kept: postgres (beside the log), nats (the object store of `bus.url`), or s3://bucket/prefix, gs://…, az://…. Empty: files in the home."),
+    Setting("results.url", "", "address", "Where results that are too large for the log are kept: postgres (beside the log; or postgresql://… for a database of its own), nats (the object store of `bus.url`), or s3://bucket/prefix, gs://…, az://…. Empty: files in the home."),
     Setting("results.timeout_s", 30.0, "seconds", "How long a result store on another machine may take for one request.", 0.1),
     Setting("results.patience_s", 15.0, "seconds", "How long a result store that cannot be reached is asked again before a task that needs it fails (and may be retried).", 0.0),
     Setting("results.connections", 4, "connections", "Most connections of one process to results in PostgreSQL; more requests wait.", 1),

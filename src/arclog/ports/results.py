@@ -7,7 +7,8 @@ Rules that every result store keeps (`arclog.testing.conformance.results` proves
   nothing can be read under any name, and what was half-written is removed (at once, or by `leftovers`). Storing content
   again makes it whole if it was damaged, and young if it was old.
 - What is read is checked against its hash: content that is missing, cut or changed raises `ResultUnavailable`, never
-  gives other bytes. (Items of a list are checked part by part, as they are read.)
+  gives other bytes. (Items of a list are checked part by part, as they are read.) Content that is stored again while it is
+  read is read on.
 - A list keeps its items in parts, so that items [first, last) are read without the rest. As bytes it is one JSON value a line.
   An item that is not plain JSON is refused (`ResultUnavailable` with its place) and so is the list. Bytes that were stored
   as a list and as plain content, in whatever order, can be read both ways.

@@ -19,6 +19,7 @@ from arclog.model.settings import Settings
 from arclog.ports.results import StoredBlob
 from arclog.results.names import folder_of, is_sha256
 from arclog.results.nats_bucket import Bucket, Current, MovedOn
+from arclog.results.nats_link import Connect
 from arclog.results.nats_objects import PlacedIndex, Told, content_of, cut, read_tail, table_of, told_of
 from arclog.results.opened import Known, Replaced, damaged, is_whole_list, missing, unpacked
 from arclog.results.parted import PartedResults
@@ -29,10 +30,11 @@ from arclog.results.threads import Threads
 class NatsResults(PartedResults):
     """See `ports.results.Results`."""
 
-    def __init__(self, settings: Settings, name: str = "nats") -> None:
+    def __init__(self, connect: Connect, place: str, settings: Settings, name: str = "nats") -> None:
+        """`place` is for messages."""
         super().__init__(settings)
         self.name = name
-        self._bucket = Bucket(settings)
+        self._bucket = Bucket(connect, place, settings)
 
     def _sink(self, tenant: str, *, listed: bool) -> NatsSink:
         return NatsSink(self, self._bucket, self._threads, tenant, listed=listed)

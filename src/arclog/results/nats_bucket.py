@@ -17,7 +17,7 @@ from nats.js import errors as js_errors
 
 from arclog.model.errors import ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
-from arclog.results.nats_link import NatsLink
+from arclog.results.nats_link import Connect, NatsLink
 from arclog.results.nats_objects import CHUNK_BYTES, Subjects, Told
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -41,13 +41,13 @@ class Current(Struct, frozen=True):
 
 
 class Bucket:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, connect: Connect, place: str, settings: Settings) -> None:
         name = settings.text("results.bucket")
         if not _NAME.fullmatch(name):
             raise SettingsError(
                 f"ARCLOG_RESULTS_BUCKET: {name!r} is no name of a bucket; letters, digits, _ and - may be"
             )
-        self.link = NatsLink(settings)
+        self.link = NatsLink(connect, place, settings)
         self.names = Subjects(name)
         #: for messages
         self.place = f"{self.link.place} bucket {name}"

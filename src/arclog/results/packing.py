@@ -12,13 +12,13 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 import zstandard
 from msgspec import Struct
 
-from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable, SettingsError
+from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultTooLarge, ResultUnavailable, SettingsError
 from arclog.model.lines import encoded, preview
 from arclog.model.settings import Settings
 from arclog.ports.results import Content
@@ -104,6 +104,8 @@ class PackingWriter:
         self._dropping: asyncio.Task[None] | None = None
         #: why nothing more can be done with it; '' while it can
         self._over = ""
+        #: there is nobody to tell that it is over
+        self._away = False
 
     async def write(self, chunk: bytes) -> None:
         if self._listed:
@@ -214,6 +216,7 @@ class PackingWriter:
             yield
         except BaseException as problem:
             self._over = f"it failed before ({type(problem).__name__}: {problem})"
+            self._away = isinstance(problem, ResultStoreAway)
             dropping = self._drop()
             if not isinstance(problem, asyncio.CancelledError):  # it must not be kept waiting
                 await asyncio.shield(dropping)
@@ -230,10 +233,9 @@ class PackingWriter:
         if self._hashing is not None:
             begun.append(asyncio.wrap_future(self._hashing))
         await asyncio.gather(*begun, return_exceptions=True)
-        try:
-            await self._sink.discard()
-        except ResultUnavailable:  # it is found by `leftovers`
-            pass
+        if not self._away:
+            with suppress(ResultUnavailable):  # then it is found by `leftovers`
+                await self._sink.discard()
 
 
 def _packed(part: bytes, level: int) -> tuple[bytes, bytes]:

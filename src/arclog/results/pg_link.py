@@ -7,7 +7,6 @@ Work that is handed in must be one that may be done twice: a server that went aw
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -18,12 +17,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
+from arclog.results.again import until_answered
 
 R = TypeVar("R")
 Work = Callable[[AsyncConnection[Any]], Awaitable[R]]
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
 #: SQLSTATE classes and codes of what may be gone a moment later: connection, resources, shutdown, conflicts of transactions
 _PASSING = re.compile(r"08...|53[23]00|57P0.|40001|40P01")
 _DISK_FULL = "53100"
@@ -58,18 +56,13 @@ class PgLink:
 
     async def run(self, work: Work[R]) -> R:
         """What comes of the work; it may be done twice."""
-        clock = asyncio.get_running_loop()
-        until = clock.time() + self._patience_s
-        pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                return await self._once(work)
-            except (psycopg.Error, OSError, TimeoutError) as problem:
-                meant = self._meant(problem)
-                if not isinstance(meant, ResultStoreAway) or clock.time() + pause > until:
-                    raise meant from problem
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        return await until_answered(lambda: self._meaning(work), self._patience_s)
+
+    async def _meaning(self, work: Work[R]) -> R:
+        try:
+            return await self._once(work)
+        except (psycopg.Error, OSError, TimeoutError) as problem:
+            raise self._meant(problem) from problem
 
     async def _once(self, work: Work[R]) -> R:
         async with self._room:

@@ -30,5 +30,7 @@ async def prepare(connection: AsyncConnection[Any], schema: str, known: dict[str
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if await (await connection.execute(known["are_tables_there"], (schema,))).fetchone() is None:
-            await connection.execute(known["tables"])
+        # A schema that is there is not asked for again: that takes a right which its owner may not have.
+        for asked, wanted in (("is_schema_there", "schema"), ("are_tables_there", "tables")):
+            if await (await connection.execute(known[asked], (schema,))).fetchone() is None:
+                await connection.execute(known[wanted])

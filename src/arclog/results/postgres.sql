@@ -1,8 +1,13 @@
 -- The statements on results in PostgreSQL. {s} is the schema, {now} the database's own time in microseconds since 1970.
 -- A blob without a sha256 is being written, and its stored_at is when its last part came.
 
+-- name: is_schema_there
+SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s
+
+-- name: schema
+CREATE SCHEMA {s}
+
 -- name: tables
-CREATE SCHEMA IF NOT EXISTS {s};
 CREATE TABLE {s}.result_blobs (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text NOT NULL,

@@ -77,9 +77,13 @@ def choose_results(settings: Settings) -> Results:
             from arclog.results.postgres import PostgresResults
         return PostgresResults(url if slashes else settings.text("store.url"), settings)
     if url == "nats":
+        if not settings.text("bus.url"):
+            raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
         with _installed("nats"):
             from arclog.results.nats import NatsResults
-        return NatsResults(settings)
+            from arclog.wiring.nats import connect, shown
+        timeout_s = settings.number("results.timeout_s")
+        return NatsResults(lambda: connect(settings, timeout_s), f"NATS {shown(settings)}", settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with _installed("object"):
             from arclog.results.objects import ObjectResults

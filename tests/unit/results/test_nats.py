@@ -11,9 +11,10 @@ import zstandard
 
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
-from arclog.results.nats import NatsResults
+from arclog.ports.results import Results
 from arclog.results.nats_objects import object_name
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
+from arclog.wiring.backends import choose_results
 from tests.servers.nats import NatsServer, running_nats
 from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer, read_around, stored_around
 
@@ -24,8 +25,8 @@ def settings(nats_server: NatsServer) -> Settings:
 
 
 @pytest.fixture
-async def results(settings: Settings) -> AsyncIterator[NatsResults]:
-    made = NatsResults(settings)
+async def results(settings: Settings) -> AsyncIterator[Results]:
+    made = choose_results(settings)
     yield made
     await made.close()
 
@@ -43,7 +44,8 @@ def stream_of(settings: Settings) -> str:
 
 
 async def messages(stream, settings) -> int:
-    return (await stream.stream_info(stream_of(settings))).state.messages
+    count: int = (await stream.stream_info(stream_of(settings))).state.messages
+    return count
 
 
 # -- the form -------------------------------------------------------------------------------------------------------------
@@ -102,25 +104,6 @@ async def test_another_object_under_its_name_is_noticed(results, settings, strea
     assert await read(results, sha256) == NOISE
 
 
-async def test_what_is_stored_again_while_it_is_read_is_read_on(results):
-    sha256 = (await stored(results, NOISE)).sha256
-
-    async def again() -> None:
-        await stored(results, NOISE)
-
-    assert await read_around(results, sha256, again) == NOISE
-
-
-async def test_what_is_removed_while_it_is_read_is_missing(results):
-    sha256 = (await stored(results, NOISE)).sha256
-
-    async def remove() -> None:
-        assert await results.remove(TENANT, sha256)
-
-    with pytest.raises(ResultUnavailable, match="missing"):
-        await read_around(results, sha256, remove)
-
-
 async def test_who_stores_and_who_removes_the_same_end_with_all_or_nothing(results):
     sha256 = (await stored(results, NOISE)).sha256
 
@@ -164,7 +147,7 @@ async def test_a_writer_whose_chunks_were_swept_says_so(results):
 
 async def test_a_server_that_is_killed_and_comes_back_costs_time_only():
     with running_nats() as server:
-        results = NatsResults(Settings({"bus.url": server.url, "results.patience_s": 60}))
+        results = choose_results(Settings({"results.url": "nats", "bus.url": server.url, "results.patience_s": 60}))
 
         async def restart() -> None:
             await asyncio.to_thread(server.kill)
@@ -178,7 +161,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_time_only():
 async def test_a_server_that_stays_away_or_comes_back_empty():
     with running_nats() as server:
         url = server.url.replace("//", "//someone:s3cr3t@")
-        results = NatsResults(Settings({"bus.url": url, "results.patience_s": 0.2}))
+        results = choose_results(Settings({"results.url": "nats", "bus.url": url, "results.patience_s": 0.2}))
         sha256 = (await stored(results, b"kept")).sha256
 
         async def kill() -> None:
@@ -191,7 +174,7 @@ async def test_a_server_that_stays_away_or_comes_back_empty():
         with pytest.raises(ResultStoreAway):
             await read(results, sha256)
         await results.close()
-        results = NatsResults(Settings({"bus.url": url, "results.patience_s": 30}))
+        results = choose_results(Settings({"results.url": "nats", "bus.url": url, "results.patience_s": 30}))
         await asyncio.to_thread(server.start)
         assert await read(results, sha256) == b"kept"
 
@@ -209,7 +192,9 @@ async def test_a_server_that_stays_away_or_comes_back_empty():
 
 
 async def test_a_server_that_was_never_there():
-    results = NatsResults(Settings({"bus.url": "nats://someone:s3cr3t@127.0.0.1:1", "results.patience_s": 0.2}))
+    results = choose_results(
+        Settings({"results.url": "nats", "bus.url": "nats://someone:s3cr3t@127.0.0.1:1", "results.patience_s": 0.2})
+    )
     with pytest.raises(ResultStoreAway, match="cannot be reached") as found:
         await stored(results, b"x")
     assert "s3cr3t" not in str(found.value)
@@ -217,7 +202,7 @@ async def test_a_server_that_was_never_there():
 
 
 async def test_a_full_bucket_keeps_nothing_of_it(settings):
-    results = NatsResults(settings.replaced(results__bucket_max_bytes=2_000_000))
+    results = choose_results(settings.replaced(results__bucket_max_bytes=2_000_000))
     kept = (await stored(results, NOISE[:500_000])).sha256
     with pytest.raises(ResultUnavailable, match=r"no room.*arclog gc"):
         await stored(results, NOISE)
@@ -231,13 +216,13 @@ async def test_credentials():
     config = 'authorization { users = [{user: "someone", password: "s3cr3t"}] }\n'
     with running_nats(config=config) as server:
         right, wrong = (server.url.replace("//", f"//someone:{word}@") for word in ("s3cr3t", "wr0ng"))
-        results = NatsResults(Settings({"bus.url": wrong}))
+        results = choose_results(Settings({"results.url": "nats", "bus.url": wrong}))
         with pytest.raises(ResultUnavailable, match="refuses our credentials") as found:
             await stored(results, b"x")
         assert not isinstance(found.value, ResultStoreAway)
         assert "wr0ng" not in str(found.value)
         await results.close()
-        results = NatsResults(Settings({"bus.url": right}))
+        results = choose_results(Settings({"results.url": "nats", "bus.url": right}))
         assert await read(results, (await stored(results, b"x")).sha256) == b"x"
         await results.close()
 
@@ -251,12 +236,14 @@ async def test_credentials():
 )
 async def test_settings_that_cannot_be(values, said):
     with pytest.raises(SettingsError, match=said):
-        NatsResults(Settings(values))
+        choose_results(Settings({"results.url": "nats", **values}))
 
 
 async def test_certificates_that_are_not_there():
-    results = NatsResults(Settings({"bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"}))
-    with pytest.raises(SettingsError, match=r"bus\.ca_file"):
+    results = choose_results(
+        Settings({"results.url": "nats", "bus.url": "tls://127.0.0.1:1", "bus.ca_file": "/nowhere.pem"})
+    )
+    with pytest.raises(ResultUnavailable, match=r"bus\.ca_file"):
         await stored(results, b"x")
     await results.close()
 

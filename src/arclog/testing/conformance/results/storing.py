@@ -111,6 +111,31 @@ class StoringRules(Rules):
         assert await read(results, sha256) == body
         assert await results.remove(TENANT, sha256, again.stored_at)
 
+    async def test_content_that_is_stored_again_while_it_is_read_is_read_on(self, results: Results) -> None:
+        body = noise(3_500_000)
+        sha256 = (await stored(results, body)).sha256
+        got: list[bytes] = []
+        async for chunk in results.chunks(TENANT, sha256):
+            if not got:
+                await stored(results, body)
+            got.append(chunk)
+        assert b"".join(got) == body
+
+    async def test_content_that_is_removed_while_it_is_read_is_whole_or_missing(self, results: Results) -> None:
+        body = noise(3_500_000)
+        sha256 = (await stored(results, body)).sha256
+        got: list[bytes] = []
+        try:
+            async for chunk in results.chunks(TENANT, sha256):
+                if not got:
+                    assert await results.remove(TENANT, sha256)
+                got.append(chunk)
+        except ResultUnavailable:
+            assert body.startswith(b"".join(got))
+        else:
+            assert b"".join(got) == body
+        assert await results.find(TENANT, sha256) is None
+
     async def age(self, results: Results, sha256: str) -> None:
         """Make content old, where a store's clock is too coarse to tell two moments of a test apart."""
 
