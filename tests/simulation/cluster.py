@@ -85,7 +85,7 @@ class Server:
 
     def __init__(self, cluster: Cluster, number: int, skew_s: float) -> None:
         self.name = f"server-{number}"
-        self.reach = _Reach(cluster.store, cluster.draw, lambda append: cluster.committed(self, append))
+        self.reach = _Reach(cluster.store, cluster.draw, lambda append: cluster.on_commit(self, append))
         store = cast("Store", self.reach)
         own = LoopClock(START + round(skew_s * 1_000_000))
         self.clock = StoreClock(store.time, own, asyncio.get_running_loop().time)
@@ -212,6 +212,8 @@ class Cluster:
         self.calm = False
         self._size, self._workers = servers, workers
         self._made = 0
+        #: what becomes of a server right behind its commit
+        self.on_commit: Callable[[Server, Append], None] = self._maybe_die
         #: servers that died behind a commit
         self.deaths = 0
         self._tasks: list[asyncio.Task[Any]] = []
@@ -249,7 +251,7 @@ class Cluster:
     def loses_answer(self) -> bool:
         return not self.calm and self.draw.random() < 0.02
 
-    def committed(self, server: Server, append: Append) -> None:
+    def _maybe_die(self, server: Server, append: Append) -> None:
         """A server may die right behind a commit, most likely behind one from which something follows for other runs."""
         matters = any(event.type in _MATTERS for event in append.events)
         if not self.calm and self.draw.random() < (0.25 if matters else 0.01):

@@ -216,7 +216,7 @@ def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id:
             server.reach.die()
             died.set()
 
-    cluster.committed = committed  # type: ignore[method-assign, assignment]  # the test decides who dies
+    cluster.on_commit = committed
     return died
 
 
@@ -260,7 +260,7 @@ def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
                 died.set()
                 a.reach.die()
 
-        cluster.committed = committed  # type: ignore[method-assign, assignment]  # the test decides who dies
+        cluster.on_commit = committed
         execution_id = await run_of(a, text)
         await died.wait()
         await cluster.remove(a, kill=True)
@@ -289,7 +289,7 @@ def test_what_the_dead_one_should_have_cancelled_is_cancelled() -> None:
     on_two(test, workers=2)
 
 
-def test_a_run_that_waits_rightly_is_read_once() -> None:
+def test_a_run_that_waits_rightly_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: Cluster, a: Server, b: Server) -> None:
         text = "metadata: {name: ask}\nworkflow:\n  - step: s\n    tool: {kind: approval, prompt: yes?}\n"
         execution_id = await run_of(a, text)
@@ -301,7 +301,7 @@ def test_a_run_that_waits_rightly_is_read_once() -> None:
             read.append(execution_id)
             return await events(execution_id, **options)
 
-        cluster.store.events = counted  # type: ignore[method-assign]  # counts
+        monkeypatch.setattr(cluster.store, "events", counted)
         await asyncio.sleep(1000.0)
         assert read == []
         assert (await b.api.signal(str(execution_id), SignalRequest("APPROVE", "yes"))).accepted

@@ -166,7 +166,7 @@ class Engine:
         if self.minter.is_over:
             await self.minter.renew()
         for _ in range(MAX_CONFLICTS):
-            current = isinstance(batched[0].given, _ALONE) or self.live.is_contended(execution_id)
+            current = isinstance(batched[0].given, _ALONE) or self.live.look_first(execution_id)
             if current:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
