@@ -138,6 +138,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.prepare", "auto", "word", "Whether statements are prepared on PostgreSQL's connections. `never` behind a pooler that hands out connections by transaction and does not know prepared statements (pgbouncer below 1.21).", choices=("auto", "never")),
     Setting("store.unsafe", False, "yes or no", "Take a PostgreSQL that may lose what was answered: `fsync`, `full_page_writes` or `synchronous_commit` off. For tests and experiments."),
     Setting("store.partition_s", 7 * 86_400.0, "seconds", "Span of time of one partition of the log in PostgreSQL; old ones are dropped as a whole.", 3600.0),
+    Setting("store.retention_s", 0.0, "seconds", "`arclog gc` forgets runs that ended longer ago than this, with their logs; 0 keeps them for ever. PostgreSQL forgets a whole partition (`store.partition_s`) once all of its runs may go.", 0.0),
+    Setting("store.listen_url", "", "address", "Where PostgreSQL's notices are listened to, when `store.url` is that of a pooler that hands out connections by transaction: the server itself. Empty: `store.url`."),
     Setting("store.compress_min_bytes", 1 * KIB, "bytes", "Log rows above this are compressed.", 0),
     Setting("store.max_row_events", 256, "events", "Most events in one log row.", 1),
     Setting("store.max_row_bytes", 256 * KIB, "bytes", "Most bytes in one log row; a larger single event has a row of its own.", 1),

@@ -43,6 +43,11 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
     )
 
 
+def listen_url(settings: Settings) -> str:
+    """Where PostgreSQL's notices are listened to: a connection of one's own, which a pooler may not give."""
+    return settings.text("store.listen_url") or settings.text("store.url")
+
+
 def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001 - the store is for those that share it
     url = settings.text("results.url")
     if not url:
