@@ -135,7 +135,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.connect_timeout_s", 10.0, "seconds", "How long PostgreSQL may take to accept a connection.", 1.0),
     Setting("store.timeout_s", 60.0, "seconds", "How long PostgreSQL may take to answer a request; then its connection is given up.", 0.1),
     Setting("store.patience_s", 15.0, "seconds", "How long a request goes on trying while PostgreSQL cannot be reached.", 0.0),
-    Setting("store.prepare", "auto", "word", "Whether statements are prepared on PostgreSQL's connections. `never` behind a pooler that hands out connections by transaction and does not know prepared statements (pgbouncer below 1.21).", choices=("auto", "never")),
+    Setting("store.prepare", "auto", "word", "Whether statements are prepared on PostgreSQL's connections: `auto` does so until a pooler in front of it mixes them up (pgbouncer below 1.21 does); `never` spares it the attempt.", choices=("auto", "never")),
     Setting("store.unsafe", False, "yes or no", "Take a PostgreSQL that may lose what was answered: `fsync`, `full_page_writes` or `synchronous_commit` off. For tests and experiments."),
     Setting("store.partition_s", 7 * 86_400.0, "seconds", "Span of time of one partition of the log in PostgreSQL; old ones are dropped as a whole.", 3600.0),
     Setting("store.retention_s", 0.0, "seconds", "`arclog gc` forgets runs that ended longer ago than this, with their logs; 0 keeps them for ever. PostgreSQL forgets a whole partition (`store.partition_s`) once all of its runs may go.", 0.0),

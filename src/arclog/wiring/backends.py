@@ -27,7 +27,7 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
         from arclog.stores.sqlite.store import SqliteStore
 
         return SqliteStore(Path(settings.text("home")) / DATABASE, clock=clock, settings=settings)
-    scheme = url.partition("://")[0]
+    scheme = url.partition(":")[0]  # nothing of what may be a password
     if scheme in {"postgresql", "postgres"}:
         try:
             import psycopg  # noqa: F401 - whether it is there

@@ -60,7 +60,10 @@ async def test_spans_of_another_width_fit_in_between(postgres, opened):
     for hour in (2, 5.5, 9):
         await daily.append(creation(minted(hour) + 1))
     assert spans(postgres)[:3] == [(0, minted(5)), (minted(5), minted(6)), (minted(6), minted(24))]
-    assert [batch.execution_id for batch in await daily.tail()] == [minted(5), *(minted(hour) + 1 for hour in (2, 5.5, 9))]
+    assert [batch.execution_id for batch in await daily.tail()] == [
+        minted(5),
+        *(minted(hour) + 1 for hour in (2, 5.5, 9)),
+    ]
 
 
 async def test_retention_drops_spans_and_leaves_what_is_live(postgres, opened):
