@@ -70,12 +70,14 @@ class _Request:
 class Link:
     """Takes a connection over; nobody else uses it from then on."""
 
-    def __init__(self, connection: AsyncConnection[Any], name: str, preparing: Preparing) -> None:
+    def __init__(self, connection: AsyncConnection[Any], name: str, preparing: Preparing, first: str = "") -> None:
+        """`first` is a statement that every request begins with."""
         #: as the server knows it (application_name)
         self.name = name
         self._connection = connection
         self._pg = connection.pgconn
         self._preparing = preparing
+        self._first = first
         self._prepared: dict[str, bytes] = {}
         self._requests: deque[_Request] = deque()
         self._loop = asyncio.get_running_loop()
@@ -102,6 +104,8 @@ class Link:
         ready = [(text, [packed(value) for value in values]) for text, values in calls]
         request = _Request(future)
         try:
+            if self._first:
+                self._send(request, self._first, [])
             for text, values in ready:
                 self._send(request, text, values)
             self._pg.pipeline_sync()
@@ -193,7 +197,7 @@ class Link:
         if request.error is not None:
             request.future.set_exception(request.error)
         else:
-            request.future.set_result(request.rows)
+            request.future.set_result(request.rows[1:] if self._first else request.rows)
 
     def _lose(self, error: psycopg.Error) -> None:
         """The connection is over: whoever waits hears so, and does not know what became of its request."""

@@ -8,7 +8,7 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, OutcomeUnknown
-from arclog.stores.postgres import writer
+from arclog.stores.postgres import pool, writer
 from arclog.stores.postgres.link import Link, Lost
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
@@ -127,8 +127,8 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
 
 def lose_after_commit(monkeypatch):
     """The next append's connection is lost after its commit and before its answer."""
-    answer_of = writer.answer_of
-    lost = []
+    answer_of = pool.answer_of
+    lost: list[Link] = []
 
     async def lose(link, calls, timeout_s):
         found = await answer_of(link, calls, timeout_s)
@@ -146,7 +146,7 @@ def lose_after_commit(monkeypatch):
 def lose_before_sending(monkeypatch):
     """The next append's connection is lost before anything of it reaches the server."""
     flush = Link._flush
-    lost = []
+    lost: list[Link] = []
 
     def lose(self):
         if not lost and self._requests:
