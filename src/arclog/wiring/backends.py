@@ -38,7 +38,7 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 def _require_postgres(url: str) -> None:
     """The one other store that there is, and its driver."""
-    scheme = url.partition("://")[0]
+    scheme = url.partition(":")[0]  # nothing of what may be a password
     if scheme not in {"postgresql", "postgres"}:
         raise SettingsError(
             f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"

@@ -1,6 +1,6 @@
 -- Every statement that the store runs, by name. `arclog.` stands for the store's schema.
 -- Those named `append.` are parts of one statement: see appends.py. Their parameters are counted anew in each part;
--- $at is the time of the group.
+-- $at is the time of the group. `= ANY($1)` repeats what a join says: the rows are found by their index, however it is done.
 
 -- name: append.given
 -- The compare-and-set, for executions that exist.
@@ -13,7 +13,8 @@ advanced AS (
                 $9::bool[], $10::bytea[], $11::bool[])
         AS g (execution_id, expected, head, state, current_step, started_at, ended_at, terminal_event, paused, error,
               terminal)
-    WHERE e.execution_id = g.execution_id AND e.head = g.expected AND NOT (g.terminal AND e.over)$checks
+    WHERE e.execution_id = ANY($1) AND e.execution_id = g.execution_id AND e.head = g.expected
+      AND NOT (g.terminal AND e.over)$checks
     RETURNING e.execution_id, e.tenant
 )
 
@@ -105,7 +106,7 @@ named_steps AS (
     FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::text[])
         AS n (execution_id, step, run, closed, last, status)
     JOIN won USING (execution_id)
-    WHERE s.execution_id = n.execution_id AND s.step = n.step AND s.run = n.run
+    WHERE s.execution_id = ANY($1) AND s.execution_id = n.execution_id AND s.step = n.step AND s.run = n.run
       AND (s.seq1 IS NOT NULL OR n.closed IS NOT NULL)
 )
 
@@ -142,7 +143,7 @@ added_ingested AS (
 closed_commands AS (
     DELETE FROM arclog.commands c
     USING unnest($1::int8[], $2::int8[]) AS d (execution_id, command_id) JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id AND c.command_id = d.command_id
 )
 
 -- name: append.changed
@@ -157,7 +158,7 @@ changed_commands AS (
     FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[])
         AS d (execution_id, command_id, change, fence, lease_until)
     JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id AND c.command_id = d.command_id
       AND CASE d.change
           WHEN 1 THEN c.fence = d.fence AND c.lease_until > 0
           WHEN 4 THEN c.lease_until = -1
@@ -191,7 +192,7 @@ ON CONFLICT (execution_id, command_id) DO UPDATE SET
 cleared_timers AS (
     DELETE FROM arclog.timers t
     USING unnest($1::int8[], $2::text[]) AS d (execution_id, timer_id) JOIN won USING (execution_id)
-    WHERE t.execution_id = d.execution_id AND t.timer_id = d.timer_id
+    WHERE t.execution_id = ANY($1) AND t.execution_id = d.execution_id AND t.timer_id = d.timer_id
 )
 
 -- name: append.timers
@@ -207,11 +208,11 @@ added_timers AS (
 -- An execution that is over has no open work, whatever its last append lists.
 ended_commands AS (
     DELETE FROM arclog.commands c USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id
 ),
 ended_timers AS (
     DELETE FROM arclog.timers t USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
-    WHERE t.execution_id = d.execution_id
+    WHERE t.execution_id = ANY($1) AND t.execution_id = d.execution_id
 )
 
 -- name: append.told
@@ -678,3 +679,21 @@ UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
 
 -- name: spans
 SELECT lower, upper FROM arclog.spans ORDER BY lower
+
+-- name: retirable
+-- Spans that lie before $1, the id of that time, all of whose executions ended before it ($2, microseconds): how many.
+SELECT s.lower, s.upper, (
+    SELECT count(*) FROM arclog.executions e WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+)
+FROM arclog.spans s
+WHERE s.upper <= $1
+  AND NOT EXISTS (
+      SELECT FROM arclog.executions e LEFT JOIN arclog.executions p ON p.execution_id = e.parent
+      WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+        AND (NOT e.over OR coalesce(e.ended_at, e.created_at) >= $2 OR NOT p.over))
+  AND NOT EXISTS (
+      SELECT FROM arclog.results r
+      WHERE r.execution_id >= s.lower AND r.execution_id < s.upper AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (
+      SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
+ORDER BY s.lower
