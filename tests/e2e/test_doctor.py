@@ -278,6 +278,21 @@ async def test_a_file_that_is_no_store(tmp_path: Path):
     assert (code, not_well(checks)) == (1, {"store"})
 
 
+@pytest.mark.parametrize(("version", "status"), [(1, "warn"), (999, "fail")])
+async def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, version: int, status: str):
+    async with running(tmp_path):
+        pass
+    connection = apsw.Connection(str(tmp_path / "arclog.db"))
+    connection.pragma("user_version", version)
+    connection.close()
+    code, checks = await found("--home", str(tmp_path))
+    assert (code, not_well(checks)) == (int(status == "fail"), {"schema"})
+    assert checks["schema"]["status"] == status
+    connection = apsw.Connection(str(tmp_path / "arclog.db"))
+    assert connection.pragma("user_version") == version
+    connection.close()
+
+
 async def test_results_that_cannot_be_written(tmp_path: Path):
     home = tmp_path / "home"
     async with running(home):
@@ -426,4 +441,4 @@ def test_plain_output_names_what_to_do(tmp_path: Path):
     assert code == 1
     assert text.startswith("fail  store")
     assert "→" in text
-    assert "1 checks: 1 failed" in text
+    assert "1 check: 1 failed" in text
