@@ -89,7 +89,7 @@ _INPUTS = (
     ("events", "events", "{:.1f}", 1),
     ("server_cpu_s", "CPU of a server, HTTP to its worker included", "{:.2f} ms", 1000),
     ("database_cpu_s", "CPU of PostgreSQL", "{:.2f} ms", 1000),
-    ("statements", "transactions, claims and looks included", "{:.1f}", 1),
+    ("transactions", "transactions, claims and looks included", "{:.1f}", 1),
     ("wal_bytes", "WAL", "{:,.0f} bytes", 1),
     ("stored_bytes", "stored, indexes included", "{:,.0f} bytes", 1),
     ("fsync_s", "one flush (a commit waits for one or two, shared)", "{:.2f} ms", 1000),

@@ -18,6 +18,7 @@ from arclog.engine.examining import examined
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
 from arclog.ports.checks import FAIL, OK, Check
+from arclog.stores.sqlite import SqliteStore
 from arclog.wiring.clock import SystemClock
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
@@ -162,6 +163,22 @@ async def test_a_pool_without_a_worker(tmp_path: Path):
         assert (code, not_well(checks)) == (1, {"pool gpu"})
         assert checks["pool gpu"]["detail"].startswith("1 waiting, 0 with workers")
         assert "--pool gpu" in checks["pool gpu"]["remedy"]
+
+
+async def test_a_duty_that_nobody_has(tmp_path: Path):
+    home, now = tmp_path / "home", SystemClock().now()
+    async with running(home, worker=False) as server:
+        store = SqliteStore(home / "arclog.db", clock=SystemClock())
+        await store.open()
+        await store.lease_duty("of-old", "gone", now - 2 * HOUR, now - HOUR)
+        await store.lease_duty("of-now", "there", now, now + HOUR)
+        await store.close()
+        code, checks = await found("--server", server.url)
+        assert (code, not_well(checks)) == (0, {"duty of-old"})
+        assert "there has it until" in checks["duty of-now"]["detail"]
+    # Where no server runs, nobody has to.
+    code, checks = await found("--home", str(home))
+    assert (code, not_well(checks)) == (0, set())
 
 
 async def test_a_webhook_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -73,7 +73,7 @@ async def _of_settings(settings: Settings) -> list[Check]:
         return found
     try:
         async with opened(settings) as here:
-            return (await diagnosed(settings, here)).checks
+            return (await diagnosed(settings, here, served=False)).checks
     except ArclogError as problem:
         return [*found, failed("open", problem)]
 
