@@ -105,4 +105,10 @@ async def name_of(api: Api, execution_id: str) -> str:
 
 
 def nothing_yet(settings: Settings) -> str:
-    return f"no runs yet {'at' if server_of(settings) else 'in'} {server_of(settings) or settings.text('home')}; start one with `arclog run FILE`"
+    return f"no runs yet {place_of(settings)}; start one with `arclog run FILE`"
+
+
+def place_of(settings: Settings) -> str:
+    """Where a command looks, in words."""
+    server = server_of(settings)
+    return f"at {server}" if server else f"in {settings.text('home')}"

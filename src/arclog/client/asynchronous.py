@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
 from arclog.client.api import RemoteApi
 from arclog.client.connection import Connection
 from arclog.client.follow import follow
@@ -35,6 +36,21 @@ class AsyncClient(RemoteApi):
     def schedules(self) -> RemoteSchedules:
         """Which playbook runs when."""
         return RemoteSchedules(self._link)
+
+    @property
+    def keys(self) -> RemoteKeys:
+        """API keys of the caller's tenant."""
+        return RemoteKeys(self._link)
+
+    @property
+    def audits(self) -> RemoteAudit:
+        """What callers were granted and denied."""
+        return RemoteAudit(self._link)
+
+    @property
+    def credentials(self) -> RemoteCredentials:
+        """Secrets for keychain entries."""
+        return RemoteCredentials(self._link)
 
     @property
     def server(self) -> str:

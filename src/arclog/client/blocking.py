@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from typing import Any, Self, TypeVar
 
 from arclog.client.asynchronous import AsyncClient
+from arclog.client.blocking_groups import Audits, Credentials, Keys, Schedules
 from arclog.model.settings import Settings
 from arclog.ports.api import (
     CatalogDiff,
@@ -63,6 +64,22 @@ class Client:
     @property
     def server(self) -> str:
         return self._client.server
+
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(self._client, self._done)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self._client, self._done)
+
+    @property
+    def audits(self) -> Audits:
+        return Audits(self._client, self._done)
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self._client, self._done)
 
     def start(
         self,

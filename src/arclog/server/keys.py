@@ -21,7 +21,7 @@ from arclog.model.errors import RequestRejected, SettingsError, TooManyRequests,
 from arclog.model.ids import timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.model.settings import Settings
-from arclog.ports.access import AccessBook, KeyRecord
+from arclog.ports.access import AccessBook, KeyRecord, KeyShown
 from arclog.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -72,20 +72,6 @@ def make_key(
         expires_at=expires_at,
     )
     return text, record
-
-
-class KeyShown(Struct, frozen=True):
-    """All of a key that may be told: neither its secret nor its hash."""
-
-    key_id: str
-    name: str
-    tenant: str
-    roles: tuple[str, ...]
-    project: str
-    environment: str
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
 
 
 def shown(record: KeyRecord) -> KeyShown:

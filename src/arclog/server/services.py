@@ -39,6 +39,9 @@ async def _no_metrics() -> bytes:
     return b""
 
 
+def _nothing() -> None: ...
+
+
 def _no_workers(_: Principal) -> Workplace:
     raise NotFound("this server takes no workers")
 
@@ -61,6 +64,8 @@ class Services:
     book: AccessBook
     #: what callers were granted and denied
     audit: Audit
+    #: to be called when a key was made here
+    key_made: Callable[[], None] = field(default=_nothing)
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: the schedules that one principal sees; None: there are none here

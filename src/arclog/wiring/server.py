@@ -195,6 +195,7 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         runs=runs,
         results=here.results,
         authenticate=gate.authenticate,
+        key_made=gate.key_made,
         ready=ready,
         workplace=counted,
         clock=clock,

@@ -41,5 +41,9 @@ async def test_a_credential_goes_in_is_used_and_never_comes_out(tmp_path: Path) 
         for answer in (kept, listed, stream, detail):
             assert SECRET not in answer.text
 
-        assert (await client.delete("/api/credentials/crm", headers=engineer)).status_code == 204
+        assert (await client.delete("/api/credentials/crm", headers=engineer)).json() == {
+            "name": "crm",
+            "scope": "default",
+            "removed": True,
+        }
         assert (await client.delete("/api/credentials/crm", headers=engineer)).status_code == 404
