@@ -470,6 +470,31 @@ def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where:
     assert stopped(again) == 0
 
 
+PRINTING = WAITING.replace("kind: noop, data: 1", "kind: shell, command: [echo, before]").replace(
+    "kind: noop, data: 2", "kind: shell, command: [echo, behind]"
+)
+
+
+def test_logs_are_followed_across_a_killed_server(where: Path) -> None:
+    (where / "printing.yaml").write_text(PRINTING)
+    server, url = up("served")
+    there = Place("there", "--server", url)
+    watching = there.started("run", "printing.yaml")
+    assert watching.first.strip() == "start │ before"
+    following = there.started("logs", "last", "--follow", "--json")
+    assert json.loads(following.first)["text"] == "before"
+    run = there.json("status", "last")["execution_id"]
+    server.process.kill()
+    server.ended()
+    again, _ = up("served", url.rpartition(":")[2])
+    assert there("signal", run, "go")[0] == 0
+    code, rest, err = following.ended()
+    assert (code, [json.loads(line)["text"] for line in rest.splitlines()], err) == (0, ["behind"], "")
+    code, out, _ = watching.ended()
+    assert (code, out.count("│ before"), out.count("│ behind")) == (0, 0, 1), "each line once; the first was read above"
+    assert stopped(again) == 0
+
+
 def test_the_server_may_be_in_the_environment_and_a_home_wins(
     places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,7 +547,9 @@ def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -
     assert [code for code, _, _ in told] == [0] * 7 + [2] * 5
     assert "correct horse" not in "".join(out + err for _, out, err in told)
     there = places[1]
-    assert "default  fields user, password at http://127.0.0.1:" in there("secret", "set", "crm", "--from-env", "CRM")[1]
+    assert (
+        "default  fields user, password at http://127.0.0.1:" in there("secret", "set", "crm", "--from-env", "CRM")[1]
+    )
     assert there("secret", "rm", "crm")[1] == "removed crm (default)\n"
     foreign = there("secret", "set", "crm", "--from-env", "CRM", "--scope", "acme")
     assert (foreign[0], "no tenant 'acme' for this caller" in foreign[2]) == (2, True), "another tenant is not there"

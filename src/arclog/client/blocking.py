@@ -110,6 +110,11 @@ class Client:
     def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         return self._each(self._client.follow(execution_id, after=after, types=types))
 
+    def follow_logs(
+        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+    ) -> Iterator[dict[str, Any]]:
+        return self._each(self._client.follow_logs(execution_id, after=after, where=where))
+
     def execute(self, request: ExecuteRequest) -> Started:
         return self._done(self._client.execute(request))
 

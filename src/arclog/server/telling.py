@@ -7,7 +7,7 @@ the cursor is not told. Several records of one seq are never parted, neither by 
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -27,7 +27,7 @@ _PAGE = 500
 _LAST = "playbook.processed"
 #: A run that has ended but is not at its log's end is looked at again after so long.
 _LOOK_AGAIN_S = 0.25
-_KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class EventPage(Struct, frozen=True):
@@ -93,7 +93,7 @@ class Telling:
         last = shown[-1].seq if shown else after
         return EventPage([one.record for one in shown], last, more=cut < len(found))
 
-    async def stream(self, services: Services, after: int) -> AsyncIterator[bytes]:
+    async def stream(self, services: Services, after: int) -> AsyncGenerator[bytes, None]:
         """Server-sent events behind a seq, to the end of the log or of the server."""
         reader = await self._reader()
         at, types = self._begun(reader, after)
@@ -101,7 +101,7 @@ class Telling:
             types = (*types, _LAST)  # not told unless asked for, but the end must be seen
         keep_alive_s = services.settings.number("server.keep_alive_s")
         # Headers and a first byte at once: whoever asked knows that it is being told.
-        yield _KEEP_ALIVE
+        yield KEEP_ALIVE
         head = 0
         over = await self._ended()
         while not services.draining():
@@ -122,7 +122,7 @@ class Telling:
                 return
             news = await unless_stopping(services, self._news(max(head, at), keep_alive_s))
             if news is not None and news <= head:
-                yield _KEEP_ALIVE
+                yield KEEP_ALIVE
             head = news or head
 
     async def _news(self, head: int, timeout_s: float) -> int:
