@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from arclog.core.state import State
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
+
+log = logging.getLogger("arclog.engine")
 
 
 class Hints:
@@ -42,7 +46,7 @@ class Hints:
     def ended(self, execution_id: int) -> None:
         _tell(self._ended.get(execution_id, ()))
         for told in self.on_ended:
-            told()
+            _call(told)
 
     def offered(self) -> None:
         _tell(self._offered.get(0, ()))
@@ -53,18 +57,18 @@ class Hints:
 
     def committed(self, state: State, events: Sequence[Event]) -> None:
         for told in self.on_committed:
-            told(state, events)
+            _call(told, state, events)
 
     def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
         for told in self.on_closed:
-            told(command_ids, revoked)
+            _call(told, command_ids, revoked)
 
     def caught_up(self, state: State) -> None:
         """What another process appended is known now: wake whoever may wait for it."""
         self.appended(state.execution_id)
         self.offered()
         for told in self.on_caught_up:
-            told(state)
+            _call(told, state)
 
     def on_append(self, execution_id: int) -> AbstractContextManager[Listener]:
         """Listen for anything that is appended to the execution."""
@@ -112,6 +116,25 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
             del table[key]
 
 
+def _call(told: Callable[..., None], *what: Any) -> None:
+    """A listener's own trouble is not that of whoever committed: what was committed stands, and others are still told."""
+    try:
+        told(*what)
+    except Exception:
+        log.exception("a listener to what was committed failed (%r); this is a bug in it, the run goes on", told)
+
+
 def _tell(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         listener.tell()
+
+
+async def either(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return once one of them does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -154,6 +154,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("webhooks.first_retry_s", 5.0, "seconds", "Pause before a webhook's second attempt; each further one is twice as long.", 0.0),
     Setting("webhooks.max_retry_s", 3600.0, "seconds", "Longest pause between two attempts of a webhook.", 0.0),
     Setting("webhooks.max_concurrent", 16, "webhooks", "Webhooks that one server sends at a time.", 1),
+    Setting("webhooks.max_per_receiver", 4, "webhooks", "How many of them one receiver (scheme, host and port) gets at a time; others do not wait for it.", 1),
     Setting("webhooks.allow_networks", "", "list", "What webhooks may reach beside public addresses, as in `http.allow_networks`. Empty: what that says, and loopback where only this machine can reach the server."),
     Setting("server.keep_alive_s", 15.0, "seconds", "A stream with nothing to tell sends a comment so often, so that nobody in between takes it for dead.", 0.1),
     Setting("server.long_poll_s", 60.0, "seconds", "Longest time that a request may wait for something to happen.", 0.0),

@@ -177,6 +177,32 @@ async def test_a_slow_receiver_is_not_waited_for_and_holds_up_nobody(make: Calla
     assert await server.last(run) == "execution.cancelled"
 
 
+async def test_one_receiver_that_stands_still_holds_up_no_other(make: Callable[..., Server], web: Web) -> None:
+    """Far more than fit at a time, the slow ones first: all others are told while it still has its two in hand."""
+    web.stalls("/slow")
+    with Web() as other:
+        other.answers("/quick")
+        settings = {"webhooks.max_concurrent": 4, "webhooks.max_per_receiver": 2, "webhooks.timeout_s": 60.0}
+        server = make(**settings)
+        slow = [await server.ended(playbook(hook(web.url("/slow")))) for _ in range(10)]
+        quick = [await server.ended(playbook(hook(other.url("/quick")))) for _ in range(20)]
+        sending = asyncio.ensure_future(server.outbox.run())
+        async with asyncio.timeout(30):
+            for run in quick:
+                while await server.last(run) != "playbook.processed":
+                    await asyncio.sleep(0.01)
+        assert (len(web.asked), len(other.asked)) == (2, 20)
+        late = await server.ended(playbook(hook(other.url("/quick"))))
+        async with asyncio.timeout(30):
+            while await server.last(late) != "playbook.processed":
+                await asyncio.sleep(0.01)
+        assert {(await server.deliveries(run))[0].state for run in slow} == {PENDING}
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert len(web.asked) == 2, "no more than its share"
+
+
 async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> None:
     web.answers("/hook", status=302, headers={"Location": web.url("/other")})
     web.answers("/other")

@@ -402,7 +402,12 @@ WHERE execution_id = ? ORDER BY n
 
 -- name: due_deliveries
 SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
-WHERE state = 'pending' AND due <= ? AND lease_until <= ? ORDER BY due, execution_id, n LIMIT ?
+WHERE state = 'pending' AND due <= ?1 AND lease_until <= ?1
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?2)
+    WHERE lower(substr(url, 1, length(value))) = value AND substr(url, length(value) + 1, 1) IN ('', '/', '?', '#')
+)
+ORDER BY due, execution_id, n LIMIT ?3
 
 -- name: lease_delivery
 UPDATE outbox SET lease_until = ? WHERE execution_id = ? AND n = ?
