@@ -178,7 +178,7 @@ class Scheduler:
             del self._blocked[next(iter(self._blocked))]
         last = await store.execution(schedule.last_execution)
         ended = last is None or last.now.terminal_event is not None
-        if ended and self._blocked.pop(schedule.last_execution, None):  # it was faster
+        if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
             self._freed.append((schedule.tenant, schedule.name))
             self._news.set()
 

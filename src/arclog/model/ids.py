@@ -25,6 +25,11 @@ def compose(ms: int, node: int, sequence: int) -> int:
     return ((ms - EPOCH_MS) << (NODE_BITS + SEQUENCE_BITS)) | (node << SEQUENCE_BITS) | sequence
 
 
+def node_of(snowflake: int) -> int:
+    """The node that minted the id."""
+    return snowflake >> SEQUENCE_BITS & MAX_NODE
+
+
 def minted_at_ms(snowflake: int) -> int:
     """Unix milliseconds at which the id was minted."""
     return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS

@@ -159,6 +159,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("server.keep_alive_s", 15.0, "seconds", "A stream with nothing to tell sends a comment so often, so that nobody in between takes it for dead.", 0.1),
     Setting("server.long_poll_s", 60.0, "seconds", "Longest time that a request may wait for something to happen.", 0.0),
     Setting("server.max_result_bytes", 1024 * MIB, "bytes", "Most bytes of a stored result in one answer; larger ones are read in ranges.", 1),
+    Setting("server.metrics_role", "public", "role", "Who may see `/metrics`. It names pools and nothing of tenants, runs or paths.", choices=("public", "viewer", "operator", "admin")),
     Setting("server.trusted_proxies", "", "addresses", "Proxies, parted by commas, whose X-Forwarded-For is believed when failed logins are counted by address."),
     Setting("auth.mode", "auto", "word", "Whether callers of a server must say who they are. `auto`: as soon as a key was ever made, or tokens are configured. `none`: never, on loopback only. `required`: always.", choices=("auto", "none", "required")),
     Setting("auth.cache_s", 10.0, "seconds", "How long a key that was checked is believed; a revoked one ends this much later at most.", 0.0),

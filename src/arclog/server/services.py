@@ -20,6 +20,7 @@ from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Vault
 from arclog.server.audit import Audit
+from arclog.server.readings import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
@@ -78,6 +79,8 @@ class Services:
     workplace: Callable[[Principal], Workplace] = field(default=_no_workers)
     #: what workers were answered last
     answers: Answers = field(default_factory=Answers)
+    #: where readers of dialects were
+    readings: Readings = field(default_factory=Readings)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
 

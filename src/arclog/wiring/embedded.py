@@ -38,6 +38,8 @@ from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
+#: Whose steps a worker runs that was told nothing else.
+DEFAULT_POOL = "default"
 _NODE_LEASE_S = 600.0
 _PAGE = 200
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
@@ -93,7 +95,7 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         # Whoever is there for one run alone is all it has, whatever pools its steps name.
-        pools = () if only else ("default",)
+        pools = () if only else (DEFAULT_POOL,)
         info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
         worker = Worker(
             info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets

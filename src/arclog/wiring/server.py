@@ -31,7 +31,7 @@ from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
-from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
@@ -60,6 +60,7 @@ async def serve(
             services = _services(settings, here, gate)
             here.worker_control = services.control
             if with_worker:
+                here.engine.pools = (DEFAULT_POOL,)
                 await here.start_worker()
             await here.continue_all()
             server = _Server(services, told)

@@ -83,6 +83,12 @@ class Server:
         events = await self.api.events(execution_id)
         return str(events[-1]["event_type"])
 
+    async def processed(self, execution_id: str) -> None:
+        """Return once all was taken care of."""
+        with self.engine.hints.on_append(int(execution_id)) as news:
+            while await self.last(execution_id) != "playbook.processed":
+                assert await news.heard(30)
+
     async def close(self) -> None:
         await self.engine.close()
         await self.children.close()
@@ -187,15 +193,11 @@ async def test_one_receiver_that_stands_still_holds_up_no_other(make: Callable[.
         slow = [await server.ended(playbook(hook(web.url("/slow")))) for _ in range(10)]
         quick = [await server.ended(playbook(hook(other.url("/quick")))) for _ in range(20)]
         sending = asyncio.ensure_future(server.outbox.run())
-        async with asyncio.timeout(30):
-            for run in quick:
-                while await server.last(run) != "playbook.processed":
-                    await asyncio.sleep(0.01)
+        for run in quick:
+            await server.processed(run)
         assert (len(web.asked), len(other.asked)) == (2, 20)
         late = await server.ended(playbook(hook(other.url("/quick"))))
-        async with asyncio.timeout(30):
-            while await server.last(late) != "playbook.processed":
-                await asyncio.sleep(0.01)
+        await server.processed(late)
         assert {(await server.deliveries(run))[0].state for run in slow} == {PENDING}
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):

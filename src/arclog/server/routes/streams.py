@@ -66,7 +66,7 @@ async def events(
     """Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`."""
     api = api_of(request)
     await api.status(execution_id)
-    return answered(await Telling(api, execution_id, dialect, types).page(after, limit))
+    return answered(await Telling(api, execution_id, dialect, types, services_of(request).readings).page(after, limit))
 
 
 @router.get(
@@ -92,7 +92,7 @@ async def stream(
     """
     api, services = api_of(request), services_of(request)
     await api.status(execution_id)
-    telling = Telling(api, execution_id, dialect, types)
+    telling = Telling(api, execution_id, dialect, types, services.readings)
     resumed = _resumed(request.headers.get("last-event-id", ""))
     if resumed is not None:
         after = resumed
