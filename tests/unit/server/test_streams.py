@@ -277,6 +277,7 @@ async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
                     break
         whole = (await client.get(url, params={"dialect": dialect})).json()["events"]
         named = {whole[-1].get("event_type") or whole[-1].get("eventType") or whole[-1]["name"]}
+        head = (await client.get(f"/api/executions/{execution_id}/head")).json()["head"]
         monkeypatch.setattr(telling, "_PAGE", 10)
         monkeypatch.setattr(EngineApi, "events", counted)
         for names in ([], sorted(named)):
@@ -292,7 +293,7 @@ async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
                     break
             assert told == wanted
             # Each page reads a few rows more than it tells; from the beginning they would be thousands.
-            assert read <= 40 * pages + len(whole), (read, pages)
+            assert read <= 40 * pages + head, (read, pages)
         # Who goes back, or where nobody was, is told the same.
         for after in (0, 3, whole[len(whole) // 2].get("seq", 5)):
             page = (await client.get(url, params={"dialect": dialect, "after": after, "limit": 1000})).json()["events"]
