@@ -141,6 +141,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("schedules.lease_s", 30.0, "seconds", "How long one server has a schedule that is due to itself.", 1.0),
     Setting("server.max_body_bytes", 8 * MIB, "bytes", "Largest body of a request; a larger one is answered with 413.", 1 * KIB),
     Setting("server.body_timeout_s", 60.0, "seconds", "Time that a request's body has to come.", 0.1),
+    Setting("server.head_timeout_s", 20.0, "seconds", "Time that a request's head (its line and headers) has to come; then the connection ends.", 0.05),
+    Setting("server.max_head_bytes", 64 * KIB, "bytes", "Largest head of a request.", 1 * KIB),
     Setting("server.max_concurrent", 1_000, "requests", "Most requests under way at a time, streams and long polls included; one more is answered with 429 and Retry-After.", 1),
     Setting("server.max_report_bytes", 320 * MIB, "bytes", "Largest report of a worker, batch of its log lines, or single item of a list that it stores.", 1 * MIB),
     Setting("server.log_format", "auto", "word", "A server's own log on stderr: JSON lines, plain ones, or plain ones at a terminal only.", choices=("auto", "json", "plain")),

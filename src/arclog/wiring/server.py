@@ -27,6 +27,7 @@ from arclog.ports.store import Scope
 from arclog.secrets.store import LocalStore
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
+from arclog.server.connections import connection_of
 from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
@@ -99,6 +100,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(services),
+                http=connection_of(services.settings),
+                ws="none",
                 # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=proxies,

@@ -64,7 +64,7 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
 
     hints = engine.hints
     for listeners in (hints.on_committed, hints.on_closed, hints.on_ended, hints.on_caught_up):
-        listeners.append(broken)  # type: ignore[attr-defined]  # each has its own arguments
+        listeners.append(broken)
     hints.on_ended.append(lambda: heard.append("ended"))
     hints.on_committed.append(lambda state, _: heard.append(state.status))
     api = EngineApi(engine, {"noop": noop.KIND.spec}, MemoryResults())

@@ -285,7 +285,7 @@ async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
             assert names or wanted == whole
             read, after, pages, told = 0, 0, 0, []
             while True:
-                asked = {"dialect": dialect, "type": names, "after": after, "limit": 4}
+                asked: dict[str, Any] = {"dialect": dialect, "type": names, "after": after, "limit": 4}
                 page = (await client.get(url, params=asked)).json()
                 told += page["events"]
                 after, pages = page["next"], pages + 1

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from arclog.model.errors import NotFound
 from arclog.model.ids import timestamp
+from arclog.model.principal import checked_name
 from arclog.ports.secrets import SecretInfo, Vault
 from arclog.server.access import BUILD, VIEW, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of
@@ -87,6 +88,9 @@ def _scope(request: Request, tenant: str, project: str, environment: str) -> str
     own = principal_of(request).tenant
     if tenant not in ("", own):
         raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+    for name, what in ((project, "project"), (environment, "environment")):
+        if name:
+            checked_name(name, what)
     parts = [own, project, environment]
     while not parts[-1]:
         parts.pop()

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros
-from arclog.ports.task_logs import LogFilter
+from arclog.ports.task_logs import STREAMS, LogFilter
 from arclog.server import examples
 from arclog.server.access import VIEW, allows, api_of, services_of
 from arclog.server.bodies import answered
@@ -25,7 +25,6 @@ from arclog.server.waiting import unless_stopping
 router = APIRouter(prefix="/api/executions/{execution_id}", tags=["events and logs"])
 
 _EVENT_STREAM = "text/event-stream"
-_STREAMS = ("stdout", "stderr", "log", "progress")
 
 Dialect = Annotated[str, Query(description="canonical, lifecycle, run, wire or legacy")]
 Types = Annotated[
@@ -161,9 +160,9 @@ def _where(
     text: Text = "",
     since: Since = "",
 ) -> LogFilter:
-    unknown = next((one for one in streams if one not in _STREAMS), None)
+    unknown = next((one for one in streams if one not in STREAMS), None)
     if unknown is not None:
-        raise RequestRejected(f"there is no stream {unknown[:50]!r}; there are {', '.join(_STREAMS)}")
+        raise RequestRejected(f"there is no stream {unknown[:50]!r}; there are {', '.join(STREAMS)}")
     return LogFilter(step, task, _iteration(iteration), tuple(streams), text, _moment(since))
 
 
