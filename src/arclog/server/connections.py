@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from arclog.model.settings import Settings
 
@@ -49,7 +49,8 @@ class _Bounded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if (self.cycle is not None and not self.cycle.response_complete) or self.transport.is_closing():
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever its type says
+        if (cycle is not None and not cycle.response_complete) or self.transport.is_closing():
             return
         # Nothing is under way, and what came is no whole head, or the rest of a body that was answered before it ended.
         self._expect()

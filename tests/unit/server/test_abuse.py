@@ -122,7 +122,7 @@ async def test_content_of_another_tenant_is_not_reached_by_any_name(site: Site) 
         ("../b", digest),
     ):
         for ask in ("", "/about", "/items"):
-            params = {"tenant": tenant, "sha256": name, "first": 0, "last": 9}
+            params: dict[str, Any] = {"tenant": tenant, "sha256": name, "first": 0, "last": 9}
             answer = await site.client.get(f"{url}{ask}", params=params, headers=site.who("a", "worker"))
             assert answer.status_code in (404, 422) or answer.text == "null"
             assert "secret" not in answer.text
@@ -213,10 +213,8 @@ async def test_a_credentials_place_is_one_name_each(site: Site, name: str) -> No
 
 async def test_where_the_server_keeps_things_is_told_to_nobody(site: Site, tmp_path: Path) -> None:
     who = site.who("a", "worker")
-    for path, params in (
-        ("/api/worker/results", {"tenant": "a", "sha256": "0" * 64}),
-        ("/api/worker/results/items", {"tenant": "a", "sha256": "0" * 64, "first": 0, "last": 1}),
-    ):
+    params: dict[str, Any] = {"tenant": "a", "sha256": "0" * 64, "first": 0, "last": 1}
+    for path in ("/api/worker/results", "/api/worker/results/items"):
         answer = await site.client.get(path, params=params, headers=who)
         assert answer.status_code == 404
         assert str(tmp_path) not in answer.text
