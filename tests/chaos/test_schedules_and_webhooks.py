@@ -36,7 +36,7 @@ from tests.servers.web import Asked, Web, Wire
 pytestmark = pytest.mark.slow
 
 SEED = int(os.environ.get("CHAOS_SEED", "20261116"))
-KILLS = int(os.environ.get("CHAOS_SERVER_KILLS", "6"))
+KILLS = int(os.environ.get("CHAOS_SERVER_KILLS", "4"))
 DEADLINE_S = 90.0
 SECRET = "signs what is told"
 #: one in so many requests is refused, to be tried again

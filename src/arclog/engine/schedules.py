@@ -81,7 +81,7 @@ class Scheduler:
         freed, self._freed = self._freed, []
         for tenant, name in freed:
             known = await store.schedule(tenant, name)
-            if known is not None:
+            if known is not None and not known.paused:
                 await self._look_once(known)
         # What was looked at is either not due any more, or leased for a while.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):

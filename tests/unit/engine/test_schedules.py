@@ -269,7 +269,14 @@ async def test_a_queue_goes_on_as_soon_as_its_last_run_has_ended(server: Server,
     for number in range(1, 5):
         await server.scheduler.fire()
         assert len(await server.fired()) == number
+        if number == 2:
+            await server.schedules.pause("hourly")
         await server.end_last()
+        if number == 2:
+            await server.scheduler.fire()
+            assert len(await server.fired()) == number, "paused is paused, also for what waits"
+            await server.schedules.resume("hourly")
+            clock.advance(60)
 
 
 async def test_what_backfill_refuses(server: Server) -> None:

@@ -13,8 +13,11 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from arclog.engine.api import EngineApi
 from arclog.model.events import Event
+from arclog.ports.api import StoredResult
 from tests.servers.arclog import RunningServer, running
 from tests.unit.server.callers import bearer, make_keys
 from tests.unit.server.test_executions import HELD
@@ -63,21 +66,22 @@ def line(execution_id: str, **changes: Any) -> dict[str, Any]:
     return {**plain, "task_run": 1, "attempt": 1, "stream": "stdout", "text": "x", **changes}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"stream": "weird"},
-        {"at": 1 << 62},
-        {"at": -1},
-        {"attempt": 1 << 63},
-        {"run": -1},
-        {"iteration": [1 << 64]},
-        {"step": "s" * 1000},
-    ],
+WRONG_LINES: tuple[dict[str, Any], ...] = (
+    {"stream": "weird"},
+    {"at": 1 << 62},
+    {"at": -1},
+    {"attempt": 1 << 63},
+    {"run": -1},
+    {"iteration": [1 << 64]},
+    {"step": "s" * 1000},
 )
-async def test_a_log_line_that_could_not_be_told_is_refused(site: Site, wrong: dict[str, Any]) -> None:
+
+
+async def test_a_log_line_that_could_not_be_told_is_refused(site: Site) -> None:
     run = await site.started(HELD)
-    assert (await site.post("logs", {"lines": [line(run), line(run, **wrong)]})).status_code == 422
+    for wrong in WRONG_LINES:
+        answer = await site.post("logs", {"lines": [line(run), line(run, **wrong)]})
+        assert answer.status_code == 422, wrong
     assert (await site.post("logs", {"lines": [line(run)]})).status_code == 200
     read = await site.client.get(f"/api/executions/{run}/logs", headers=site.who("a", "viewer"))
     assert [one["text"] for one in read.json()["lines"]] == ["x"]
@@ -148,35 +152,30 @@ async def test_what_others_are_writing_is_not_tidied_away(site: Site, tmp_path: 
     assert [file.name for file in new.iterdir()] == ["1-under-way"]
 
 
-@pytest.mark.parametrize("said", ["text/html\r\nSet-Cookie: a=b\r\n\r\n<script>", "\x00", "ü" * 9, "", "a" * 300])
-async def test_a_content_type_is_one_header_at_most(tmp_path: Path, said: str) -> None:
+async def test_a_content_type_is_one_header_at_most(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Content types come from other servers and from workers: they are told as they are, or not at all."""
-    text = (
-        "metadata: {name: storing}\nworkflow: [{step: start, tool: "
-        "{kind: python, code: 'result = \"x\" * 100_000', spec: {result: {scope: permanent}}}}]"
-    )
-    async with running(tmp_path) as server, server.client() as client:
+    text = "metadata: {name: x}\nworkflow: [{step: start, tool: {kind: python, code: 'result = \"x\" * 100_000'}}]"
+    known = EngineApi.result
+    said = ""
+
+    async def renamed(self: EngineApi, ref: str) -> StoredResult:
+        """What a worker may have reported."""
+        return replace(await known(self, ref), content_type=said)
+
+    monkeypatch.setattr(EngineApi, "result", renamed)
+    async with server.client() as client:
         run = (await client.post("/api/executions", json={"playbook": text})).json()["execution_id"]
         await client.get(f"/api/executions/{run}/head", params={"until": "ended", "timeout_s": 30})
         (stored,) = (await client.get(f"/api/executions/{run}/results")).json()["results"]
-        from arclog.engine.api import EngineApi
-
-        known = EngineApi.result
-
-        async def renamed(self: EngineApi, ref: str) -> Any:
-            from msgspec.structs import replace
-
-            return replace(await known(self, ref), content_type=said)
-
-        EngineApi.result = renamed  # type: ignore[method-assign]  # what a worker may have reported
-        try:
+        for said in ("text/html\r\nSet-Cookie: a=b\r\n\r\n<script>", "\x00", "ü" * 9, "", "a" * 300):
             answer = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
-        finally:
-            EngineApi.result = known  # type: ignore[method-assign]  # as it was
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == "application/octet-stream"
-        assert "set-cookie" not in answer.headers
-        assert len(answer.content) >= 100_000
+            assert answer.status_code == 200, said
+            assert answer.headers["content-type"] == "application/octet-stream"
+            assert "set-cookie" not in answer.headers
+            assert len(answer.content) >= 100_000
+        said = 'text/csv; charset="utf-8"'
+        answer = await client.get("/api/result/resolve", params={"ref": stored["ref"]})
+        assert answer.headers["content-type"] == said
 
 
 async def test_a_worker_that_says_too_much_is_refused_at_once(site: Site) -> None:
@@ -199,13 +198,13 @@ async def test_a_worker_that_says_too_much_is_refused_at_once(site: Site) -> Non
     assert (await site.post("heartbeat", {"worker_id": "w", "held": held})).status_code == 422
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "\x00", " ", "x" * 1000, "é"])
-async def test_a_credentials_place_is_one_name_each(site: Site, name: str) -> None:
+async def test_a_credentials_place_is_one_name_each(site: Site) -> None:
     admin = site.who("a", "admin")
-    for place in ({"project": name}, {"project": "p", "environment": name}):
-        body = {"value": "v" * 9, **place}
-        answer = await site.client.put("/api/credentials/x", json=body, headers=admin)
-        assert (answer.status_code, "cannot be the name" in answer.json()["detail"]) == (422, True)
+    for name in ("a/b", "..", "\x00", " ", "x" * 1000, "é"):
+        for place in ({"project": name}, {"project": "p", "environment": name}):
+            body = {"value": "v" * 9, **place}
+            answer = await site.client.put("/api/credentials/x", json=body, headers=admin)
+            assert (answer.status_code, "cannot be the name" in answer.json()["detail"]) == (422, True), place
     foreign = {"value": "v" * 9, "tenant": "b"}
     assert (await site.client.put("/api/credentials/x", json=foreign, headers=admin)).status_code == 404
     assert (await site.client.get("/api/credentials", headers=site.who("b", "viewer"))).json() == {"credentials": []}
