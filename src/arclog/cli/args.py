@@ -49,8 +49,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("runs", "print the version"),
 }
 
-#: Commands that never speak to a server: they look at files, at what is kept on this machine alone, or are the server.
-LOCAL = frozenset({"check", "plan", "schema", "secret", "key", "audit", "version", "server", "up", "backup", "restore"})
+#: Commands that never speak to a server: they look at files of this machine, or are the server.
+LOCAL = frozenset({"check", "plan", "schema", "version", "server", "up", "backup", "restore"})
 
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr

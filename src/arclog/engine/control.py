@@ -68,6 +68,8 @@ class EngineControl:
                 await news.heard(min(left, self._look_again_s))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
+        # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
         items = [
             LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))

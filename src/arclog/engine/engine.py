@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,8 @@ class Engine:
         self.minter = minter
         #: looks at the keychain of a request; None: whoever runs it finds out
         self._secrets = secrets
+        #: whose steps are run with these secrets; None: all. The secrets of others are looked at where they are run
+        self.pools: Collection[str] | None = None
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(
             store,
@@ -120,10 +122,11 @@ class Engine:
 
     async def _evaluated(self, program: Program, request: Request) -> Request:
         """The request with what keeps it from running, as far as the pure core cannot know."""
-        entries = program.plan.keychain
-        if self._secrets is None or not entries or request.problem is not None:
+        if self._secrets is None or not program.plan.keychain or request.problem is not None:
             return request
-        problems = await self._secrets.check(entries, request.scope)
+        from arclog.plan.keychain_use import entries_for  # few playbooks have a keychain
+
+        problems = await self._secrets.check(entries_for(program, self.pools), request.scope)
         if not problems:
             return request
         return replace(request, problem=error("auth", "; ".join(problems), code="KEYCHAIN"))

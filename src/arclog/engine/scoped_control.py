@@ -77,9 +77,11 @@ class ScopedControl:
         holder = await self._control.holder_of(execution_id, command_id, worker_id)
         if holder == worker_id:
             return
+        await self._check_tenant(
+            execution_id
+        )  # first: of another tenant's run nothing is said, not even who holds what
         if holder:
             raise StaleFence(f"command {command_id} is held by another worker; drop the work")
-        await self._check_tenant(execution_id)
 
     async def _check_tenant(self, execution_id: int) -> None:
         record = await self._store.execution(execution_id)

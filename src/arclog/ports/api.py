@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -430,3 +430,22 @@ class Api(Protocol):
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         """Put a path away, or bring it back. Its versions stay, and so do runs of them. Raises NotFound."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """What an `Api` has besides when it is far away: what happens is sent, so that nobody need ask for it again and again.
+
+    Each record comes once and in order, also across restarts of the other side. Raises NotFound, Unauthenticated, or
+    ServerUnavailable once patience is over.
+    """
+
+    def follow(
+        self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Full envelopes behind a seq, as they happen, to the end of the log."""
+
+    def follow_logs(
+        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Task log lines behind a position, as they are written, to the run's end."""

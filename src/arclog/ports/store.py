@@ -215,7 +215,7 @@ class Ingested(Struct, frozen=True):
     """What is known of an event that brought its own id."""
 
     event_id: int
-    #: sha256 of its content, in hex
+    #: sha256 of its content, in hex; '' when the id is one of our own
     digest: str
     seq: int
 
@@ -286,7 +286,9 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
-        """Which of these ids events from outside have in the execution."""
+        """Which of these ids events of the execution have. Those that were minted here, on a leased node, have no digest
+        (''): whatever comes from outside says something else.
+        """
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

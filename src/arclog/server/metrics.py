@@ -24,6 +24,9 @@ from arclog.ports.control import Control, WorkerInfo
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
+#: Pools that are told of.
+_MOST_POOLS = 200
+
 
 class Metrics:
     """The figures of one server."""
@@ -96,6 +99,8 @@ class Metrics:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
+        # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
+        backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
         for each in backlog:
             self.queue_depth.labels(each.pool).set(each.issued)
             self.claimed.labels(each.pool).set(each.claimed)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from arclog.engine.publishing import Publisher
     from arclog.engine.relay import Relay
 
+#: Whose steps a worker runs that was told nothing else.
+DEFAULT_POOL = "default"
 #: Commands in the hands of workers that are looked at when a server starts.
 _MOST_CLAIMED = 10_000
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
@@ -107,7 +109,7 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         # Whoever is there for one run alone is all it has, whatever pools its steps name.
-        pools = () if only else ("default",)
+        pools = () if only else (DEFAULT_POOL,)
         info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
         worker = Worker(
             info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets

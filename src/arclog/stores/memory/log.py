@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
+from arclog.model.ids import node_of
 from arclog.ports.store import (
     Append,
     Appended,
@@ -117,8 +118,14 @@ class Log(Work, Stored, Outbox):
         self._check_open()
         execution = self._executions.get(execution_id)
         known = {} if execution is None else execution.ingested
-        found = [known[each] for each in dict.fromkeys(event_ids) if each in known]
-        return sorted(found, key=lambda one: one.seq)
+        found = {each: known[each] for each in event_ids if each in known}
+        rows = [] if execution is None else [one.row for one in execution.rows]
+        for each in event_ids:
+            if node_of(each) in self._nodes:
+                for row in rows:
+                    if row.base <= each <= row.base + row.seq1 - row.seq0:
+                        found.setdefault(each, Ingested(each, "", row.seq0 + each - row.base))
+        return sorted(found.values(), key=lambda one: one.seq)
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

@@ -651,6 +651,10 @@ WHERE execution_id = $1 ORDER BY n
 -- name: lease_deliveries
 WITH free AS MATERIALIZED (
     SELECT execution_id, n FROM arclog.outbox WHERE state = 'pending' AND due <= $1 AND lease_until <= $1
+    AND NOT EXISTS (
+        SELECT 1 FROM unnest($4::text[]) AS receiver
+        WHERE lower(left(url, length(receiver))) = receiver AND substr(url, length(receiver) + 1, 1) IN ('', '/', '?', '#')
+    )
     ORDER BY due, execution_id, n LIMIT $3 FOR UPDATE SKIP LOCKED
 ),
 leased AS (

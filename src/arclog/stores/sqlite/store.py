@@ -218,10 +218,12 @@ class SqliteStore:
     async def deliveries(self, execution_id: int) -> list[Delivery]:
         return await self._look_up(lambda execute: outbox.several(execute, execution_id))
 
-    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> list[Delivery]:
-        if not await self._look_up(lambda execute: execute(SQL["due_deliveries"], (now, now, 1)).fetchall()):
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> list[Delivery]:
+        if not await self._look_up(lambda execute: outbox.due(execute, now, 1, but)):
             return []
-        return await self._writer.do(lambda tx: outbox.lease(tx, now, until, limit))
+        return await self._writer.do(lambda tx: outbox.lease(tx, now, until, limit, but))
 
     async def attempted(self, delivery: Delivery) -> None:
         await self._writer.do(lambda tx: outbox.attempted(tx, delivery))
