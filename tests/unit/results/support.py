@@ -17,6 +17,8 @@ from arclog.testing.conformance.results.base import TENANT, read
 
 ROOT = Path(__file__).parents[3]
 NOISE = random.Random(3).randbytes(3_500_000)
+#: of more parts than a writer holds
+LONG = random.Random(4).randbytes(8_000_000)
 ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for number in range(60_000)]
 
 _LARGE = """
@@ -93,13 +95,12 @@ async def killed_writer(settings: Settings) -> None:
 
 
 async def stored_around(results: Results, halfway: Callable[[], Awaitable[None]]) -> Content:
-    """Store noise; something happens when the first parts are written."""
+    """Store `LONG`; something happens when the first parts are written, and others wait to be."""
     writer = results.writer(TENANT)
     try:
-        for at in range(0, len(NOISE), 100_000):
-            if at == 3_400_000:
-                await halfway()
-            await writer.write(NOISE[at : at + 100_000])
+        await writer.write(LONG[:-100_000])
+        await halfway()
+        await writer.write(LONG[-100_000:])
         return await writer.commit()
     finally:
         await writer.abandon()
