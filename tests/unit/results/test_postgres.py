@@ -217,4 +217,4 @@ async def test_a_database_that_forgets_commits_does_not_forget_results(database,
 
 
 async def test_memory_does_not_grow_with_the_content(database, schema):
-    assert await growth_mib(Settings({"results.url": database.dsn, "store.schema": schema})) < 16
+    assert await growth_mib(Settings({"results.url": database.dsn, "store.schema": schema})) < 32
