@@ -76,6 +76,10 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return _KINDS.decode(text)
 
 
+def resources_of(text: str) -> tuple[str, ...]:
+    return kinds_of(text) if text else ()
+
+
 def command_columns(execution_id: int, command: NewCommand) -> Bindings:
     first, last = command.items
     head = (
@@ -88,14 +92,16 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
         first,
         last,
     )
+    tail = (command.order, kinds_text(command.resources) if command.resources else "")
     grant = command.grant
     if grant is None:
-        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0)
-    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by)
+        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0, *tail)
+    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by, *tail)
 
 
 def command_record(row: Sequence[Any]) -> CommandRecord:
     execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until = row[:11]
+    rank, resources = row[15:17]
     return CommandRecord(
         command_id,
         execution_id,
@@ -108,6 +114,8 @@ def command_record(row: Sequence[Any]) -> CommandRecord:
         fence,
         worker_id,
         max(lease_until, 0),
+        rank,
+        resources_of(resources),
     )
 
 
