@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.stores.choosing import carried_over
@@ -98,6 +97,19 @@ def _columns(worker: WorkerRecord) -> tuple[Any, ...]:
 
 
 def _worker(row: tuple[Any, ...]) -> WorkerRecord:
-    worker_id, pools, kinds, *rest, leaves, draining = row
-    known = WorkerRecord(worker_id, _NAMES.decode(pools), _NAMES.decode(kinds), *rest, leaves=bool(leaves))
-    return replace(known, draining=bool(draining))
+    worker_id, pools, kinds, *about, seen_at, leaves, draining = row
+    tenant, host, version, slots, busy, pace = about
+    return WorkerRecord(
+        worker_id=worker_id,
+        pools=_NAMES.decode(pools),
+        kinds=_NAMES.decode(kinds),
+        tenant=tenant,
+        host=host,
+        version=version,
+        slots=slots,
+        busy=busy,
+        pace=pace,
+        seen_at=seen_at,
+        leaves=bool(leaves),
+        draining=bool(draining),
+    )

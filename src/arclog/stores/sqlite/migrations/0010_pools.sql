@@ -11,9 +11,6 @@ UPDATE commands SET
 -- A lane is what shares a pool, a tenant and its needs: claims step from lane to lane, and look at the first of each.
 DROP INDEX commands_issued;
 CREATE INDEX commands_issued ON commands (pool, tenant, kinds, resources, rank, command_id) WHERE lease_until = 0;
--- With pool and tenant in it, what is held is counted in the index alone.
-DROP INDEX commands_claimed;
-CREATE INDEX commands_claimed ON commands (command_id, pool, tenant) WHERE lease_until > 0;
 CREATE INDEX commands_needing ON commands (lease_until) WHERE resources <> '';
 
 CREATE TABLE limits (

@@ -18,6 +18,7 @@ from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
+from arclog.testing.conformance.store.pools import PoolRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
 from arclog.testing.conformance.store.stored import StoredRules
@@ -40,5 +41,6 @@ class StoreContract(
     AccessRules,
     IngestedRules,
     DutyRules,
+    PoolRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
