@@ -59,6 +59,7 @@ class AsyncClient(RemoteApi):
         version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
+        priority: int | None = None,
     ) -> Started:
         """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
 
@@ -72,6 +73,7 @@ class AsyncClient(RemoteApi):
                 version=version,
                 files=files or {},
                 idempotency_key=idempotency_key,
+                priority=priority,
             )
         )
 

@@ -53,6 +53,21 @@ class ResourceRecord(Struct, frozen=True):
     held: int = 0
 
 
+def tokens(record: ResourceRecord, now: int) -> int | None:
+    """How many there are, by the generic cell rate algorithm, which keeps one moment; None: no rate is set."""
+    resource = record.resource
+    if not resource.interval:
+        return None
+    owed = max(record.full_at - now, 0)
+    return max((resource.burst * resource.interval - owed) // resource.interval, 0)
+
+
+def next_token(record: ResourceRecord) -> int:
+    """When there is a token, microseconds since 1970; it may have been long ago."""
+    resource = record.resource
+    return record.full_at - (resource.burst - 1) * resource.interval if resource.interval else 0
+
+
 class Share(Struct, frozen=True):
     """Open commands of one tenant in one pool."""
 
@@ -69,7 +84,7 @@ class Contest(Struct, frozen=True):
 
     #: at most two of the tenants that wait: none, the only one, or two of several
     tenants: tuple[str, ...] = ()
-    #: some limit is set, here or anywhere
+    #: a limit is set in this pool, or in all of them
     limited: bool = False
 
 

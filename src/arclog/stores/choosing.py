@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from arclog.ports.pools import EACH, Limit, Resource, ResourceRecord
+from arclog.ports.pools import EACH, Limit, Resource, ResourceRecord, tokens
 
 
 class Waiting(NamedTuple):
@@ -140,22 +140,7 @@ def _head(lane: Lane) -> tuple[int, ...]:
     return lane.head or ()
 
 
-# -- tokens: the generic cell rate algorithm, which keeps one moment per resource ---------------------------------------
-
-
-def tokens(record: ResourceRecord, now: int) -> int | None:
-    """How many there are; None: no rate is set."""
-    resource = record.resource
-    if not resource.interval:
-        return None
-    owed = max(record.full_at - now, 0)
-    return max((resource.burst * resource.interval - owed) // resource.interval, 0)
-
-
-def next_token(record: ResourceRecord) -> int:
-    """When there is a token, microseconds since 1970; it may have been long ago."""
-    resource = record.resource
-    return record.full_at - (resource.burst - 1) * resource.interval if resource.interval else 0
+# -- tokens ------------------------------------------------------------------------------------------------------------
 
 
 def fits(record: ResourceRecord, now: int) -> bool:

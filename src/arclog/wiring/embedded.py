@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from arclog import __version__
 from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
@@ -94,7 +95,15 @@ class Embedded:
         toolbox = self._tools()
         # Whoever is there for one run alone is all it has, whatever pools its steps name.
         pools = () if only else ("default",)
-        info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
+        info = WorkerInfo(
+            self._worker_id,
+            toolbox.kinds,
+            pools,
+            only,
+            slots=self._settings.integer("worker.slots"),
+            host=socket.gethostname(),
+            version=__version__,
+        )
         worker = Worker(
             info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
         )

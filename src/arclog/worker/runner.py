@@ -259,6 +259,11 @@ class Worker:
                 self._revoke(revocation)
 
     def _revoke(self, revocation: Revocation) -> None:
+        if revocation.leave:
+            if not self.is_leaving:
+                log.warning("worker %s was told to leave: it takes nothing new", self.info.worker_id)
+            self.leave()
+            return
         held = self._held.get(revocation.command_id)
         if held is None:
             return

@@ -60,7 +60,9 @@ class Pools(Work):
         tenants = sorted(
             {self._tenant_of(each) for each in self._all_commands() if each.pool == pool and each.state == "issued"}
         )
-        return Contest(tuple(sorted({*tenants[:1], *tenants[-1:]})), bool(self._limits))
+        return Contest(
+            tuple(sorted({*tenants[:1], *tenants[-1:]})), any(where in ("", pool) for where, _ in self._limits)
+        )
 
     async def ahead(self, execution_id: int, command_id: int) -> int:
         self._check_open()

@@ -262,7 +262,7 @@ FROM commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
 -- name: contest
 SELECT (SELECT min(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
        (SELECT max(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
-       (SELECT 1 FROM limits)
+       (SELECT 1 FROM limits WHERE pool IN ('', ?1))
 
 -- name: ahead
 SELECT count(*) FROM commands me JOIN commands other ON other.pool = me.pool AND other.tenant = me.tenant

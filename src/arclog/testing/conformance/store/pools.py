@@ -299,6 +299,9 @@ class PoolRules(Rules):
         await _claim(world, 9)
         assert await store.contest("default") == Contest()
         await store.set_limit(Limit("gpu", "", 5))
+        assert await store.contest("default") == Contest()
+        assert await store.contest("gpu") == Contest(limited=True)
+        await store.set_limit(Limit("", "a", 5))
         assert await store.contest("default") == Contest(limited=True)
 
     # -- workers ------------------------------------------------------------------------------------------------------
