@@ -42,7 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "key": ("keys", "make, list and revoke API keys of a server"),
     "audit": ("keys", "show what callers of a server were granted and denied"),
-    "worker": ("worker", "run the commands of a server"),
+    "worker": ("worker", "run the commands of a server, or let a worker leave"),
+    "workers": ("pools", "list the workers that were seen"),
+    "pool": ("pools", "list and limit pools of workers"),
+    "resource": ("pools", "list and limit resources that steps use"),
     "version": ("runs", "print the version"),
 }
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from arclog.client.api import RemoteApi
 from arclog.client.connection import Connection
 from arclog.client.follow import follow
+from arclog.client.pools import RemotePools
 from arclog.client.schedules import RemoteSchedules
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
@@ -30,6 +31,11 @@ class AsyncClient(RemoteApi):
         url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
         self._link = Connection(url, known, token=token or token_of(known))
         super().__init__(self._link, known)
+
+    @property
+    def pools(self) -> RemotePools:
+        """Pools, resources and workers."""
+        return RemotePools(self._link)
 
     @property
     def schedules(self) -> RemoteSchedules:

@@ -53,9 +53,11 @@ class EnginePools:
 
     async def pools(self) -> list[PoolView]:
         shares, limits, workers = await self._shares(), await self._limits(), await self._workers()
-        names = {each.pool for each in (*shares, *limits)}
-        names |= {pool for each in workers if self._is_here(each) for pool in each.pools}
-        return [self._pool(name, shares, limits, workers) for name in sorted(names)]
+        return [self._pool(name, shares, limits, workers) for name in self._names(shares, limits, workers)]
+
+    def _names(self, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]) -> list[str]:
+        names = {each.pool for each in shares} | {each.pool for each in limits}
+        return sorted(names | {pool for each in workers if self._is_here(each) for pool in each.pools})
 
     async def set_limit(self, pool: str, tenant: str, concurrency: int) -> PoolView:
         self._check_owner()
@@ -92,9 +94,20 @@ class EnginePools:
         )
 
     async def scale(self, pool: str) -> Scale:
-        shares = [each for each in await self._shares() if each.pool == pool]
-        workers = self._here(pool, await self._workers())
-        limits = {(each.pool, each.tenant): each.concurrency for each in await self._limits()}
+        return self._scale(pool, await self._shares(), await self._limits(), await self._workers())
+
+    async def scales(self) -> list[Scale]:
+        """Of every pool."""
+        shares, limits, workers = await self._shares(), await self._limits(), await self._workers()
+        names = [name for name in self._names(shares, limits, workers) if name]
+        return [self._scale(name, shares, limits, workers) for name in names]
+
+    def _scale(
+        self, pool: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
+    ) -> Scale:
+        shares = [each for each in shares if each.pool == pool]
+        workers = self._here(pool, workers)
+        most = next((each.concurrency for each in limits if (each.pool, each.tenant) == (pool, "")), None)
         backlog, busy = sum(each.issued for each in shares), sum(each.claimed for each in shares)
         settings = self._engine.settings
         said = [each.slots for each in workers if each.slots]
@@ -102,7 +115,7 @@ class EnginePools:
         paces = [each.pace for each in workers if each.pace]
         service_s = sum(paces) / len(paces) / MICROS if paces else ASSUMED_S
         wait_s = settings.number("pools.scale_wait_s")
-        slots = wanted_slots(backlog, busy, service_s, wait_s, limits.get((pool, "")))
+        slots = wanted_slots(backlog, busy, service_s, wait_s, most)
         return Scale(
             pool=pool,
             backlog=backlog,

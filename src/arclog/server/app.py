@@ -16,6 +16,7 @@ from arclog.server.routes import (
     executions,
     health,
     keys,
+    pools,
     published,
     results,
     runs,
@@ -44,6 +45,7 @@ ROUTERS = (
     published.router,
     schedules.router,
     credentials.router,
+    pools.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

@@ -22,8 +22,10 @@ from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MICROS, parse_id, timestamp
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
@@ -112,6 +114,12 @@ class Embedded:
         self.start_duties(only)
         if self._scratch is not None and self._scratch.has_others():
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
+
+    def pools(self, caller: Principal | None = None) -> PoolApi:
+        """Pools and workers, as a caller sees them; without one, as whoever owns the store does."""
+        from arclog.engine.pools import EnginePools
+
+        return EnginePools(self.engine, caller)
 
     def start_duties(self, only: int = 0) -> None:
         """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere."""
