@@ -52,7 +52,8 @@ def opened(settings: Settings, *, read_only: bool = False) -> AbstractAsyncConte
 
 def exists(settings: Settings) -> bool:
     """Whether there may be runs at all."""
-    return bool(server_of(settings)) or (Path(settings.text("home")) / "arclog.db").exists()
+    elsewhere = server_of(settings) or settings.text("store.url")
+    return bool(elsewhere) or (Path(settings.text("home")) / "arclog.db").exists()
 
 
 def with_run(options: Any, work: Callable[[Api, str], Awaitable[int]], *, read_only: bool = True) -> int:
@@ -105,4 +106,7 @@ async def name_of(api: Api, execution_id: str) -> str:
 
 
 def nothing_yet(settings: Settings) -> str:
-    return f"no runs yet {'at' if server_of(settings) else 'in'} {server_of(settings) or settings.text('home')}; start one with `arclog run FILE`"
+    where = f"at {server_of(settings)}" if server_of(settings) else f"in {settings.text('home')}"
+    if settings.text("store.url") and not server_of(settings):
+        where = "in the store of ARCLOG_STORE_URL"
+    return f"no runs yet {where}; start one with `arclog run FILE`"

@@ -28,6 +28,16 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
         return SqliteStore(Path(settings.text("home")) / DATABASE, clock=clock, settings=settings)
     scheme = url.partition("://")[0]
+    if scheme in {"postgresql", "postgres"}:
+        try:
+            import psycopg  # noqa: F401 - whether it is there
+        except ImportError as missing:
+            raise SettingsError(
+                "ARCLOG_STORE_URL asks for PostgreSQL, which needs psycopg: install it with `pip install 'arclog[postgres]'`"
+            ) from missing
+        from arclog.stores.postgres.store import PostgresStore
+
+        return PostgresStore(url, clock=clock, settings=settings)
     raise SettingsError(
         f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
     )

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from arclog.model.errors import Conflict
 from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.stores.records import key_columns, key_record
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
 
-_ROLES = msgspec.json.Decoder(tuple[str, ...])
-
 
 def add_key(tx: Tx, key: KeyRecord) -> None:
-    named = msgspec.structs.asdict(key)
-    named["roles"] = msgspec.json.encode(key.roles).decode()
-    columns = ("key_id", "name", "hash", "tenant", "roles", "created_at", "project", "environment")
-    tx.execute(SQL["add_key"], (*(named[column] for column in columns), key.expires_at, key.revoked_at))
+    tx.execute(SQL["add_key"], key_columns(key))
     if not tx.changes():
         raise Conflict(f"there is a key {key.key_id} already")
 
 
 def key(execute: Execute, key_id: str) -> KeyRecord | None:
     row = execute(SQL["key"], (key_id,)).fetchone()
-    return None if row is None else _key(row)
+    return None if row is None else key_record(row)
 
 
 def keys(execute: Execute, tenant: str) -> list[KeyRecord]:
-    return [_key(row) for row in execute(SQL["keys"], (tenant,))]
+    return [key_record(row) for row in execute(SQL["keys"], (tenant,))]
 
 
 def revoke_key(tx: Tx, key_id: str, at: int) -> KeyRecord | None:
@@ -56,8 +51,3 @@ def audit(execute: Execute, tenant: str, decision: str, before: int, limit: int)
     else:
         rows = execute(SQL["audit"], (decision, before, limit))
     return [(pos, AuditEntry(*entry)) for pos, *entry in rows]
-
-
-def _key(row: Any) -> KeyRecord:
-    key_id, name, hashed, tenant, roles, *rest = row
-    return KeyRecord(key_id, name, hashed, tenant, _ROLES.decode(roles), *rest)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from arclog.ports.store import CommandRecord
 from arclog.stores.choosing import Lane, Room, Service, Waiting, chosen
+from arclog.stores.records import command_record, kinds_of, resources_of
 from arclog.stores.sqlite import pools as book
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.records import command_record, kinds_of, resources_of
 
 _NEXT_LANE = SQL["next_lane"]
 _TAKE = SQL["take"]

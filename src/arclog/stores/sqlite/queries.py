@@ -1,27 +1,16 @@
-"""Reads the SQL files of this folder: named queries and numbered migrations."""
+"""The SQL files of this folder: named queries and numbered migrations."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from arclog.stores import sqlfiles
+
 _HERE = Path(__file__).parent
-_MARK = "-- name: "
 
-
-def load_queries() -> dict[str, str]:
-    """The statements of `queries.sql` by name, without their comments."""
-    queries: dict[str, str] = {}
-    for section in (_HERE / "queries.sql").read_text("utf-8").split(_MARK)[1:]:
-        name, _, text = section.partition("\n")
-        lines = [line for line in text.splitlines() if not line.startswith("--")]
-        queries[name.strip()] = "\n".join(lines).strip()
-    return queries
+SQL = sqlfiles.load_queries(_HERE)
 
 
 def load_migrations(after: int) -> list[tuple[int, str]]:
     """Migrations that a store of this version still lacks: (version, script)."""
-    files = sorted((_HERE / "migrations").glob("[0-9]*.sql"))
-    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files if int(file.name[:4]) > after]
-
-
-SQL = load_queries()
+    return sqlfiles.load_migrations(_HERE, after)

@@ -25,9 +25,9 @@ from arclog.ports.store import (
     Timer,
 )
 from arclog.ports.stored_results import ResultRecord
+from arclog.stores.records import command_record, execution_record, result_record
 from arclog.stores.rows import Codec, bits_of, decode
 from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.records import command_record, execution_record, result_record
 
 Execute = Callable[..., Any]
 

@@ -14,6 +14,7 @@ from arclog.ports.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, 
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
+from arclog.stores.task_lines import attempt_of, line_of, path_of, text_of
 
 
 def append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
@@ -37,7 +38,7 @@ def append(tx: Tx, lines: Sequence[LogLine], max_bytes: int | None) -> None:
 
 
 def _put_progress(tx: Tx, line: LogLine) -> None:
-    before = tx.execute(SQL["progress_of"], _attempt(line)).fetchall()
+    before = tx.execute(SQL["progress_of"], attempt_of(line)).fetchall()
     _insert(tx, line)
     for row in before:  # after the new one is there, so that no position is given twice
         tx.execute(SQL["drop_log"], row)
@@ -46,42 +47,11 @@ def _put_progress(tx: Tx, line: LogLine) -> None:
 
 
 def _insert(tx: Tx, line: LogLine) -> None:
-    execution_id, *attempt = _attempt(line)
-    text = line.text.encode("utf-8", "surrogatepass")
-    tx.execute(SQL["add_log"], (execution_id, line.at, *attempt, line.stream, text))
-
-
-def _attempt(line: LogLine) -> tuple[int, str, int, str, int, int, str]:
-    """What names the attempt, in the order of the columns."""
-    return (line.execution_id, line.step, line.run, line.task, line.task_run, line.attempt, _path(line.iteration))
+    execution_id, *attempt = attempt_of(line)
+    tx.execute(SQL["add_log"], (execution_id, line.at, *attempt, line.stream, text_of(line.text)))
 
 
 def read(execute: Execute, execution_id: int, after: int, limit: int, where: LogFilter) -> list[tuple[int, LogLine]]:
     streams = msgspec.json.encode(where.streams).decode()
-    text = where.text.encode("utf-8", "surrogatepass")
-    narrowed = (where.step, where.task, _path(where.iteration), streams, text, where.since)
-    return [
-        (
-            pos,
-            LogLine(
-                execution_id=execution_id,
-                at=at,
-                step=step,
-                run=run,
-                task=task,
-                task_run=task_run,
-                attempt=attempt,
-                stream=stream,
-                text=body.decode("utf-8", "surrogatepass"),
-                iteration=tuple(map(int, path.split(".")[:-1])) if path else None,
-            ),
-        )
-        for pos, at, step, run, task, task_run, attempt, path, stream, body in execute(
-            SQL["logs"], (execution_id, after, limit, *narrowed)
-        )
-    ]
-
-
-def _path(iteration: tuple[int, ...] | None) -> str:
-    """Every index with a dot behind it, so that the beginning of a path is the beginning of its text."""
-    return "".join(f"{index}." for index in iteration or ())
+    narrowed = (where.step, where.task, path_of(where.iteration), streams, text_of(where.text), where.since)
+    return [line_of(execution_id, row) for row in execute(SQL["logs"], (execution_id, after, limit, *narrowed))]

@@ -11,16 +11,16 @@ from arclog.model.ids import MAX_NODE
 from arclog.ports.catalog import PlanRecord
 from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, TerminalExists
 from arclog.ports.stored_results import ResultRecord
-from arclog.stores.rows import Derived, StepChange
-from arclog.stores.sqlite import outbox
-from arclog.stores.sqlite.lanes import Tx
-from arclog.stores.sqlite.queries import SQL
-from arclog.stores.sqlite.records import (
+from arclog.stores.records import (
     command_columns,
     new_columns,
     result_columns,
     state_columns,
 )
+from arclog.stores.rows import Derived, StepChange
+from arclog.stores.sqlite import outbox
+from arclog.stores.sqlite.lanes import Tx
+from arclog.stores.sqlite.queries import SQL
 
 _ADVANCE = SQL["advance"]
 _FINISH = SQL["finish"]

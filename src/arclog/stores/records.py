@@ -1,4 +1,4 @@
-"""Between the port's records and rows: one function a direction and table."""
+"""Between the port's records and rows of tables, the same for every SQL store: one function a direction and table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from arclog.model.retention import SCOPES
+from arclog.ports.access import KeyRecord
 from arclog.ports.store import CommandRecord, ExecutionRecord, ExecutionState, NewCommand, NewExecution, Scope
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.rows import NewResult
@@ -16,6 +17,7 @@ from arclog.stores.rows import NewResult
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
+_ROLES = msgspec.json.Decoder(tuple[str, ...])
 _KINDS = msgspec.json.Decoder(tuple[str, ...])
 
 Bindings = tuple[Any, ...]
@@ -32,7 +34,7 @@ def state_columns(now: ExecutionState) -> Bindings:
         now.started_at,
         now.ended_at,
         now.terminal_event,
-        int(now.paused),
+        now.paused,
         error,
     )
 
@@ -76,6 +78,10 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return _KINDS.decode(text)
 
 
+def resources_text(names: tuple[str, ...]) -> str:
+    return kinds_text(names) if names else ""
+
+
 def resources_of(text: str) -> tuple[str, ...]:
     return kinds_of(text) if text else ()
 
@@ -92,22 +98,23 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
         first,
         last,
     )
-    tail = (command.order, kinds_text(command.resources) if command.resources else "")
+    tail = (command.order, resources_text(command.resources))
     grant = command.grant
     if grant is None:
         return (*head, 0, "", HELD if command.held else 0, 0, 0, 0, *tail)
     return (*head, 1, grant.worker_id, grant.lease_until, *grant.by, *tail)
 
 
-def command_record(row: Sequence[Any]) -> CommandRecord:
-    execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until = row[:11]
+def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> CommandRecord:
+    """`kinds`, where the table does not hold them as text."""
+    execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until = row[:11]
     rank, resources = row[15:17]
     return CommandRecord(
         command_id,
         execution_id,
         step,
         run,
-        kinds_of(kinds),
+        kinds_of(needs) if kinds is None else kinds,
         pool,
         (item0, item1),
         "claimed" if lease_until > 0 else ("held" if lease_until == HELD else "issued"),
@@ -130,3 +137,14 @@ def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
 def result_record(row: Sequence[Any]) -> ResultRecord:
     execution_id, name, sha256, size, rows, content_type, tenant, scope, *rest = row
     return ResultRecord(execution_id, name, sha256, size, rows, content_type, tenant, SCOPES[scope], *rest)
+
+
+def key_columns(key: KeyRecord) -> Bindings:
+    """In the table's order."""
+    about = (key.key_id, key.name, key.hash, key.tenant, msgspec.json.encode(key.roles).decode())
+    return (*about, key.created_at, key.project, key.environment, key.expires_at, key.revoked_at)
+
+
+def key_record(row: Sequence[Any]) -> KeyRecord:
+    key_id, name, hashed, tenant, roles, *rest = row
+    return KeyRecord(key_id, name, hashed, tenant, _ROLES.decode(roles), *rest)

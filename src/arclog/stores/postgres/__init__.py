@@ -1,0 +1,5 @@
+"""The store of many machines: a PostgreSQL database."""
+
+from arclog.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

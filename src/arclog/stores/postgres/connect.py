@@ -1,0 +1,183 @@
+"""Opens connections: refuses a server that cannot keep the promises, creates or migrates the schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+from uuid import uuid4
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from arclog.model.errors import SettingsError, StoreUnavailable
+from arclog.model.settings import Settings
+from arclog.stores.postgres.errors import told
+from arclog.stores.postgres.link import Link
+from arclog.stores.postgres.queries import load_migrations
+
+#: number of the newest migration
+SCHEMA = 2
+_OLDEST_SERVER = 14
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_OLDEST_MARK = "-- oldest: "
+#: keys of advisory locks
+_LOCK_CLASS = 1634886666
+
+_LOOK = """
+SELECT current_setting('server_version_num')::int8, current_setting('fsync'), current_setting('full_page_writes'),
+       current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'),
+       current_setting('transaction_read_only')
+"""
+
+
+class Address(Struct, frozen=True):
+    """Where the database is, and how to name it without its password."""
+
+    conninfo: str
+    place: str
+    schema: str
+    connect_timeout_s: float
+    prepare: bool
+    unsafe: bool
+
+
+def address_of(url: str, settings: Settings) -> Address:
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise SettingsError(
+            f"ARCLOG_STORE_URL cannot be read ({told(error)}); give postgresql://user:password@host/database"
+        ) from None
+    schema = settings.text("store.schema")
+    if not _IDENTIFIER.fullmatch(schema):
+        raise SettingsError(
+            f"ARCLOG_STORE_SCHEMA {schema!r} is no plain name; use small letters, digits and underscores"
+        )
+    user = f"{parts['user']}@" if parts.get("user") else ""
+    port = f":{parts['port']}" if parts.get("port") else ""
+    place = f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+    return Address(
+        make_conninfo("", **cast("dict[str, Any]", parts)),
+        place,
+        schema,
+        settings.number("store.connect_timeout_s"),
+        settings.text("store.prepare") != "never",
+        bool(settings["store.unsafe"]),
+    )
+
+
+async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
+    """A plain connection, by which name the server knows it."""
+    return await AsyncConnection.connect(
+        address.conninfo,
+        autocommit=True,
+        connect_timeout=max(1, round(address.connect_timeout_s)),
+        application_name=name,
+        prepare_threshold=None,
+    )
+
+
+async def open_link(address: Address) -> Link:
+    """A connection for requests; what it promises is looked at anew."""
+    name = f"arclog {uuid4().hex}"
+    connection = await connect(address, name)
+    try:
+        await _check(connection, address)
+        return Link(connection, name, prepare=address.prepare)
+    except BaseException:
+        await connection.close()
+        raise
+
+
+async def _check(connection: AsyncConnection[Any], address: Address) -> None:
+    """A promise is checked, not assumed."""
+    [row] = await (await connection.execute(_LOOK)).fetchall()
+    version, fsync, full_pages, commit, standby, encoding, read_only = row
+    place = address.place
+    if version < _OLDEST_SERVER * 10_000:
+        raise StoreUnavailable(
+            f"{place} is PostgreSQL {version // 10_000}; arclog needs {_OLDEST_SERVER} or newer: update it"
+        )
+    if standby or read_only == "on":
+        raise StoreUnavailable(
+            f"{place} takes no writes ({'it is a standby' if standby else 'default_transaction_read_only is on'}); "
+            "name the primary in ARCLOG_STORE_URL"
+        )
+    if encoding != "UTF8":
+        raise StoreUnavailable(f"{place} keeps texts as {encoding}; create the database with ENCODING 'UTF8'")
+    if address.unsafe:
+        return
+    for name, value, loss in (
+        ("fsync", fsync, "a power cut would lose or damage what was committed"),
+        ("full_page_writes", full_pages, "a power cut could damage pages"),
+        ("synchronous_commit", commit, "a crash would lose what was answered"),
+    ):
+        if value == "off":
+            raise StoreUnavailable(
+                f"{place} runs with {name} = off: {loss}. Turn it on (look at ALTER SYSTEM, ALTER DATABASE and ALTER ROLE), "
+                "or set ARCLOG_STORE_UNSAFE=true where data may be lost"
+            )
+
+
+async def migrate(address: Address) -> None:
+    """Create the schema or bring it up to date, in one transaction and one process at a time."""
+    connection = await connect(address)
+    try:
+        await _check(connection, address)
+        version = await _version(connection, address)
+        if version >= SCHEMA:
+            return
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, address.schema))
+            version = await _version(connection, address)
+            if version < 0:
+                await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+                await connection.execute(
+                    f'CREATE TABLE "{address.schema}".schema_version (version int8 NOT NULL, oldest int8 NOT NULL)'
+                )
+                await connection.execute(f'INSERT INTO "{address.schema}".schema_version VALUES (0, 0)')  # noqa: S608 - the schema is a plain name
+            for number, script in load_migrations(max(version, 0), address.schema):
+                await connection.execute(script)
+                oldest = int(script.removeprefix(_OLDEST_MARK).split("\n", 1)[0])
+                await connection.execute(
+                    f'UPDATE "{address.schema}".schema_version SET version = %s, oldest = greatest(oldest, %s)',  # noqa: S608 - the schema is a plain name
+                    (number, oldest),
+                )
+    finally:
+        await connection.close()
+
+
+async def _version(connection: AsyncConnection[Any], address: Address) -> int:
+    """The schema's; -1 when there is none. A newer one is fine as long as its changes leave ours working."""
+    found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f'"{address.schema}".schema_version',))
+    if not (await found.fetchone() or (False,))[0]:
+        await _check_foreign(connection, address)
+        return -1
+    row = await (
+        await connection.execute(f'SELECT version, oldest FROM "{address.schema}".schema_version')  # noqa: S608 - the schema is a plain name
+    ).fetchone()
+    if row is None:
+        raise StoreUnavailable(f"{address.place}: {address.schema}.schema_version is empty; restore it from a backup")
+    version, oldest = row
+    if oldest > SCHEMA:
+        raise StoreUnavailable(
+            f"{address.place} is used by a newer arclog (schema {version}, which needs one that knows {oldest}; "
+            f"this one knows {SCHEMA}); update arclog"
+        )
+    return int(version)
+
+
+async def _check_foreign(connection: AsyncConnection[Any], address: Address) -> None:
+    row = await (
+        await connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v') LIMIT 1",
+            (f'"{address.schema}"',),
+        )
+    ).fetchone()
+    if row is not None:
+        raise StoreUnavailable(
+            f"{address.place}: the schema {address.schema} holds another program's tables ({row[0]}); "
+            "choose another ARCLOG_STORE_SCHEMA"
+        )

@@ -1,0 +1,192 @@
+"""One connection: requests go out as they come, answers come back in the same order (libpq's pipeline mode).
+
+A request is one or more statements and one transaction: PostgreSQL runs what stands between two synchronisation points
+as a whole or not at all. So nothing takes more than one round trip, no state stays on the connection (a pooler may give
+each request another server process), and nobody waits for somebody else's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, Format
+
+from arclog.stores.postgres.values import packed
+
+Rows = list[tuple[Any, ...]]
+#: a statement and its parameters
+Call = tuple[str, Sequence[Any]]
+
+_ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+#: statements that a connection keeps prepared; more are sent as they are
+_MOST_PREPARED = 200
+
+
+class _Request:
+    __slots__ = ("error", "future", "left", "rows")
+
+    def __init__(self, future: asyncio.Future[list[Rows]]) -> None:
+        self.future = future
+        self.rows: list[Rows] = []
+        self.error: psycopg.Error | None = None
+        #: for each answer that is still to come: '' when it is a statement's own, else the text that it prepares
+        self.left: deque[str] = deque()
+
+
+class Link:
+    """Takes a connection over; nobody else uses it from then on."""
+
+    def __init__(self, connection: AsyncConnection[Any], name: str, *, prepare: bool) -> None:
+        #: as the server knows it (application_name)
+        self.name = name
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._prepare = prepare
+        self._prepared: dict[str, bytes] = {}
+        self._count = 0
+        self._requests: deque[_Request] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._loader = Transformer(connection)
+        self._writing = False
+        self.lost: psycopg.Error | None = None
+        self._pg.nonblocking = 1
+        self._pg.enter_pipeline_mode()
+        self._socket = self._pg.socket
+        self._loop.add_reader(self._socket, self._readable)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer."""
+        return len(self._requests)
+
+    def request(self, calls: Sequence[Call]) -> asyncio.Future[list[Rows]]:
+        """Carry these statements out as one transaction; the future has the rows of each."""
+        future: asyncio.Future[list[Rows]] = self._loop.create_future()
+        if self.lost is not None:
+            future.set_exception(psycopg.OperationalError(str(self.lost)))
+            return future
+        # everything that can refuse a value comes before the first byte goes out
+        ready = [(text, [packed(value) for value in values]) for text, values in calls]
+        request = _Request(future)
+        try:
+            for text, values in ready:
+                self._send(request, text, values)
+            self._pg.pipeline_sync()
+        except psycopg.Error as error:
+            self._requests.append(request)
+            self._lose(error)
+            return future
+        self._requests.append(request)
+        self._flush()
+        return future
+
+    def _send(self, request: _Request, text: str, values: list[bytes | None]) -> None:
+        formats = [Format.BINARY] * len(values)
+        name = self._prepared.get(text)
+        if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:
+            self._count += 1
+            name = self._prepared[text] = b"a%d" % self._count
+            self._pg.send_prepare(name, text.encode())
+            request.left.append(text)
+        if name is None:
+            self._pg.send_query_params(text.encode(), values, None, formats, Format.BINARY)
+        else:
+            self._pg.send_query_prepared(name, values, formats, Format.BINARY)
+        request.left.append("")
+
+    def close(self, why: str = "closed") -> None:
+        self._lose(psycopg.OperationalError(why))
+
+    # -- the socket ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        try:
+            unsent = self._pg.flush()
+        except psycopg.Error as error:
+            self._lose(error)
+            return
+        if bool(unsent) != self._writing:
+            self._writing = bool(unsent)
+            if unsent:
+                self._loop.add_writer(self._socket, self._flush)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        try:
+            self._pg.consume_input()
+            if self._writing:
+                self._flush()
+            while self._requests and self.lost is None and not self._pg.is_busy():
+                self._take()
+            if self.lost is None and self._pg.status == ConnStatus.BAD:
+                self._lose(psycopg.OperationalError(self._pg.get_error_message()))
+        except psycopg.Error as error:
+            self._lose(error)
+
+    def _take(self) -> None:
+        """The next piece of the first request's answer."""
+        request = self._requests[0]
+        result = self._pg.get_result()
+        if result is None:
+            return  # parts one statement's answer from the next
+        status = result.status
+        if status == ExecStatus.PIPELINE_SYNC:
+            self._requests.popleft()
+            self._answer(request)
+            return
+        prepares = request.left.popleft() if request.left else ""
+        if status in _ROWS:
+            if not prepares and request.error is None:
+                request.rows.append(self._load(result))
+        else:
+            if prepares:  # whoever counts on it already hears that there is no such statement, and asks again
+                self._prepared.pop(prepares, None)
+            if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
+                request.error = error_from_result(result)
+        if self._pg.status == ConnStatus.BAD:
+            raise psycopg.OperationalError(self._pg.get_error_message())
+
+    def _load(self, result: Any) -> Rows:
+        count = result.ntuples
+        if not count:
+            return []
+        self._loader.set_pgresult(result, format=Format.BINARY)
+        return self._loader.load_rows(0, count, tuple)
+
+    def _answer(self, request: _Request) -> None:
+        if request.future.done():
+            return  # its caller was cancelled
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.rows)
+
+    def _lose(self, error: psycopg.Error) -> None:
+        """The connection is over: whoever waits hears so, and does not know what became of its request."""
+        if self.lost is not None:
+            return
+        self.lost = error
+        self._loop.remove_reader(self._socket)
+        if self._writing:
+            self._loop.remove_writer(self._socket)
+        self._pg.finish()
+        requests, self._requests = self._requests, deque()
+        for request in requests:
+            request.error = Lost(str(error).strip() or "connection lost")
+            request.error.link = self.name
+            self._answer(request)
+
+
+class Lost(psycopg.OperationalError):
+    """The connection went away while a request was under way: it may have been carried out or not."""
+
+    #: the connection's name
+    link = ""

@@ -1,0 +1,27 @@
+"""The SQL files of this folder, for a schema of some name."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from arclog.stores import sqlfiles
+
+_HERE = Path(__file__).parent
+_WRITTEN = "arclog."
+
+
+@cache
+def queries(schema: str) -> dict[str, str]:
+    """The named statements."""
+    return {name: in_schema(text, schema) for name, text in sqlfiles.load_queries(_HERE).items()}
+
+
+def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:
+    """Migrations that a store of this version still lacks: (version, script)."""
+    return [(version, in_schema(text, schema)) for version, text in sqlfiles.load_migrations(_HERE, after)]
+
+
+def in_schema(text: str, schema: str) -> str:
+    """The names of tables are written with a schema, so that no statement depends on a connection's search_path."""
+    return text.replace(_WRITTEN, f'"{schema}".')

@@ -1,0 +1,823 @@
+-- Every statement that the store runs, by name. `arclog.` stands for the store's schema.
+-- Those named `append.` are parts of one statement: see appends.py. Their parameters are counted anew in each part;
+-- $at is the time of the group.
+
+-- name: append.given
+-- The compare-and-set, for executions that exist.
+advanced AS (
+    UPDATE arclog.executions e
+    SET head = g.head, state = g.state, current_step = g.current_step, started_at = g.started_at,
+        ended_at = g.ended_at, terminal_event = g.terminal_event, paused = g.paused, error = g.error,
+        over = e.over OR g.terminal
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::text[],
+                $9::bool[], $10::bytea[], $11::bool[])
+        AS g (execution_id, expected, head, state, current_step, started_at, ended_at, terminal_event, paused, error,
+              terminal)
+    WHERE e.execution_id = g.execution_id AND e.head = g.expected AND NOT (g.terminal AND e.over)$checks
+    RETURNING e.execution_id, e.tenant
+)
+
+-- name: append.created
+created AS (
+    INSERT INTO arclog.executions (
+        execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over,
+        run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
+    )
+    SELECT * FROM unnest(
+        $1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::text[], $8::bool[], $9::bytea[],
+        $10::bool[], $11::text[], $12::text[], $13::text[], $14::int8[], $15::text[], $16::text[], $17::text[],
+        $18::text[], $19::int8[], $20::text[], $21::int8[])
+    ON CONFLICT DO NOTHING
+    RETURNING execution_id, tenant
+)
+
+-- name: append.to_hold
+-- Locked, and as they are by now: claims do not move the head.
+to_hold AS (SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS h (execution_id, command_id, fence)),
+holdable AS (
+    SELECT c.execution_id, c.command_id, c.fence FROM arclog.commands c
+    WHERE (c.execution_id, c.command_id) IN (SELECT execution_id, command_id FROM to_hold)
+    ORDER BY c.execution_id, c.command_id FOR UPDATE
+)
+
+-- name: append.check_hold
+AND NOT EXISTS (
+    SELECT FROM to_hold h LEFT JOIN holdable c USING (execution_id, command_id)
+    WHERE h.execution_id = e.execution_id AND c.fence IS DISTINCT FROM h.fence
+)
+
+-- name: append.from_outside
+from_outside AS (
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::bytea[], $4::int8[]) AS o (execution_id, event_id, digest, seq)
+)
+
+-- name: append.check_outside
+AND NOT EXISTS (
+    SELECT FROM from_outside JOIN arclog.ingested USING (execution_id, event_id) WHERE execution_id = e.execution_id
+)
+
+-- name: append.slots
+-- At most one execution of a statement needs a slot, and the lock on its path is held: see `lock_slots`.
+slots AS (SELECT $1::int8 AS execution_id, $2::int8 AS most)
+
+-- name: append.check_slots
+AND NOT EXISTS (
+    SELECT FROM slots s WHERE s.execution_id = e.execution_id AND s.most <= (
+        SELECT count(*) FROM arclog.executions o
+        WHERE o.path = e.path AND o.tenant = e.tenant AND NOT o.over AND o.state = 'RUNNING'
+          AND o.execution_id <> e.execution_id
+    )
+)
+
+-- name: append.rows
+added_rows AS (
+    INSERT INTO arclog.log (execution_id, seq0, seq1, base, ts, types, pos, body)
+    SELECT r.execution_id, r.seq0, r.seq1, r.base, $at, r.types,
+           (SELECT base FROM arclog.positions) + (pg_current_xact_id()::text::int8 << 19) + r.n, r.body
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[])
+        AS r (n, execution_id, seq0, seq1, base, types, body)
+    JOIN won USING (execution_id)
+)
+
+-- name: append.marks
+added_marks AS (
+    INSERT INTO arclog.mark (event_type, ts, execution_id, seq)
+    SELECT m.event_type, $at, m.execution_id, m.seq
+    FROM unnest($1::int8[], $2::int8[], $3::int8[]) AS m (execution_id, event_type, seq) JOIN won USING (execution_id)
+)
+
+-- name: append.opened
+opened_steps AS (
+    INSERT INTO arclog.step_runs (execution_id, step, run, seq0, seq1, until, status)
+    SELECT s.execution_id, s.step, s.run, s.seq0, s.seq1, s.until, s.status
+    FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::text[])
+        AS s (execution_id, step, run, seq0, seq1, until, status)
+    JOIN won USING (execution_id)
+    ON CONFLICT DO NOTHING
+)
+
+-- name: append.named
+-- Step runs that events name: the first end counts; after it, the last event that names the step run.
+named_steps AS (
+    UPDATE arclog.step_runs s
+    SET seq1 = coalesce(s.seq1, n.closed), until = n.last,
+        status = CASE WHEN s.seq1 IS NULL THEN n.status ELSE s.status END
+    FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::text[])
+        AS n (execution_id, step, run, closed, last, status)
+    JOIN won USING (execution_id)
+    WHERE s.execution_id = n.execution_id AND s.step = n.step AND s.run = n.run
+      AND (s.seq1 IS NOT NULL OR n.closed IS NOT NULL)
+)
+
+-- name: append.results
+-- The same content under the same name again: the longer of its lives, and kept again if it was removed.
+added_results AS (
+    INSERT INTO arclog.results AS k (
+        execution_id, name, sha256, bytes, rows, content_type, scope, stored_at, expires_at, step, run, task, seq, tenant
+    )
+    SELECT r.*, won.tenant
+    FROM unnest($1::int8[], $2::text[], $3::text[], $4::int8[], $5::int8[], $6::text[], $7::int8[], $8::int8[],
+                $9::int8[], $10::text[], $11::int8[], $12::text[], $13::int8[])
+        AS r (execution_id, name, sha256, bytes, rows, content_type, scope, stored_at, expires_at, step, run, task, seq)
+    JOIN won USING (execution_id)
+    ON CONFLICT (execution_id, name, sha256) DO UPDATE SET
+        bytes = excluded.bytes, rows = coalesce(excluded.rows, k.rows), content_type = excluded.content_type,
+        scope = CASE WHEN k.removed_at IS NULL THEN greatest(k.scope, excluded.scope) ELSE excluded.scope END,
+        stored_at = excluded.stored_at,
+        expires_at = CASE
+            WHEN k.removed_at IS NOT NULL THEN excluded.expires_at
+            WHEN k.expires_at IS NOT NULL AND excluded.expires_at IS NOT NULL
+            THEN greatest(k.expires_at, excluded.expires_at)
+        END,
+        step = excluded.step, run = excluded.run, task = excluded.task, seq = excluded.seq, removed_at = NULL
+)
+
+-- name: append.ingested
+added_ingested AS (
+    INSERT INTO arclog.ingested (execution_id, event_id, digest, seq)
+    SELECT execution_id, event_id, digest, seq FROM from_outside JOIN won USING (execution_id)
+)
+
+-- name: append.closed
+closed_commands AS (
+    DELETE FROM arclog.commands c
+    USING unnest($1::int8[], $2::int8[]) AS d (execution_id, command_id) JOIN won USING (execution_id)
+    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+)
+
+-- name: append.changed
+-- 1 extends a lease, 2 releases, 3 holds, 4 unholds. What is held (-1) is in neither partial index.
+changed_commands AS (
+    UPDATE arclog.commands c
+    SET lease_until = CASE d.change WHEN 1 THEN d.lease_until WHEN 3 THEN -1 ELSE 0 END,
+        worker_id = CASE WHEN d.change IN (2, 3) THEN '' ELSE c.worker_id END,
+        by_command = CASE WHEN d.change IN (2, 3) THEN 0 ELSE c.by_command END,
+        by_fence = CASE WHEN d.change IN (2, 3) THEN 0 ELSE c.by_fence END,
+        by_n = CASE WHEN d.change IN (2, 3) THEN 0 ELSE c.by_n END
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[])
+        AS d (execution_id, command_id, change, fence, lease_until)
+    JOIN won USING (execution_id)
+    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+      AND CASE d.change
+          WHEN 1 THEN c.fence = d.fence AND c.lease_until > 0
+          WHEN 4 THEN c.lease_until = -1
+          ELSE true
+      END
+)
+
+-- name: append.issued
+issued_commands AS (
+    INSERT INTO arclog.commands (
+        execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
+        by_command, by_fence, by_n, rank, resources, tenant
+    )
+    SELECT i.execution_id, i.command_id, i.step, i.run, i.kinds::bytea[], i.pool, i.item0, i.item1, i.fence,
+           i.worker_id, i.lease_until, i.by_command, i.by_fence, i.by_n, i.rank, i.resources, won.tenant
+    FROM unnest($1::int8[], $2::int8[], $3::text[], $4::int8[], $5::text[], $6::text[], $7::int8[], $8::int8[],
+                $9::int8[], $10::text[], $11::int8[], $12::int8[], $13::int8[], $14::int8[], $15::int8[], $16::text[])
+        AS i (execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
+              by_command, by_fence, by_n, rank, resources)
+    JOIN won USING (execution_id)$again
+)
+
+-- name: append.issued_again
+-- A command that the same append closes.
+ON CONFLICT (execution_id, command_id) DO UPDATE SET
+    step = excluded.step, run = excluded.run, kinds = excluded.kinds, pool = excluded.pool, item0 = excluded.item0,
+    item1 = excluded.item1, fence = excluded.fence, worker_id = excluded.worker_id, lease_until = excluded.lease_until,
+    by_command = excluded.by_command, by_fence = excluded.by_fence, by_n = excluded.by_n, rank = excluded.rank,
+    resources = excluded.resources
+
+-- name: append.cleared
+cleared_timers AS (
+    DELETE FROM arclog.timers t
+    USING unnest($1::int8[], $2::text[]) AS d (execution_id, timer_id) JOIN won USING (execution_id)
+    WHERE t.execution_id = d.execution_id AND t.timer_id = d.timer_id
+)
+
+-- name: append.timers
+added_timers AS (
+    INSERT INTO arclog.timers (execution_id, timer_id, due, payload)
+    SELECT t.execution_id, t.timer_id, t.due, t.payload
+    FROM unnest($1::int8[], $2::text[], $3::int8[], $4::bytea[]) AS t (execution_id, timer_id, due, payload)
+    JOIN won USING (execution_id)
+    ON CONFLICT (execution_id, timer_id) DO UPDATE SET due = excluded.due, payload = excluded.payload
+)
+
+-- name: append.ended
+-- An execution that is over has no open work, whatever its last append lists.
+ended_commands AS (
+    DELETE FROM arclog.commands c USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
+    WHERE c.execution_id = d.execution_id
+),
+ended_timers AS (
+    DELETE FROM arclog.timers t USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
+    WHERE t.execution_id = d.execution_id
+)
+
+-- name: append.told
+added_deliveries AS (
+    INSERT INTO arclog.outbox (
+        execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled
+    )
+    SELECT d.execution_id, d.n, d.url, d.secret, d.event, d.body, $at, 'pending', $at, 0, '', 0, false
+    FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::bytea[])
+        AS d (execution_id, n, url, secret, event, body)
+    JOIN won USING (execution_id)
+)
+
+-- name: lock_slots
+-- For the rest of the transaction: who counts the runs of this path and tenant does so alone.
+SELECT pg_advisory_xact_lock(1634886668, hashtext(tenant || '/' || path)) FROM arclog.executions WHERE execution_id = $1
+
+-- name: heads
+SELECT execution_id, head, over FROM arclog.executions WHERE execution_id = ANY($1::int8[])
+
+-- name: fences
+SELECT command_id, fence FROM arclog.commands WHERE execution_id = $1 AND command_id = ANY($2::int8[])
+
+-- name: slot_holders
+SELECT other.execution_id
+FROM arclog.executions me JOIN arclog.executions other ON other.path = me.path AND other.tenant = me.tenant
+WHERE me.execution_id = $1 AND NOT other.over AND other.state = 'RUNNING' AND other.execution_id <> $1
+ORDER BY other.execution_id
+
+-- name: end_session
+-- The server processes that a connection of this name had or has.
+SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()
+
+-- name: appended_at
+-- Whether a log row was committed: event ids are nobody else's.
+SELECT ts FROM arclog.log WHERE execution_id = $1 AND seq0 = $2 AND base = $3
+
+-- name: issued_at
+-- The same for an append without events that issued commands.
+SELECT (SELECT max(ts) FROM arclog.log l WHERE l.execution_id = $1) FROM arclog.commands
+WHERE execution_id = $1 AND command_id = ANY($2::int8[]) LIMIT 1
+
+-- name: ingested
+SELECT event_id, digest, seq FROM arclog.ingested WHERE execution_id = $1 AND event_id = ANY($2::int8[]) ORDER BY seq
+
+-- name: rows_of
+SELECT seq0, base, ts, body FROM arclog.log
+WHERE execution_id = $1
+  AND seq0 >= coalesce((SELECT max(seq0) FROM arclog.log WHERE execution_id = $1 AND seq0 <= $2), 0)
+  AND seq1 >= $2 AND seq0 <= $3 AND types & $4 <> 0
+ORDER BY seq0 LIMIT $5
+
+-- name: tail
+-- What was written by transactions below the oldest that is still under way: none of them can add anything any more.
+SELECT pos, execution_id, seq0, base, ts, body FROM arclog.log
+WHERE pos > $1
+  AND pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
+ORDER BY pos LIMIT $2
+
+-- name: marks
+SELECT ts, execution_id, seq FROM arclog.mark
+WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
+
+-- name: execution
+SELECT * FROM arclog.executions WHERE execution_id = $1
+
+-- name: executions
+SELECT * FROM arclog.executions
+WHERE execution_id < $1
+  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+ORDER BY execution_id DESC LIMIT $5
+
+-- name: live_executions
+SELECT * FROM arclog.executions
+WHERE NOT over AND execution_id < $1
+  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+ORDER BY execution_id DESC LIMIT $5
+
+-- name: children_of
+SELECT * FROM arclog.executions
+WHERE parent = $6 AND parent <> 0 AND execution_id < $1
+  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND $7::int8 IN (0, 1)
+ORDER BY execution_id DESC LIMIT $5
+
+-- name: oldest_live
+SELECT * FROM arclog.executions
+WHERE NOT over AND execution_id > $1
+  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+ORDER BY execution_id LIMIT $5
+
+-- name: idle
+SELECT * FROM arclog.executions e
+WHERE NOT over AND NOT paused AND execution_id > $1
+  AND (SELECT ts FROM arclog.log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < $2
+  AND NOT EXISTS (SELECT FROM arclog.commands c WHERE c.execution_id = e.execution_id)
+  AND NOT EXISTS (SELECT FROM arclog.timers t WHERE t.execution_id = e.execution_id)
+ORDER BY execution_id LIMIT $3
+
+-- name: by_run_id
+SELECT * FROM arclog.executions WHERE run_id = $1 ORDER BY execution_id LIMIT 1
+
+-- name: by_idempotency_key
+SELECT * FROM arclog.executions
+WHERE tenant = $1 AND project = $2 AND environment = $3 AND idempotency_key = $4 AND idempotency_key <> ''
+
+-- name: step_runs
+SELECT step, run, seq0, seq1, status FROM arclog.step_runs WHERE execution_id = $1 ORDER BY seq0, step, run
+
+-- name: step_bounds
+SELECT seq0, until FROM arclog.step_runs WHERE execution_id = $1 AND step = $2 AND run = $3
+
+-- name: lock_path
+SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
+
+-- name: add_plan
+INSERT INTO arclog.plans (digest, body) VALUES ($1, $2) ON CONFLICT DO NOTHING
+
+-- name: add_version
+INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
+SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
+ON CONFLICT (digest, tenant, path) DO NOTHING
+
+-- name: version_of
+SELECT version, source, created_at FROM arclog.catalog WHERE digest = $1 AND tenant = $2 AND path = $3
+
+-- name: plan
+SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
+FROM arclog.plans p JOIN arclog.catalog c USING (digest)
+WHERE digest = $1 ORDER BY c.n LIMIT 1
+
+-- name: registered
+SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
+FROM arclog.catalog c JOIN arclog.plans p USING (digest)
+WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2) ORDER BY c.version DESC LIMIT 1
+
+-- name: catalog
+SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
+FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
+WHERE c.tenant = $5 AND c.path > $1 AND starts_with(c.path, $2)
+  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
+  AND ($4::bool OR a.archived_at IS NULL)
+ORDER BY c.path LIMIT $3
+
+-- name: catalog_path
+SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
+FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
+WHERE c.tenant = $1 AND c.path = $2 ORDER BY c.version DESC LIMIT 1
+
+-- name: versions
+SELECT digest, path, version, ''::bytea, source, created_at FROM arclog.catalog
+WHERE tenant = $4 AND path = $1 AND ($2::int8 = 0 OR version < $2) ORDER BY version DESC LIMIT $3
+
+-- name: archive
+INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+
+-- name: unarchive
+DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
+
+-- name: claim
+-- Steps through the distinct lanes of issued commands, one index look-up each; of those that the worker can serve, the
+-- first commands that nobody else is taking. Where tenants share, a limit is set or resources are needed, nothing is taken,
+-- and the first column names the pools for which a turn is needed; the second tells whether it must be everybody's.
+WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
+    (SELECT pool, tenant, kinds, resources FROM arclog.commands
+     WHERE lease_until = 0 ORDER BY pool, tenant, kinds, resources LIMIT 1)
+    UNION ALL
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND (c.pool, c.tenant, c.kinds, c.resources) > (o.pool, o.tenant, o.kinds, o.resources)
+        ORDER BY c.pool, c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+),
+fitting AS MATERIALIZED (
+    SELECT * FROM offered
+    WHERE (cardinality($4::text[]) = 0 OR pool = ANY($4)) AND kinds <@ $5::bytea[] AND ($6::text = '' OR tenant = $6)
+),
+verdict AS MATERIALIZED (
+    SELECT array_agg(DISTINCT pool) AS pools,
+           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '') AS wide,
+           count(DISTINCT tenant) > 1 OR EXISTS (
+               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared
+    FROM fitting HAVING count(*) > 0
+),
+free AS MATERIALIZED (
+    SELECT c.execution_id, c.command_id FROM fitting f CROSS JOIN LATERAL (
+        SELECT i.execution_id, i.command_id, i.rank FROM arclog.commands i
+        WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
+          AND i.resources = f.resources
+        ORDER BY i.rank, i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
+    ) c
+    WHERE NOT (SELECT wide OR shared FROM verdict)
+    ORDER BY c.rank, c.command_id LIMIT $3
+),
+taken AS (
+    UPDATE arclog.commands c
+    SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+    FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+    RETURNING c.*
+)
+SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
+
+-- name: claim_in
+-- The same for one execution and those below it.
+WITH RECURSIVE family (id) AS (
+    SELECT $6::int8
+    UNION
+    SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
+),
+fitting AS MATERIALIZED (
+    SELECT DISTINCT c.pool, c.tenant, c.resources FROM arclog.commands c
+    WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
+      AND (cardinality($4::text[]) = 0 OR c.pool = ANY($4)) AND c.kinds <@ $5::bytea[]
+      AND ($7::text = '' OR c.tenant = $7)
+),
+verdict AS MATERIALIZED (
+    SELECT array_agg(DISTINCT pool) AS pools,
+           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '') AS wide,
+           count(DISTINCT tenant) > 1 OR EXISTS (
+               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared
+    FROM fitting HAVING count(*) > 0
+),
+free AS MATERIALIZED (
+    SELECT c.execution_id, c.command_id FROM arclog.commands c
+    WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
+      AND (cardinality($4::text[]) = 0 OR c.pool = ANY($4)) AND c.kinds <@ $5::bytea[]
+      AND ($7::text = '' OR c.tenant = $7) AND NOT (SELECT wide OR shared FROM verdict)
+    ORDER BY c.rank, c.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    UPDATE arclog.commands c
+    SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+    FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+    RETURNING c.*
+)
+SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
+
+-- name: lock_turn
+-- For the rest of the transaction: who chooses in these pools does so alone. '' is everybody's.
+SELECT pg_advisory_xact_lock(1634886669, h) FROM (
+    SELECT DISTINCT hashtext(pool) AS h FROM unnest($1::text[]) AS p (pool) ORDER BY 1
+) locks
+
+-- name: lanes
+-- The first commands of every lane that a worker can serve.
+WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
+    (SELECT pool, tenant, kinds, resources FROM arclog.commands
+     WHERE lease_until = 0 ORDER BY pool, tenant, kinds, resources LIMIT 1)
+    UNION ALL
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND (c.pool, c.tenant, c.kinds, c.resources) > (o.pool, o.tenant, o.kinds, o.resources)
+        ORDER BY c.pool, c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+)
+SELECT f.pool, f.tenant, f.resources, c.rank, c.command_id, c.execution_id
+FROM offered f CROSS JOIN LATERAL (
+    SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
+    WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
+      AND i.resources = f.resources
+    ORDER BY i.rank, i.command_id LIMIT $1
+) c
+WHERE f.pool = ANY($2::text[]) AND f.kinds <@ $3::bytea[] AND ($4::text = '' OR f.tenant = $4)
+
+-- name: lanes_in
+-- The same of one execution and those below it.
+WITH RECURSIVE family (id) AS (
+    SELECT $5::int8
+    UNION
+    SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
+),
+waiting AS (
+    SELECT c.*, row_number() OVER (
+        PARTITION BY c.pool, c.tenant, c.kinds, c.resources ORDER BY c.rank, c.command_id) AS nth
+    FROM arclog.commands c
+    WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
+      AND c.pool = ANY($2::text[]) AND c.kinds <@ $3::bytea[] AND ($4::text = '' OR c.tenant = $4)
+)
+SELECT pool, tenant, resources, rank, command_id, execution_id FROM waiting WHERE nth <= $1
+
+-- name: held
+SELECT pool, tenant, count(*) FROM arclog.commands WHERE lease_until > 0 GROUP BY pool, tenant
+
+-- name: limits
+SELECT pool, tenant, concurrency FROM arclog.limits ORDER BY pool, tenant
+
+-- name: set_limit
+INSERT INTO arclog.limits (pool, tenant, concurrency) VALUES ($1, $2, $3)
+ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
+
+-- name: remove_limit
+DELETE FROM arclog.limits WHERE pool = $1 AND tenant = $2 RETURNING pool
+
+-- name: resources
+SELECT r.name, r."interval", r.burst, r.concurrency, r.full_at, (
+    SELECT count(*) FROM arclog.commands c
+    WHERE c.resources <> '' AND c.lease_until > 0 AND c.resources::jsonb ? r.name
+) FROM arclog.resources r ORDER BY r.name
+
+-- name: set_resource
+-- What is owed stays owed, up to the new burst.
+INSERT INTO arclog.resources AS r (name, "interval", burst, concurrency, full_at) VALUES ($1, $2, $3, $4, 0)
+ON CONFLICT (name) DO UPDATE SET
+    "interval" = excluded."interval", burst = excluded.burst, concurrency = excluded.concurrency,
+    full_at = least(r.full_at, (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + excluded.burst * excluded."interval")
+
+-- name: remove_resource
+DELETE FROM arclog.resources WHERE name = $1 RETURNING name
+
+-- name: spend
+UPDATE arclog.resources r SET full_at = s.full_at
+FROM unnest($1::text[], $2::int8[]) AS s (name, full_at) WHERE r.name = s.name
+
+-- name: service
+SELECT pool, tenant, served FROM arclog.service WHERE pool = ANY($1::text[])
+
+-- name: serve
+INSERT INTO arclog.service (pool, tenant, served) SELECT * FROM unnest($1::text[], $2::text[], $3::int8[])
+ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
+
+-- name: forget_service
+-- Who stands at the present, or behind it, needs no row.
+DELETE FROM arclog.service s USING arclog.service now
+WHERE now.pool = s.pool AND now.tenant = '' AND s.pool = ANY($1::text[]) AND s.tenant <> '' AND s.served <= now.served
+
+-- name: take
+UPDATE arclog.commands c
+SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+FROM unnest($3::int8[], $4::int8[]) AS t (execution_id, command_id)
+WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id AND c.lease_until = 0
+RETURNING c.*
+
+-- name: shares
+SELECT pool, tenant, count(*) FILTER (WHERE lease_until = 0), count(*) FILTER (WHERE lease_until > 0),
+       coalesce(min(command_id) FILTER (WHERE lease_until = 0), 0)
+FROM arclog.commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
+
+-- name: contest
+SELECT (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool, tenant LIMIT 1),
+       (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool DESC, tenant DESC LIMIT 1),
+       EXISTS (SELECT FROM arclog.limits WHERE pool IN ('', $1))
+
+-- name: ahead
+SELECT count(*) FROM arclog.commands me JOIN arclog.commands other ON other.pool = me.pool AND other.tenant = me.tenant
+WHERE me.execution_id = $1 AND me.command_id = $2 AND other.lease_until = 0
+  AND (other.rank, other.command_id) < (me.rank, me.command_id)
+
+-- name: forget_workers
+DELETE FROM arclog.workers WHERE seen_at < $1
+
+-- name: see_worker
+INSERT INTO arclog.workers (
+    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, false)
+ON CONFLICT (worker_id) DO UPDATE SET
+    pools = excluded.pools, kinds = excluded.kinds, tenant = excluded.tenant, host = excluded.host,
+    version = excluded.version, slots = excluded.slots, busy = excluded.busy, pace = excluded.pace,
+    seen_at = excluded.seen_at, leaves = excluded.leaves
+RETURNING draining
+
+-- name: workers
+SELECT worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining FROM arclog.workers
+ORDER BY worker_id
+
+-- name: drain_worker
+UPDATE arclog.workers SET draining = true WHERE worker_id = $1 RETURNING worker_id
+
+-- name: heartbeat
+UPDATE arclog.commands c SET lease_until = $2
+FROM unnest($3::int8[], $4::int8[]) AS h (command_id, fence)
+WHERE c.command_id = h.command_id AND c.fence = h.fence AND c.worker_id = $1 AND c.lease_until > 0
+RETURNING c.command_id
+
+-- name: expired
+SELECT * FROM arclog.commands WHERE lease_until > 0 AND lease_until < $1 ORDER BY lease_until, command_id LIMIT $2
+
+-- name: commands
+SELECT * FROM arclog.commands WHERE execution_id = $1 ORDER BY command_id
+
+-- name: granted
+SELECT * FROM arclog.commands
+WHERE lease_until > 0 AND by_command > 0 AND by_command = $1 AND by_fence = $2 AND by_n = $3 ORDER BY command_id
+
+-- name: backlog
+SELECT pool, sign(lease_until)::int8, count(*), min(command_id), min(lease_until) FROM arclog.commands GROUP BY 1, 2
+
+-- name: due_timers
+SELECT execution_id, timer_id, due, payload FROM arclog.timers
+WHERE due <= $1 ORDER BY due, execution_id, timer_id LIMIT $2
+
+-- name: next_due
+SELECT min(due) FROM arclog.timers
+
+-- name: result
+SELECT * FROM arclog.results WHERE execution_id = $1 AND name = $2 AND sha256 = $3
+
+-- name: results
+SELECT * FROM arclog.results WHERE execution_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+
+-- name: kept_results
+SELECT * FROM arclog.results
+WHERE (execution_id, name, sha256) > ($1, $2, $3) AND removed_at IS NULL
+ORDER BY execution_id, name, sha256 LIMIT $4
+
+-- name: keepers
+SELECT * FROM arclog.results
+WHERE tenant = $1 AND sha256 = $2 AND (execution_id, name) > ($3, $4) AND removed_at IS NULL
+ORDER BY execution_id, name LIMIT $5
+
+-- name: remove_results
+UPDATE arclog.results k SET removed_at = $1
+FROM unnest($2::int8[], $3::text[], $4::text[], $5::int8[]) AS r (execution_id, name, sha256, seq)
+WHERE k.execution_id = r.execution_id AND k.name = r.name AND k.sha256 = r.sha256 AND k.seq = r.seq
+  AND k.removed_at IS NULL
+RETURNING k.seq
+
+-- name: put_snapshot
+INSERT INTO arclog.snapshots AS k (execution_id, seq, code, body) VALUES ($1, $2, $3, $4)
+ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
+WHERE excluded.seq >= k.seq OR excluded.code <> k.code
+
+-- name: snapshot
+SELECT seq, body FROM arclog.snapshots WHERE execution_id = $1 AND code = $2
+
+-- name: lock_logs
+-- Who adds lines to an execution's log does so alone: positions are given in the order of commits.
+INSERT INTO arclog.task_log_sizes AS k (execution_id, bytes, cut)
+SELECT DISTINCT execution_id, 0, false FROM unnest($1::int8[]) AS l (execution_id) ORDER BY execution_id
+ON CONFLICT (execution_id) DO UPDATE SET bytes = k.bytes
+
+-- name: add_logs
+-- $13 is what a log may take (none: any size), $14 the text that says so, $15 its size.
+WITH lines AS (
+    SELECT l.*, k.cut, k.bytes + sum(l.size) OVER (PARTITION BY l.execution_id ORDER BY l.n) AS total
+    FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[], $7::int8[], $8::int8[],
+                $9::text[], $10::text[], $11::bytea[], $12::int8[])
+        AS l (n, execution_id, at, step, run, task, task_run, attempt, iteration, stream, text, size)
+    JOIN arclog.task_log_sizes k USING (execution_id)
+),
+kept AS (
+    SELECT n, execution_id, at, step, run, task, task_run, attempt, iteration, stream, text, size, false AS cutting
+    FROM lines WHERE stream = 'progress' OR $13::int8 IS NULL OR total <= $13 AND NOT cut
+    UNION ALL
+    SELECT DISTINCT ON (execution_id)
+           n, execution_id, at, step, run, task, task_run, attempt, iteration, 'log', $14::bytea, $15::int8, true
+    FROM (SELECT * FROM lines WHERE stream <> 'progress' AND total > $13 AND NOT cut ORDER BY execution_id, n) first
+),
+replaced AS (
+    DELETE FROM arclog.task_logs o USING kept n
+    WHERE o.stream = 'progress' AND n.stream = 'progress' AND o.execution_id = n.execution_id AND o.step = n.step
+      AND o.run = n.run AND o.iteration = n.iteration AND o.task = n.task AND o.task_run = n.task_run
+      AND o.attempt = n.attempt
+),
+sizes AS (
+    UPDATE arclog.task_log_sizes k SET bytes = k.bytes + s.size, cut = k.cut OR s.cutting
+    FROM (SELECT execution_id, sum(size)::int8 AS size, bool_or(cutting) AS cutting FROM kept GROUP BY 1) s
+    WHERE s.execution_id = k.execution_id
+)
+INSERT INTO arclog.task_logs (
+    pos, execution_id, at, step, run, task, task_run, attempt, iteration, stream, text
+)
+SELECT nextval('arclog.task_logs_pos'), o.* FROM (
+    SELECT execution_id, at, step, run, task, task_run, attempt, iteration, stream, text FROM kept ORDER BY n
+) o
+
+-- name: forget_progress
+DELETE FROM arclog.task_logs t USING unnest($1::int8[]) AS e (execution_id)
+WHERE t.execution_id = e.execution_id AND t.stream = 'progress' AND t.pos <= (
+    SELECT pos FROM arclog.task_logs k
+    WHERE k.execution_id = e.execution_id AND k.stream = 'progress' ORDER BY pos DESC OFFSET $2 LIMIT 1
+)
+
+-- name: logs
+SELECT pos, at, step, run, task, task_run, attempt, iteration, stream, text FROM arclog.task_logs
+WHERE execution_id = $1 AND pos > $2
+  AND ($4::text = '' OR step = $4)
+  AND ($5::text = '' OR task = $5)
+  AND starts_with(iteration, $6)
+  AND CASE WHEN cardinality($7::text[]) = 0 THEN stream <> 'progress' ELSE stream = ANY($7) END
+  AND (length($8::bytea) = 0 OR position($8 IN text) > 0)
+  AND at >= $9
+ORDER BY pos LIMIT $3
+
+-- name: time
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8
+
+-- name: lock_nodes
+SELECT pg_advisory_xact_lock(1634886669, 0)
+
+-- name: lease_node
+INSERT INTO arclog.nodes AS k (node, owner, until)
+SELECT node, $1, $3 FROM (
+    (SELECT node FROM arclog.nodes WHERE owner = $1)
+    UNION ALL
+    (SELECT n FROM generate_series(0, $4::int8) AS n
+     WHERE NOT EXISTS (SELECT FROM arclog.nodes o WHERE o.node = n AND o.until > $2) LIMIT 1)
+) AS possible (node) LIMIT 1
+ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until
+RETURNING node
+
+-- name: lease_duty
+INSERT INTO arclog.duties AS k (duty, owner, until, position) VALUES ($1, $2, $4, 0)
+ON CONFLICT (duty) DO UPDATE SET owner = $2, until = $4 WHERE k.owner = $2 OR k.until <= $3
+RETURNING duty
+
+-- name: duty_position
+SELECT position FROM arclog.duties WHERE duty = $1
+
+-- name: move_position
+UPDATE arclog.duties SET position = $4 WHERE duty = $1 AND owner = $2 AND until > $3 AND position <= $4
+RETURNING duty
+
+-- name: add_key
+INSERT INTO arclog.keys (key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT DO NOTHING RETURNING key_id
+
+-- name: key
+SELECT * FROM arclog.keys WHERE key_id = $1
+
+-- name: keys
+SELECT * FROM arclog.keys WHERE $1::text = '' OR tenant = $1 ORDER BY created_at, key_id
+
+-- name: revoke_key
+UPDATE arclog.keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL
+
+-- name: has_keys
+SELECT EXISTS (SELECT FROM arclog.keys)
+
+-- name: add_audit
+INSERT INTO arclog.audit (at, decision, principal, tenant, method, route, target, address, reason)
+SELECT a.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+                       $9::text[]) AS a
+
+-- name: forget_audit
+DELETE FROM arclog.audit WHERE at < $1
+
+-- name: audit
+SELECT * FROM arclog.audit
+WHERE ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
+
+-- name: audit_of_tenant
+SELECT * FROM arclog.audit
+WHERE tenant = $4 AND ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
+
+-- name: add_schedule
+INSERT INTO arclog.schedules (tenant, name, revision, wakes_at, body) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING RETURNING name
+
+-- name: schedule
+SELECT body FROM arclog.schedules WHERE tenant = $1 AND name = $2
+
+-- name: schedules
+SELECT body FROM arclog.schedules WHERE ($1::text = '' OR tenant = $1) AND name > $2 ORDER BY tenant, name LIMIT $3
+
+-- name: change_schedule
+UPDATE arclog.schedules SET revision = $1, wakes_at = $2, lease_owner = $3, lease_until = $4, body = $5
+WHERE tenant = $6 AND name = $7 AND revision = $8
+RETURNING name
+
+-- name: remove_schedule
+DELETE FROM arclog.schedules WHERE tenant = $1 AND name = $2 RETURNING name
+
+-- name: lease_schedules
+WITH free AS MATERIALIZED (
+    SELECT tenant, name FROM arclog.schedules WHERE wakes_at <= $2 AND lease_until <= $2
+    ORDER BY wakes_at, tenant, name LIMIT $4 FOR UPDATE SKIP LOCKED
+),
+leased AS (
+    UPDATE arclog.schedules s SET lease_owner = $1, lease_until = $3
+    FROM free WHERE s.tenant = free.tenant AND s.name = free.name
+    RETURNING s.wakes_at, s.tenant, s.name, s.body
+)
+SELECT body FROM leased ORDER BY wakes_at, tenant, name
+
+-- name: deliveries
+SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
+WHERE execution_id = $1 ORDER BY n
+
+-- name: lease_deliveries
+WITH free AS MATERIALIZED (
+    SELECT execution_id, n FROM arclog.outbox WHERE state = 'pending' AND due <= $1 AND lease_until <= $1
+    ORDER BY due, execution_id, n LIMIT $3 FOR UPDATE SKIP LOCKED
+),
+leased AS (
+    UPDATE arclog.outbox o SET lease_until = $2
+    FROM free WHERE o.execution_id = free.execution_id AND o.n = free.n
+    RETURNING o.execution_id, o.n, url, secret, event, body, created_at, state, due, attempts, problem
+)
+SELECT * FROM leased ORDER BY due, execution_id, n
+
+-- name: attempted
+UPDATE arclog.outbox SET state = $1, due = $2, attempts = $3, problem = $4, lease_until = 0
+WHERE execution_id = $5 AND n = $6 AND state = 'pending'
+
+-- name: told_executions
+SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE NOT settled
+AND NOT EXISTS (SELECT FROM arclog.outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
+ORDER BY execution_id LIMIT $1
+
+-- name: settle_deliveries
+UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
+
+-- name: spans
+SELECT lower, upper FROM arclog.spans ORDER BY lower

@@ -1,0 +1,75 @@
+"""`ports.store` on a PostgreSQL database: appends go to the writer, everything else to the pool."""
+
+from __future__ import annotations
+
+from arclog.model.settings import Settings
+from arclog.ports.clock import Clock
+from arclog.ports.store import Append, Appended
+from arclog.stores.postgres.access import Access
+from arclog.stores.postgres.catalog import Catalog
+from arclog.stores.postgres.claims import Claims
+from arclog.stores.postgres.connect import address_of, migrate, open_link
+from arclog.stores.postgres.errors import is_away, translated
+from arclog.stores.postgres.link import Link
+from arclog.stores.postgres.operations import Operations
+from arclog.stores.postgres.pool import Patience, Pool
+from arclog.stores.postgres.pools import Pools
+from arclog.stores.postgres.queries import queries
+from arclog.stores.postgres.reading import Reading
+from arclog.stores.postgres.spans import Spans
+from arclog.stores.postgres.stored import Stored
+from arclog.stores.postgres.task_logs import TaskLogs
+from arclog.stores.postgres.work import Work
+from arclog.stores.postgres.writer import Writer
+from arclog.stores.rows import Codec
+
+#: connections for appends: while one waits for the disk, the other takes the next group
+_LANES = 2
+
+
+class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools):
+    """The store of many servers: any number of processes may have the same database open."""
+
+    def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self._address = address_of(url, settings)
+        self.place = self._address.place
+        self._clock = clock
+        self._codec = Codec(settings)
+        self._sql = queries(self._address.schema)
+        self._pool = Pool(
+            self.place,
+            self._open_link,
+            settings.integer("store.connections") - _LANES,
+            settings.number("store.timeout_s"),
+            settings.number("store.patience_s"),
+        )
+        self._claims = Claims(self.place, self._pool, self._sql)
+        self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
+        self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
+
+    async def _open_link(self) -> Link:
+        return await open_link(self._address)
+
+    async def open(self) -> None:
+        patience = Patience(self._pool.patience_s)
+        while True:
+            try:
+                await migrate(self._address)
+                break
+            except Exception as error:
+                if not is_away(error) or not await patience.more():
+                    raise translated(error, self.place) from error
+        self._pool.open()
+        await self._spans.reload()
+        self._writer.open()
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._pool.close()
+
+    async def append(self, append: Append) -> Appended:
+        derived = self._codec.derive(append)
+        if not self._spans.has(append.execution_id):
+            await self._spans.ensure(append.execution_id)
+        return await self._writer.append(append, derived)

@@ -1,0 +1,202 @@
+"""Group commit: everything that waits becomes one transaction on the next free connection, one round trip for all.
+
+- Appends of one execution are carried out in the order of the calls: while one is under way, the others wait.
+- A refused append writes nothing and does not fail its neighbours (see `appends`). When the server refuses a whole
+  group (a row that breaks a rule), each of it is carried out alone.
+- A connection that is lost under a group leaves nobody knowing whether it was committed. So its server process is ended,
+  then the log is read: what is there was committed and is answered, what is not is carried out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.ports.clock import Clock
+from arclog.ports.store import Append, Appended
+from arclog.stores.postgres.appends import MOST_ROWS, Wave
+from arclog.stores.postgres.errors import is_away, is_tangled, translated
+from arclog.stores.postgres.link import Call, Link, Lost
+from arclog.stores.postgres.outcomes import Item, find_out, refusal
+from arclog.stores.postgres.pool import Patience, Pool, answer_of, closed
+from arclog.stores.rows import Derived
+
+#: appends of one transaction
+_MOST = 500
+#: bytes of log rows after which a group takes no more
+_MOST_BYTES = 8 << 20
+
+
+class Writer:
+    def __init__(
+        self,
+        place: str,
+        queries: dict[str, str],
+        open_link: Callable[[], Awaitable[Link]],
+        pool: Pool,
+        clock: Clock,
+        lanes: int,
+    ) -> None:
+        self._place = place
+        self._queries = queries
+        self._open_link = open_link
+        self._pool = pool
+        self._clock = clock
+        self._lanes: list[Link | None] = [None] * lanes
+        self._free = list(range(lanes))
+        self._pending: list[Item] = []
+        #: executions with an append under way
+        self._under_way: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flush_is_due = False
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        """After what was handed in."""
+        self._is_open = False
+        while self._tasks or self._pending:
+            if not self._tasks:
+                self._flush()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for number, link in enumerate(self._lanes):
+            if link is not None:
+                link.close()
+            self._lanes[number] = None
+
+    def append(self, what: Append, derived: Derived) -> asyncio.Future[Appended]:
+        if not self._is_open:
+            raise closed(self._place)
+        loop = asyncio.get_running_loop()
+        item = Item(what, derived, loop.create_future())
+        self._pending.append(item)
+        if not self._flush_is_due and self._free:
+            self._flush_is_due = True
+            loop.call_soon(self._flush)
+        return item.future
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        while self._free and self._pending:
+            group = self._take()
+            if not group:
+                return
+            number = self._free.pop()
+            task = asyncio.ensure_future(self._carry(number, group))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _take(self) -> list[Item]:
+        """What can go now: not those whose execution has one under way, nor what came after such a one."""
+        group: list[Item] = []
+        left: list[Item] = []
+        rows = size = 0
+        held = set(self._under_way)
+        for item in self._pending:
+            own = item.what.execution_id
+            full = len(group) >= _MOST or (group and (size + item.bytes > _MOST_BYTES or rows >= MOST_ROWS // 2))
+            if full or own in held:
+                held.add(own)
+                left.append(item)
+                continue
+            group.append(item)
+            size += item.bytes
+            rows += len(item.derived.rows)
+        self._pending = left
+        self._under_way.update(item.what.execution_id for item in group)
+        return group
+
+    async def _carry(self, number: int, group: list[Item]) -> None:
+        try:
+            await self._commit(number, group)
+        except BaseException as error:
+            known = translated(error, self._place)
+            for item in group:
+                item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._free.append(number)
+            self._under_way.difference_update(item.what.execution_id for item in group)
+            self._flush()
+
+    async def _commit(self, number: int, group: list[Item]) -> None:
+        """Until every one of the group has its answer."""
+        patience: Patience | None = None
+        while group:
+            try:
+                link = await self._link(number)
+                await self._send(link, group)
+                return
+            except Lost as error:
+                group = await find_out(self._pool, self._queries, error, group)
+            except Exception as error:
+                if is_tangled(error):
+                    pass
+                elif not is_away(error):
+                    await self._one_by_one(number, group, error)
+                    return
+                patience = patience or Patience(self._pool.patience_s)
+                if not await patience.more():
+                    raise
+
+    async def _one_by_one(self, number: int, group: list[Item], error: Exception) -> None:
+        if len(group) == 1:
+            raise error
+        for item in group:
+            try:
+                await self._commit(number, [item])
+            except Exception as problem:  # noqa: BLE001 - it is raised where the append is awaited
+                item.settle(translated(problem, self._place))
+
+    async def _link(self, number: int) -> Link:
+        link = self._lanes[number]
+        if link is None or link.lost is not None:
+            link = self._lanes[number] = await self._open_link()
+        return link
+
+    async def _send(self, link: Link, group: list[Item]) -> None:
+        at = self._clock.now()
+        waves: list[Wave] = []
+        places: list[list[Item]] = []
+        rows = 0
+        depth: dict[int, int] = {}
+        for item in group:
+            own = item.what.execution_id
+            index = depth.get(own, 0)
+            while index < len(waves) and not waves[index].takes(item.what):
+                index += 1
+            if index == len(waves):
+                waves.append(Wave())
+                places.append([])
+            depth[own] = index + 1
+            waves[index].add(item.what, item.derived, at, rows)
+            places[index].append(item)
+            rows += len(item.derived.rows)
+        calls: list[Call] = []
+        answers: list[int] = []
+        for wave in waves:
+            calls += wave.calls(self._queries, at)
+            answers.append(len(calls) - 1)
+        found = await answer_of(link, calls, self._pool.timeout_s)
+        refused: list[Item] = []
+        for index, items in zip(answers, places, strict=True):
+            won = {execution_id for execution_id, _ in found[index]}
+            for item in items:
+                if item.what.execution_id in won:
+                    item.settle(Appended(item.what.expected + 1, item.derived.last_seq, at))
+                else:
+                    refused.append(item)
+        for item, reason in zip(refused, await asyncio.gather(*map(self._refusal, refused)), strict=True):
+            item.settle(reason)
+
+    async def _refusal(self, item: Item) -> ArclogError:
+        try:
+            return await refusal(self._pool, self._queries, item.what, terminal=item.derived.terminal)
+        except StoreUnavailable as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
+            return translated(error, self._place)
