@@ -1,4 +1,5 @@
-"""Requests to one server.
+"""Requests to a server, or to several that share a store: any of them answers any request, so one that is away is left
+for the next.
 
 What is safe to send twice is tried again while the server cannot be reached or is busy, for `client.patience_s` at most;
 anything else is sent again only if it cannot have arrived. Redirects are never followed: a token goes where it was meant to.
@@ -24,6 +25,8 @@ from arclog.model.settings import Settings
 
 #: Answers of a server, or of something before it, that is there but cannot work now.
 _BUSY = frozenset({429, 502, 503, 504})
+#: Those of them for which another server may do better; one that is asked too often has told how long to wait.
+_AWAY = frozenset({502, 503, 504})
 #: Failures before anything of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _FIRST_PAUSE_S = 0.05
@@ -55,26 +58,38 @@ class Patience:
 
 
 class Connection:
-    """A server, and what it takes to ask it."""
+    """Where to ask, and what it takes to be answered."""
 
     def __init__(self, url: str, settings: Settings, *, token: str = "") -> None:
-        self.url = checked_url(url)
+        """`url` may name several servers, parted by commas."""
+        self._urls = checked_urls(url)
+        # Clients begin at any of them, so that each has its share.
+        self._at = random.randrange(len(self._urls))
         self._timeout_s = settings.number("client.timeout_s")
         self._patience_s = settings.number("client.patience_s")
         self._token = checked_token(token)
         #: a server that never answered is probably not there at all: who names a wrong one must not wait to hear it
         self._reached = False
         self._http = httpx2.AsyncClient(
-            base_url=self.url,
             headers={"User-Agent": f"arclog/{__version__}"},
             auth=self._signed,
             # Without TLS there is nothing to verify, and authorities take long to load.
             verify=_trust(settings.text("client.ca_file")) if self.url.startswith("https:") else False,
             timeout=self._timeout_s,
             # What this machine's proxy settings say is not meant for this machine itself.
-            trust_env=not _is_loopback(self.url),
+            trust_env=not all(map(_is_loopback, self._urls)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0),
         )
+
+    @property
+    def url(self) -> str:
+        """The server that is asked now."""
+        return self._urls[self._at]
+
+    def _leave(self, url: str) -> None:
+        """Ask the next one from now on, unless somebody has turned there already."""
+        if self.url == url:
+            self._at = (self._at + 1) % len(self._urls)
 
     def patience(self) -> Patience:
         return Patience(lambda: self._patience_s if self._reached else 0.0)
@@ -93,27 +108,37 @@ class Connection:
         may_repeat = method == "GET" if safe is None else safe
         headers = {} if body is None else {"Content-Type": "application/json"}
         patience = self.patience()
+        away: set[str] = set()
         while True:
             pause = 0.0
+            url = self.url
             try:
                 answer = await self._http.request(
                     method,
-                    path,
+                    f"{url}{path}",
                     params=params,
                     content=body,
                     headers=headers,
                     timeout=httpx2.Timeout(self._timeout_s, read=self._timeout_s + extra_s),
                 )
             except httpx2.HTTPError as problem:
-                error: ArclogError = self._unreachable(problem)
+                error: ArclogError = self._unreachable(url, problem)
+                away.add(url)
                 again = may_repeat or isinstance(problem, _UNSENT)
             else:
                 self._reached = True
                 if answer.is_success:
                     return answer.content
-                error = self._refusal(answer)
+                error = self._refusal(url, answer)
                 again = answer.status_code in _BUSY and (may_repeat or answer.status_code == 429)
                 pause = _retry_after(answer)
+                if answer.status_code in _AWAY:
+                    away.add(url)
+            if url in away:
+                self._leave(url)
+                if again and self.url not in away:
+                    continue
+            away.clear()
             if not again or await patience.over(pause):
                 raise error
 
@@ -122,24 +147,28 @@ class Connection:
         self, path: str, *, params: Params | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """The answer to one GET, its body yet to be read. Raises ServerUnavailable if it breaks off; nothing is repeated."""
+        url = self.url
         try:
-            async with self._http.stream("GET", path, params=params, headers=dict(headers or {})) as answer:
+            async with self._http.stream("GET", f"{url}{path}", params=params, headers=dict(headers or {})) as answer:
                 self._reached = True
                 if not answer.is_success:
                     await answer.aread()
-                    raise self._refusal(answer)
+                    raise self._refused(url, answer)
                 yield answer
         except httpx2.HTTPError as problem:
-            raise self._unreachable(problem) from problem
+            self._leave(url)
+            raise self._unreachable(url, problem) from problem
 
     async def sent(self, path: str, content: AsyncIterator[bytes], *, params: Params | None = None) -> bytes:
         """POST a body piece by piece, once; the body of a success."""
+        url = self.url
         try:
-            answer = await self._http.post(path, params=params, content=content)
+            answer = await self._http.post(f"{url}{path}", params=params, content=content)
         except httpx2.HTTPError as problem:
-            raise self._unreachable(problem) from problem
+            self._leave(url)
+            raise self._unreachable(url, problem) from problem
         if not answer.is_success:
-            raise self._refusal(answer)
+            raise self._refused(url, answer)
         return answer.content
 
     async def close(self) -> None:
@@ -151,18 +180,24 @@ class Connection:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
-    def _refusal(self, answer: httpx2.Response) -> ArclogError:
-        where = f"{answer.request.method} {self.url}{answer.request.url.path}"
+    def _refused(self, url: str, answer: httpx2.Response) -> ArclogError:
+        """The refusal of a request that is not repeated here; whoever repeats it finds another server."""
+        if answer.status_code in _AWAY:
+            self._leave(url)
+        return self._refusal(url, answer)
+
+    def _refusal(self, url: str, answer: httpx2.Response) -> ArclogError:
+        where = f"{answer.request.method} {url}{answer.request.url.path}"
         if answer.is_redirect:
             return ServerUnavailable(
-                f"{self.url} sends its callers on to {answer.headers.get('location', '?')}; if that is the server, name it"
+                f"{url} sends its callers on to {answer.headers.get('location', '?')}; if that is the server, name it"
             )
         error = error_of(answer.status_code, answer.headers.get("content-type", ""), answer.content, where)
         if answer.status_code == 401 and not self._token:
-            error.args = (f"{error}; {self.url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
+            error.args = (f"{error}; {url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
         return error
 
-    def _unreachable(self, problem: httpx2.HTTPError) -> ServerUnavailable:
+    def _unreachable(self, url: str, problem: httpx2.HTTPError) -> ServerUnavailable:
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
             what = "cannot be reached"
             hint = "; is `arclog up` or `arclog server` running there?"
@@ -171,7 +206,15 @@ class Connection:
         else:
             what, hint = "broke off", ""
         said = str(problem).strip()
-        return ServerUnavailable(f"the server {self.url} {what}{f': {said}' if said else ''}{hint}")
+        return ServerUnavailable(f"the server {url} {what}{f': {said}' if said else ''}{hint}")
+
+
+def checked_urls(urls: str) -> tuple[str, ...]:
+    """The addresses of servers, parted by commas. Raises SettingsError."""
+    found = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
+    if len({each.partition(":")[0] for each in found}) > 1:
+        raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
+    return found
 
 
 def checked_url(url: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arclog.client import AsyncClient
-from arclog.client.connection import Connection, checked_url
+from arclog.client.connection import Connection, checked_url, checked_urls
 from arclog.model import errors
 from arclog.model.settings import Settings
 from tests.servers.certs import certificate
@@ -271,3 +271,55 @@ async def test_a_server_that_lets_go_of_a_wait_is_asked_again(web: Web) -> None:
     assert len(web.asked) == 3
     assert dict(web.asked[0].query)["until"] == "ended"
     assert float(dict(web.asked[0].query)["timeout_s"]) == Settings().number("client.poll_s")
+
+
+async def test_of_several_servers_the_next_is_asked_when_one_is_away(web: Web, dead_port: int) -> None:
+    web.answers("/x", b'{"ok":1}')
+    for _ in range(8):  # whichever it begins with
+        connection = Connection(f"http://127.0.0.1:{dead_port}, {web.url('')}", Settings())
+        assert await connection.ask("GET", "/x") == b'{"ok":1}'
+        assert connection.url == web.url("").rstrip("/")
+        await connection.close()
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_server_that_cannot_work_now_is_left_for_another(web: Web, status: int) -> None:
+    busy_first(web, "/x", status, 1_000_000)
+    with Web() as other:
+        other.answers("/x", b'{"ok":1}')
+        for _ in range(8):
+            connection = Connection(f"{web.url('')},{other.url('')}", Settings())
+            assert await connection.ask("GET", "/x") == b'{"ok":1}'
+            await connection.close()
+        # What is not safe to send twice is not, whoever else is there; the next request goes elsewhere.
+        connection = Connection(web.url(""), Settings())
+        connection._urls = (web.url("").rstrip("/"), other.url("").rstrip("/"))
+        connection._at = 0
+        with pytest.raises(errors.ServerUnavailable):
+            await connection.ask("POST", "/x", body=b"{}")
+        assert not [asked for asked in other.asked if asked.method == "POST"]
+        assert await connection.ask("POST", "/x", body=b"{}") == b'{"ok":1}'
+        await connection.close()
+
+
+async def test_when_all_are_away_it_says_so(dead_port: int) -> None:
+    connection = Connection(f"http://127.0.0.1:{dead_port},http://localhost:{dead_port}", Settings())
+    with pytest.raises(errors.ServerUnavailable, match="cannot be reached"):
+        await connection.ask("GET", "/x")
+    await connection.close()
+
+
+def test_several_addresses_are_checked_one_by_one() -> None:
+    assert checked_urls("http://a:1/, http://b:2,http://a:1") == ("http://a:1", "http://b:2")
+    with pytest.raises(errors.SettingsError, match="in the clear"):
+        checked_urls("http://a,https://b")
+    with pytest.raises(errors.SettingsError, match="no address"):
+        checked_urls("http://a,,")
+
+
+@pytest.fixture
+def dead_port() -> Iterator[int]:
+    """Bound, and nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
