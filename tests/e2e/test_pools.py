@@ -33,6 +33,13 @@ def arclog(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     return Home(tmp_path, capsys)
 
 
+def test_what_only_reads_makes_no_home(arclog: Home) -> None:
+    assert arclog("pool", "list") == (0, "no pools: nothing waits, nobody works, nothing is limited\n", "")
+    assert arclog("resource", "list", "--json") == (0, "[]\n", "")
+    assert arclog("workers", "--quiet") == (0, "", "")
+    assert not (arclog.path / "home").exists()
+
+
 def test_limits(arclog: Home) -> None:
     assert arclog("pool", "set", "gpu", "--concurrency", "8") == (
         0,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ACTIONS = ("list", "set", "rm")
+_NO_POOLS = "no pools: nothing waits, nobody works, nothing is limited"
+_NO_RESOURCES = "no resource has a limit"
+_NO_WORKERS = "no worker was seen; `arclog worker --server URL` starts one"
 
 
 # -- pool ---------------------------------------------------------------------------------------------------------------
@@ -71,9 +74,9 @@ def pool_command(options: Namespace) -> int:
             case "rm":
                 _say([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
             case _:
-                _say(await pools.pools(), _pool_line, out, "no pools: nothing waits, nobody works, nothing is limited")
+                _say(await pools.pools(), _pool_line, out, _NO_POOLS)
 
-    return _with(options, do, read_only=action == "list")
+    return _with(options, do, _NO_POOLS if action == "list" else "")
 
 
 def _pool_line(each: PoolView) -> str:
@@ -131,9 +134,9 @@ def resource_command(options: Namespace) -> int:
                 elif not out.quiet:
                     out.say(f"{options.name} has no limit any more")
             case _:
-                _say(await pools.resources(), _resource_line, out, "no resource has a limit")
+                _say(await pools.resources(), _resource_line, out, _NO_RESOURCES)
 
-    return _with(options, do, read_only=action == "list")
+    return _with(options, do, _NO_RESOURCES if action == "list" else "")
 
 
 def _resource_line(each: ResourceView) -> str:
@@ -155,9 +158,9 @@ def workers_arguments(parser: Parser) -> None:
 
 def workers_command(options: Namespace) -> int:
     async def do(pools: PoolApi, out: Out) -> None:
-        _say(await pools.workers(), worker_line, out, "no worker was seen; `arclog worker --server URL` starts one")
+        _say(await pools.workers(), worker_line, out, _NO_WORKERS)
 
-    return _with(options, do, read_only=True)
+    return _with(options, do, _NO_WORKERS)
 
 
 def drain(options: Namespace) -> int:
@@ -190,16 +193,20 @@ def _say(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", 
         out.say(nothing)
 
 
-def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], *, read_only: bool = False) -> int:
+def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], nothing: str = "") -> int:
+    """Do it here or at a server; what only reads says what to tell when there is nothing."""
     import asyncio
 
     from arclog.cli import home
     from arclog.cli.render import out_of
 
     settings = home.settings_of(options)
+    if nothing and not home.exists(settings):
+        _say([], str, out_of(options), nothing)  # a command that only reads makes no home
+        return OK
 
     async def go() -> int:
-        async with home.opened(settings, read_only=read_only) as here:
+        async with home.opened(settings, read_only=bool(nothing)) as here:
             await do(here.pools(), out_of(options))
         return OK
 

@@ -123,9 +123,10 @@ class EngineControl:
         return Claimant(report.worker_id, lease_until, by, report.wants, kinds, bool(worker.execution_id))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
         if await self._sightings.beats(worker_id, len(held)):
             self._tell_to_leave(worker_id)
-        return await self._engine.store.heartbeat(worker_id, held, self._lease_until())
+        return lost
 
     async def holder_of(self, execution_id: int, command_id: int) -> str:
         """The worker that holds a command, '' when none does."""

@@ -19,6 +19,7 @@ from arclog.ports.store import Store
 
 log = logging.getLogger("arclog.engine")
 
+_MOST_POOLS = 10_000
 #: While none is known, somebody may have set one since this long ago.
 _RESOURCES_S = 1.0
 
@@ -116,5 +117,7 @@ class Queues:
     def _of(self, pool: str) -> _Pool:
         found = self._pools.get(pool)
         if found is None:
+            if len(self._pools) >= _MOST_POOLS:
+                self._pools.clear()  # playbooks may name any number; what is forgotten is found again
             found = self._pools[pool] = _Pool()
         return found

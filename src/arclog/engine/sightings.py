@@ -18,6 +18,9 @@ from arclog.ports.store import Store
 
 _WORKERS_KNOWN = 10_000
 _COMMANDS_KNOWN = 100_000
+#: Of what a worker says of itself.
+_LONGEST = 128
+_MOST_SLOTS = 100_000
 #: Signs of life that may fail to come before a worker is silent.
 _MISSED = 3
 #: How much the last command counts in the average of its worker.
@@ -100,9 +103,9 @@ class Sightings:
             pools=info.pools,
             kinds=info.kinds,
             tenant=info.tenant,
-            host=info.host,
-            version=info.version,
-            slots=info.slots,
+            host=info.host[:_LONGEST],
+            version=info.version[:_LONGEST],
+            slots=min(max(info.slots, 0), _MOST_SLOTS),
             busy=busy,
             pace=round(seen.pace),
             seen_at=at,

@@ -376,22 +376,33 @@ INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON C
 DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 
 -- name: claim
--- Steps through the distinct lanes of issued commands, one index look-up each; of those that the worker can serve, the
+-- Steps through the distinct lanes of its pools, one index look-up each; of those that the worker can serve, the
 -- first commands that nobody else is taking. Where tenants share, a limit is set or resources are needed, nothing is taken,
 -- and the first column names the pools for which a turn is needed; the second tells whether it must be everybody's.
-WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
-    (SELECT pool, tenant, kinds, resources FROM arclog.commands
-     WHERE lease_until = 0 ORDER BY pool, tenant, kinds, resources LIMIT 1)
+WITH RECURSIVE every (pool) AS (
+    (SELECT pool FROM arclog.commands WHERE lease_until = 0 AND cardinality($4::text[]) = 0 ORDER BY pool LIMIT 1)
+    UNION ALL
+    SELECT n.pool FROM every e CROSS JOIN LATERAL (
+        SELECT c.pool FROM arclog.commands c WHERE c.lease_until = 0 AND c.pool > e.pool ORDER BY c.pool LIMIT 1
+    ) n
+),
+wanted (pool) AS (SELECT pool FROM every UNION SELECT unnest($4::text[])),
+offered (pool, tenant, kinds, resources) AS (
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM wanted w CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $6::text
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
     UNION ALL
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
-        WHERE c.lease_until = 0 AND (c.pool, c.tenant, c.kinds, c.resources) > (o.pool, o.tenant, o.kinds, o.resources)
-        ORDER BY c.pool, c.tenant, c.kinds, c.resources LIMIT 1
+        WHERE c.lease_until = 0 AND c.pool = o.pool AND (c.tenant, c.kinds, c.resources) > (o.tenant, o.kinds, o.resources)
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
     ) n
+    WHERE $6::text IN ('', o.tenant)
 ),
 fitting AS MATERIALIZED (
-    SELECT * FROM offered
-    WHERE (cardinality($4::text[]) = 0 OR pool = ANY($4)) AND kinds <@ $5::bytea[] AND ($6::text = '' OR tenant = $6)
+    SELECT * FROM offered WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
 ),
 verdict AS MATERIALIZED (
     SELECT array_agg(DISTINCT pool) AS pools,
@@ -462,14 +473,18 @@ SELECT pg_advisory_xact_lock(1634886669, h) FROM (
 -- name: lanes
 -- The first commands of every lane that a worker can serve.
 WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
-    (SELECT pool, tenant, kinds, resources FROM arclog.commands
-     WHERE lease_until = 0 ORDER BY pool, tenant, kinds, resources LIMIT 1)
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM unnest($2::text[]) AS w (pool) CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $4::text
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
     UNION ALL
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
-        WHERE c.lease_until = 0 AND (c.pool, c.tenant, c.kinds, c.resources) > (o.pool, o.tenant, o.kinds, o.resources)
-        ORDER BY c.pool, c.tenant, c.kinds, c.resources LIMIT 1
+        WHERE c.lease_until = 0 AND c.pool = o.pool AND (c.tenant, c.kinds, c.resources) > (o.tenant, o.kinds, o.resources)
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
     ) n
+    WHERE $4::text IN ('', o.tenant)
 )
 SELECT f.pool, f.tenant, f.resources, c.rank, c.command_id, c.execution_id
 FROM offered f CROSS JOIN LATERAL (
@@ -478,7 +493,7 @@ FROM offered f CROSS JOIN LATERAL (
       AND i.resources = f.resources
     ORDER BY i.rank, i.command_id LIMIT $1
 ) c
-WHERE f.pool = ANY($2::text[]) AND f.kinds <@ $3::bytea[] AND ($4::text = '' OR f.tenant = $4)
+WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
 
 -- name: lanes_in
 -- The same of one execution and those below it.
