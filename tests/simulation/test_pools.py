@@ -364,7 +364,9 @@ def test_a_worker_that_shall_leave_takes_nothing_new_and_ends() -> None:
             (task,) = life.tasks
             later = await start(life, world.program, "a")
             await asyncio.sleep(TASK_S / 2)
+            assert [each.workers for each in await EnginePools(life.engine).pools()] == [1]
             told = await EnginePools(life.engine).drain("w")
+            assert [each.workers for each in await EnginePools(life.engine).pools()] == [0]
             assert [(each.worker_id, each.state) for each in told] == [("w", "draining")]
             await asyncio.wait_for(task, timeout=TASK_S)
             assert (await world.state()).terminal == "playbook.finished", "what it had begun is done"

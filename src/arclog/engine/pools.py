@@ -82,7 +82,7 @@ class EnginePools:
         self, name: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> PoolView:
         mine = [each for each in shares if name in ("", each.pool)]
-        here = self._here(name, workers)
+        here = [each for each in self._here(name, workers) if not each.draining]
         return PoolView(
             name=name,
             waiting=sum(each.issued for each in mine),
@@ -106,7 +106,7 @@ class EnginePools:
         self, pool: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
     ) -> Scale:
         shares = [each for each in shares if each.pool == pool]
-        workers = self._here(pool, workers)
+        workers = [each for each in self._here(pool, workers) if not each.draining]
         most = next((each.concurrency for each in limits if (each.pool, each.tenant) == (pool, "")), None)
         backlog, busy = sum(each.issued for each in shares), sum(each.claimed for each in shares)
         settings = self._engine.settings

@@ -115,4 +115,5 @@ def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
     if able:
         last = timestamp(max(each.seen_at for each in able))
         return [f"no worker of pool {record.pool} has been seen since {last}"]
-    return []
+    # Where `arclog run` brings its own worker along, nobody is listed, and nobody is missing.
+    return [f"no worker of pool {record.pool} has been seen"] if facts.workers or record.pool != "default" else []
