@@ -11,6 +11,7 @@ from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
 from arclog.client.api import RemoteApi
 from arclog.client.connection import Connection
 from arclog.client.follow import follow, follow_logs
+from arclog.client.pools import RemotePools
 from arclog.client.schedules import RemoteSchedules
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
@@ -32,6 +33,11 @@ class AsyncClient(RemoteApi):
         url = server or known.text("client.server") or os.environ.get("ARCLOG_SERVER", "") or DEFAULT_SERVER
         self._link = Connection(url, known, token=token or token_of(known))
         super().__init__(self._link, known)
+
+    @property
+    def pools(self) -> RemotePools:
+        """Pools, resources and workers."""
+        return RemotePools(self._link)
 
     @property
     def schedules(self) -> RemoteSchedules:
@@ -76,6 +82,7 @@ class AsyncClient(RemoteApi):
         version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
+        priority: int | None = None,
     ) -> Started:
         """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
 
@@ -89,6 +96,7 @@ class AsyncClient(RemoteApi):
                 version=version,
                 files=files or {},
                 idempotency_key=idempotency_key,
+                priority=priority,
             )
         )
 

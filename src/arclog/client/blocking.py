@@ -90,9 +90,16 @@ class Client:
         version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
+        priority: int | None = None,
     ) -> Started:
         asked = self._client.start(
-            playbook, workload, path=path, version=version, files=files, idempotency_key=idempotency_key
+            playbook,
+            workload,
+            path=path,
+            version=version,
+            files=files,
+            idempotency_key=idempotency_key,
+            priority=priority,
         )
         return self._done(asked)
 

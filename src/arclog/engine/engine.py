@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from arclog.core.decide import EVENTS_PER_DECISION, decide
 from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
-from arclog.engine.batch import Answer, Batch, Claimant
+from arclog.engine.batch import Answer, Batch, Claimant, Place
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
@@ -97,6 +98,7 @@ class Engine:
             self.snapshots,
         )
         self.hints = Hints()
+        self.queues = Queues(store, settings)
         #: takes ('append' or 'decision', seconds); None: nothing is measured
         self.measured: Callable[[str, float], None] | None = None
         self._queues: dict[int, _Queue] = {}
@@ -278,13 +280,14 @@ class Engine:
         """Decide inputs one after the other, as many as fit; ids of their events are one run."""
         began = self.clock.monotonic()
         base = self.minter.peek()
-        batch = Batch(base)
+        batch = Batch(base, self.queues)
         for one, claimant in given:
             if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
                 break
             now = self.clock.now()
+            pool = _pool_of(program, state, one) if claimant is not None else ""
             txn = decide(program, state, one, now, base + len(batch.events))
-            batch.take(txn, claimant, state.head)
+            batch.take(txn, claimant, state.head, Place(pool, state.tenant))
         if len(batch.events) > LONGEST_RUN:
             raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
@@ -304,7 +307,14 @@ class Engine:
                 self._keep_if_due(live)
                 return
         if batch.offers:
+            for command in batch.issue:
+                if command.grant is None and not command.held:
+                    self.queues.offered(command.pool, state.tenant)
             self.hints.offered(batch.offers)
+        elif batch.close and self.queues.bounded:
+            self.hints.offer_heard()
+        if self.queues.is_due:
+            self._later(self.queues.look())
         revoked = [one for event in batch.events for one in _revocations(event, state)]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
@@ -369,6 +379,12 @@ def _together(waiting: Sequence[_Asked]) -> int:
         if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
+
+
+def _pool_of(program: Program, state: State, given: Input) -> str:
+    """The pool of the command that a report is about."""
+    command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
+    return "" if command is None else program.steps[command.step].plan.pool
 
 
 def _brings_ids(given: Input) -> bool:

@@ -55,6 +55,8 @@ class Hints:
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
         #: each is called with a state that another process had moved on
         self.on_caught_up: list[Callable[[State], None]] = []
+        #: each is called with the id of a worker that shall leave
+        self.on_leaving: list[Callable[[str], None]] = []
         #: each is called when a run has ended, here or elsewhere, which may free a concurrency slot
         self.on_ended: list[Callable[[], None]] = []
         #: each is called when some log has grown, here or elsewhere

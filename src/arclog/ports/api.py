@@ -11,7 +11,7 @@ from msgspec import Struct
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 
-class ExecuteRequest(Struct, frozen=True):
+class ExecuteRequest(Struct, frozen=True, omit_defaults=True):
     """A run asked for: of a playbook's text, or of what is registered under a path."""
 
     #: YAML or JSON text of the playbook; '' with `path`
@@ -29,6 +29,8 @@ class ExecuteRequest(Struct, frozen=True):
     version: int = 0
     #: project and environment of the run, where they are not the caller's own
     scope: Mapping[str, str] = {}
+    #: -100 to 100; None: the playbook's own
+    priority: int | None = None
 
 
 class Started(Struct, frozen=True):

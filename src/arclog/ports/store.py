@@ -31,6 +31,7 @@ from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
 from arclog.ports.duties import DutyBook
 from arclog.ports.outbox import NewDelivery, OutboxStore
+from arclog.ports.pools import PoolBook
 from arclog.ports.schedules import ScheduleStore
 from arclog.ports.stored_results import StoredResultBook
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
@@ -130,6 +131,10 @@ class NewCommand(Struct, frozen=True):
     grant: Grant | None = None
     #: nobody may claim it until it is unheld
     held: bool = False
+    #: among the commands of one tenant the smallest comes first, then the smallest id
+    order: int = 0
+    #: names of resources that it takes while a worker holds it, sorted
+    resources: tuple[str, ...] = ()
 
 
 class CommandRecord(Struct, frozen=True):
@@ -147,6 +152,8 @@ class CommandRecord(Struct, frozen=True):
     worker_id: str
     #: 0 while issued or held
     lease_until: int
+    order: int = 0
+    resources: tuple[str, ...] = ()
 
 
 class Backlog(Struct, frozen=True):
@@ -269,7 +276,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, Protocol):
+class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -355,9 +362,9 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         execution_id: int = 0,
         tenant: str = "",
     ) -> list[CommandRecord]:
-        """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        no `pools` are all of them; `execution_id` limits the claim to one execution and those below it, `tenant` to the
-        executions of one tenant.
+        """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
+        tenants, and within limits, as `ports.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
+        `execution_id` limits the claim to one execution and those below it, `tenant` to the executions of one tenant.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

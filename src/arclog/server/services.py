@@ -16,6 +16,7 @@ from arclog.ports.checks import Diagnosis
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
+from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
@@ -74,6 +75,8 @@ class Services:
     doctor: Callable[[Principal], Awaitable[Diagnosis]] | None = None
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
+    #: the pools that one principal sees; None: there are none here
+    pools: Callable[[Principal], PoolApi] | None = None
     #: where credentials are kept; None: not here
     vault: Vault | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end

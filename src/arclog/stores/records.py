@@ -78,6 +78,14 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return _KINDS.decode(text)
 
 
+def resources_text(names: tuple[str, ...]) -> str:
+    return kinds_text(names) if names else ""
+
+
+def resources_of(text: str) -> tuple[str, ...]:
+    return kinds_of(text) if text else ()
+
+
 def command_columns(execution_id: int, command: NewCommand) -> Bindings:
     first, last = command.items
     head = (
@@ -90,15 +98,17 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
         first,
         last,
     )
+    tail = (command.order, resources_text(command.resources))
     grant = command.grant
     if grant is None:
-        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0)
-    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by)
+        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0, *tail)
+    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by, *tail)
 
 
 def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> CommandRecord:
     """`kinds`, where the table does not hold them as text."""
     execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until = row[:11]
+    rank, resources = row[15:17]
     return CommandRecord(
         command_id,
         execution_id,
@@ -111,6 +121,8 @@ def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> 
         fence,
         worker_id,
         max(lease_until, 0),
+        rank,
+        resources_of(resources),
     )
 
 

@@ -206,6 +206,7 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         control=measured(here.control, metrics),
         metrics=metrics.text,
         schedules=schedules,
+        pools=here.pools,
         vault=LocalStore(Path(settings.text("home")), settings),
         ingest=EngineIngest(here.engine),
         runs=runs,

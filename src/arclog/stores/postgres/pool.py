@@ -7,7 +7,8 @@ tried again while the server is away, for as long as `store.patience_s` says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from arclog.model.errors import StoreUnavailable
@@ -49,6 +50,7 @@ class Pool:
         self.patience_s = patience_s
         self._links: list[Link] = []
         self._opening = 0
+        self._lent = 0
         self._is_open = False
         self._busy = 0
         self._idle = asyncio.Event()
@@ -86,6 +88,33 @@ class Pool:
             if not self._busy:
                 self._idle.set()
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Link]:
+        """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
+        exception leaves a transaction that may be open: the connection is given up, which ends it.
+        """
+        if not self._is_open:
+            raise closed(self._place)
+        self._busy += 1
+        self._idle.clear()
+        try:
+            link = await self._link()
+            self._links.remove(link)
+            self._lent += 1
+            try:
+                yield link
+            except BaseException:
+                link.close("a transaction was left")
+                raise
+            finally:
+                self._lent -= 1
+                if link.lost is None:
+                    self._links.append(link)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
     async def _run(self, calls: Sequence[Call], *, again: bool) -> list[Rows]:
         patience: Patience | None = None
         tangles = 0
@@ -108,7 +137,7 @@ class Pool:
     async def _link(self) -> Link:
         links = self._links = [link for link in self._links if link.lost is None]
         best = min(links, key=lambda link: link.waiting, default=None)
-        if best is not None and (not best.waiting or len(links) + self._opening >= self._most):
+        if best is not None and (not best.waiting or len(links) + self._opening + self._lent >= self._most):
             return best
         self._opening += 1
         try:

@@ -7,11 +7,13 @@ from arclog.ports.clock import Clock
 from arclog.ports.store import Append, Appended
 from arclog.stores.postgres.access import Access
 from arclog.stores.postgres.catalog import Catalog
+from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connect import address_of, migrate, open_link
 from arclog.stores.postgres.errors import is_away, translated
 from arclog.stores.postgres.link import Link
 from arclog.stores.postgres.operations import Operations
 from arclog.stores.postgres.pool import Patience, Pool
+from arclog.stores.postgres.pools import Pools
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.reading import Reading
 from arclog.stores.postgres.retention import Retention
@@ -26,7 +28,7 @@ from arclog.stores.rows import Codec
 _LANES = 2
 
 
-class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Retention):
+class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -43,6 +45,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
             settings.number("store.timeout_s"),
             settings.number("store.patience_s"),
         )
+        self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import json
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.ports.catalog import PlanRecord
-from arclog.ports.store import Append, Appended, CommandRecord, EventIdTaken, NoSlot, TerminalExists
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, TerminalExists
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.records import (
     command_columns,
-    command_record,
-    kinds_of,
     new_columns,
     result_columns,
     state_columns,
@@ -162,56 +160,6 @@ def archive(tx: Tx, tenant: str, path: str, at: int | None) -> None:
         tx.execute(SQL["unarchive"], (tenant, path))
     else:
         tx.execute(SQL["archive"], (tenant, path, at))
-
-
-def claim(
-    tx: Tx,
-    worker_id: str,
-    limit: int,
-    lease_until: int,
-    kinds: frozenset[str],
-    pools: Sequence[str],
-    execution_id: int,
-    tenant: str,
-) -> list[CommandRecord]:
-    if execution_id:
-        found = [
-            (command_id, owner)
-            for command_id, owner, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
-            if (not pools or pool in pools) and kinds.issuperset(kinds_of(needs))
-        ]
-    else:
-        found = [each for pool in set(pools) or _pools(tx) for each in _issued(tx, pool, kinds, limit, tenant)]
-        found.sort()
-    taken = [
-        tx.execute(SQL["take"], (worker_id, lease_until, owner, command_id)).fetchall()
-        for command_id, owner in found[: max(limit, 0)]
-    ]
-    return [command_record(row) for rows in taken for row in rows]
-
-
-def _pools(tx: Tx) -> Iterator[str]:
-    """The pools that issued commands wait for."""
-    pool = tx.execute(SQL["next_pool"], ("",)).get
-    while pool is not None:
-        yield pool
-        pool = tx.execute(SQL["next_pool"], (pool,)).get
-
-
-def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int, tenant: str) -> list[tuple[int, int]]:
-    """The oldest issued commands of a pool that a worker with these kinds can run: (command_id, execution_id).
-    Distinct kind lists are few, so each is looked at once, however long the queue is.
-    """
-    found: list[tuple[int, int]] = []
-    needs = tx.execute(SQL["next_kinds"], (pool, "")).get
-    while needs is not None:
-        if kinds.issuperset(kinds_of(needs)):
-            query, given = (
-                ("issued_to", (pool, needs, tenant, limit)) if tenant else ("issued_of", (pool, needs, limit))
-            )
-            found += tx.execute(SQL[query], given).fetchall()
-        needs = tx.execute(SQL["next_kinds"], (pool, needs)).get
-    return found
 
 
 def heartbeat(tx: Tx, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

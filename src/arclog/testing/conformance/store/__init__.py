@@ -18,6 +18,7 @@ from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
+from arclog.testing.conformance.store.pools import PoolRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
 from arclog.testing.conformance.store.retention import RetentionRules
@@ -42,5 +43,6 @@ class StoreContract(
     IngestedRules,
     DutyRules,
     RetentionRules,
+    PoolRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
