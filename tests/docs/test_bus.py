@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,8 @@ async def test_the_consumer_prints_what_the_page_shows(tmp_path: Path, monkeypat
 
     with running_nats() as nats:
         monkeypatch.setenv("NATS_URL", nats.url)
-        async with running(tmp_path / "home", **{"bus.url": nats.url}) as server, AsyncClient(server.url) as client:
+        settings: dict[str, Any] = {"bus.url": nats.url}
+        async with running(tmp_path / "home", **settings) as server, AsyncClient(server.url) as client:
             consuming = asyncio.ensure_future(asyncio.to_thread(told))
             await client.execute(
                 ExecuteRequest("metadata: {name: hello}\nworkflow: [{step: start, tool: {kind: noop}}]")
