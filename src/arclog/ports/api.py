@@ -296,6 +296,8 @@ class Collected(Struct, frozen=True):
     bytes: int
     #: files of writers that died
     leftovers: int
+    #: runs that ended longer ago than `store.retention_s`
+    executions: int = 0
 
 
 class RegisterRequest(Struct, frozen=True):

@@ -324,6 +324,13 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         and that have neither an open command nor a timer; by execution_id, above `after`. Nobody may be at work on them.
         """
 
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
+        for ever. Those stay that have a result which gc will let go of, a delivery that is not settled, or a caller that
+        has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
+        as there are more, the next call finds them.
+        """
+
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         """All step runs in the order in which they were scheduled."""
 

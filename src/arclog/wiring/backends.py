@@ -37,7 +37,7 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 def _require_postgres(url: str) -> None:
     """The one other store that there is, and its driver."""
-    scheme = url.partition("://")[0]
+    scheme = url.partition(":")[0]  # nothing of what may be a password
     if scheme not in {"postgresql", "postgres"}:
         raise SettingsError(
             f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
@@ -57,6 +57,11 @@ async def store_checks(settings: Settings) -> Sequence[Check]:
     from arclog.stores.postgres.checks import checks
 
     return await checks(url, settings)
+
+
+def listen_url(settings: Settings) -> str:
+    """Where PostgreSQL's notices are listened to: a connection of one's own, which a pooler may not give."""
+    return settings.text("store.listen_url") or settings.text("store.url")
 
 
 def choose_results(settings: Settings, store: Store) -> Results:  # noqa: ARG001 - the store is for those that share it

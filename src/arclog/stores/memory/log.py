@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -160,10 +161,8 @@ class Log(Work, Stored, Outbox):
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
         self._check_open()
-        start = max(after, 0)
-        return [
-            LogBatch(each.position, each.execution_id, self._stored(each)) for each in self._log[start : start + limit]
-        ]
+        rows = (each for each in self._log[max(after, 0) :] if each.execution_id in self._executions)
+        return [LogBatch(each.position, each.execution_id, self._stored(each)) for each in islice(rows, limit)]
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         self._check_open()

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.stores.postgres.errors import told
-from arclog.stores.postgres.link import Link
+from arclog.stores.postgres.link import Link, Preparing
 from arclog.stores.postgres.queries import load_migrations
 
 #: number of the newest migration
@@ -39,7 +39,7 @@ class Address(Struct, frozen=True):
     place: str
     schema: str
     connect_timeout_s: float
-    prepare: bool
+    preparing: Preparing
     unsafe: bool
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ def address_of(url: str, settings: Settings) -> Address:
         place,
         schema,
         settings.number("store.connect_timeout_s"),
-        settings.text("store.prepare") != "never",
+        Preparing(on=settings.text("store.prepare") != "never"),
         bool(settings["store.unsafe"]),
     )
 
@@ -88,7 +88,7 @@ async def open_link(address: Address) -> Link:
     connection = await connect(address, name)
     try:
         await _check(connection, address)
-        return Link(connection, name, prepare=address.prepare)
+        return Link(connection, name, address.preparing)
     except BaseException:
         await connection.close()
         raise

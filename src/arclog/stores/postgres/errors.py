@@ -32,10 +32,6 @@ _UNAVAILABLE = {
     "42501": ("the user lacks a right", "grant it, or name the user that owns the schema"),
     "42P01": ("a table is missing", "was the schema dropped? Restore it from a backup, or start arclog again"),
     "3F000": ("the schema is missing", "was it dropped? Restore it from a backup, or start arclog again"),
-    "42P05": (
-        "a pooler in front of it mixes up prepared statements",
-        "set ARCLOG_STORE_PREPARE=never, or use pgbouncer 1.21 or newer with max_prepared_statements",
-    ),
     "XX001": ("its data is damaged", "restore it from a backup"),
     "XX002": ("an index is damaged", "REINDEX it, or restore from a backup"),
 }
@@ -105,4 +101,4 @@ def is_away(error: BaseException) -> bool:
 
 def is_tangled(error: BaseException) -> bool:
     """Rolled back because of others: the same will succeed at once."""
-    return isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000"}
+    return isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000", "42P05"}

@@ -678,3 +678,21 @@ UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
 
 -- name: spans
 SELECT lower, upper FROM arclog.spans ORDER BY lower
+
+-- name: retirable
+-- Spans that lie before $1, the id of that time, all of whose executions ended before it ($2, microseconds): how many.
+SELECT s.lower, s.upper, (
+    SELECT count(*) FROM arclog.executions e WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+)
+FROM arclog.spans s
+WHERE s.upper <= $1
+  AND NOT EXISTS (
+      SELECT FROM arclog.executions e LEFT JOIN arclog.executions p ON p.execution_id = e.parent
+      WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+        AND (NOT e.over OR coalesce(e.ended_at, e.created_at) >= $2 OR NOT p.over))
+  AND NOT EXISTS (
+      SELECT FROM arclog.results r
+      WHERE r.execution_id >= s.lower AND r.execution_id < s.upper AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (
+      SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
+ORDER BY s.lower

@@ -14,6 +14,7 @@ from arclog.stores.postgres.operations import Operations
 from arclog.stores.postgres.pool import Patience, Pool
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.reading import Reading
+from arclog.stores.postgres.retention import Retention
 from arclog.stores.postgres.spans import Spans
 from arclog.stores.postgres.stored import Stored
 from arclog.stores.postgres.task_logs import TaskLogs
@@ -25,7 +26,7 @@ from arclog.stores.rows import Codec
 _LANES = 2
 
 
-class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access):
+class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -60,6 +61,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         self._pool.open()
         await self._pool.write(self._sql["lift_positions"])
         await self._spans.reload()
+        await self._spans.make_ahead(self._clock.now())
         self._writer.open()
 
     async def close(self) -> None:
@@ -68,6 +70,8 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
 
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
+        if append.new is not None and self._spans.is_last(append.execution_id):
+            await self._spans.make_ahead(self._clock.now())
         if not self._spans.has(append.execution_id):
             await self._spans.ensure(append.execution_id)
         return await self._writer.append(append, derived)

@@ -448,3 +448,14 @@ WHERE over = 0 AND paused = 0 AND execution_id > ?1
   AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.execution_id = e.execution_id)
   AND NOT EXISTS (SELECT 1 FROM timers t WHERE t.execution_id = e.execution_id)
 ORDER BY execution_id LIMIT ?3
+
+-- name: retirable
+-- But for the execution of the newest log row: its position must not be given again.
+SELECT execution_id FROM executions e
+WHERE over = 1 AND coalesce(ended_at, created_at) < ?1
+  AND execution_id <> (SELECT l.execution_id FROM log l ORDER BY pos DESC LIMIT 1)
+  AND NOT EXISTS (
+      SELECT 1 FROM results r WHERE r.execution_id = e.execution_id AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.execution_id = e.execution_id AND o.settled = 0)
+  AND NOT EXISTS (SELECT 1 FROM executions p WHERE p.execution_id = e.parent AND p.over = 0)
+ORDER BY execution_id LIMIT ?2

@@ -31,7 +31,7 @@ from arclog.ports.store import (
 from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, duties, outbox, reads, schedules, task_logs, writes
+from arclog.stores.sqlite import access, duties, outbox, reads, retention, schedules, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -110,6 +110,11 @@ class SqliteStore:
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         return await self._reader.do(lambda execute: reads.idle(execute, before, after, limit))
+
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        if dry_run:
+            return await self._reader.do(lambda execute: retention.count(execute, before))
+        return await self._writer.do(lambda tx: retention.retire(tx, before))
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))

@@ -8,6 +8,7 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, OutcomeUnknown
+from arclog.stores.postgres import writer
 from arclog.stores.postgres.link import Link, Lost
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
@@ -27,6 +28,22 @@ def own(own_server):
     own_server.drop(database)
 
 
+class Answers(dict):
+    """The last seq of each execution that was answered; wakes who waits for them to grow."""
+
+    def __init__(self):
+        self._grown = asyncio.Event()
+
+    def note(self, execution_id, head):
+        self[execution_id] = head
+        self._grown.set()
+
+    async def until(self, enough):
+        while not enough(self):
+            self._grown.clear()
+            await self._grown.wait()
+
+
 async def write(store, execution_id, answers, stop):
     """Append one event after another until told to stop; notes every answer, and carries on after a refusal."""
     head = 0
@@ -40,19 +57,17 @@ async def write(store, execution_id, answers, stop):
             head = head if record is None else record.head
             continue
         head = appended.last_seq
-        answers[execution_id] = head
+        answers.note(execution_id, head)
 
 
 async def under_load(store, harm, executions=8):
     """Does harm to the server while appends come; what was answered is there, without a gap."""
-    answers, stop = {}, asyncio.Event()
+    answers, stop = Answers(), asyncio.Event()
     writers = [asyncio.ensure_future(write(store, n, answers, stop)) for n in range(1, executions + 1)]
-    while len(answers) < executions:
-        await asyncio.sleep(0.001)
+    await answers.until(lambda now: len(now) == executions)
     before = dict(answers)
     await asyncio.to_thread(harm)
-    while not all(answers[n] > before[n] + 3 for n in before):
-        await asyncio.sleep(0.001)
+    await answers.until(lambda now: all(now[n] > before[n] + 3 for n in before))
     stop.set()
     await asyncio.gather(*writers)
     for execution_id, head in answers.items():
@@ -81,10 +96,7 @@ async def test_connections_that_are_ended_under_load(own, opened):
     def harm():
         own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
 
-    store = await opened(own)
-    for _ in range(3):
-        await under_load(store, harm, executions=4) if not await store.executions() else harm()
-    assert await store.executions()
+    await under_load(await opened(own), harm)
 
 
 async def test_an_answer_that_got_lost_is_found_in_the_log(own, opened, monkeypatch):
@@ -115,32 +127,20 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
 
 def lose_after_commit(monkeypatch):
     """The next append's connection is lost after its commit and before its answer."""
-    answer = Link._answer
+    answer_of = writer.answer_of
     lost = []
 
-    def lose(self, request):
-        if not lost and request.rows and "won" in request.texts:
-            lost.append(self)
-            request.error = Lost("the network was cut")
-            request.error.link = self.name
-            self.close("the network was cut")
-        answer(self, request)
+    async def lose(link, calls, timeout_s):
+        found = await answer_of(link, calls, timeout_s)
+        if lost:
+            return found
+        lost.append(link)
+        link.close("the network was cut")
+        error = Lost("the network was cut")
+        error.link = link.name
+        raise error
 
-    send = Link._send
-
-    def remember(self, request, text, values):
-        request.texts = getattr(request, "texts", "") + ("won" if "FROM won" in text else "")
-        send(self, request, text, values)
-
-    monkeypatch.setattr("arclog.stores.postgres.link._Request", type("_Request", (_plain_request(),), {}))
-    monkeypatch.setattr(Link, "_send", remember)
-    monkeypatch.setattr(Link, "_answer", lose)
-
-
-def _plain_request():
-    from arclog.stores.postgres.link import _Request
-
-    return _Request
+    monkeypatch.setattr(writer, "answer_of", lose)
 
 
 def lose_before_sending(monkeypatch):
@@ -164,7 +164,7 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
     await asyncio.to_thread(own_server.freeze)
     try:
         reading = store.execution(1)
-        with pytest.raises(StoreUnavailable, match="no answer within|cannot be reached"):
+        with pytest.raises(StoreUnavailable, match=r"no answer within|cannot be reached"):
             await reading
         with pytest.raises(OutcomeUnknown, match="may or may not have taken place"):
             await store.append(change(1, 1))

@@ -20,6 +20,7 @@ from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
+from arclog.testing.conformance.store.retention import RetentionRules
 from arclog.testing.conformance.store.stored import StoredRules
 from arclog.testing.conformance.store.task_logs import TaskLogRules
 
@@ -40,5 +41,6 @@ class StoreContract(
     AccessRules,
     IngestedRules,
     DutyRules,
+    RetentionRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""
