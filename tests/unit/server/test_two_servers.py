@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ ASKS = "metadata: {name: asks}\nworkflow:\n  - step: s\n    tool: {kind: approva
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, RunningServer]]:
     async with AsyncExitStack() as stack:
         # No cached answer may hide what the other one did.
-        settings = {"auth.cache_s": 0.0, "engine.sweep_s": 0.05}
+        settings: dict[str, Any] = {"auth.cache_s": 0.0, "engine.sweep_s": 0.05}
         a = await stack.enter_async_context(running(tmp_path / "home", worker=False, **settings))
         b = await stack.enter_async_context(running(tmp_path / "home", **settings))
         yield a, b
