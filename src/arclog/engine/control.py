@@ -14,7 +14,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.holders import Holder, Holders, is_emergency
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import Conflict, NewerLog, ReportGap, RequestRejected, StaleFence
+from arclog.model.errors import Conflict, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
@@ -153,29 +153,29 @@ class EngineControl:
         await self._engine.put(execution_id, GivenBack(command_id, fence, worker_id))
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
-        await self._adopt(worker_id, held)
+        if unknown := self.unknown(worker_id, held):
+            await self._adopt(worker_id, unknown)
         return await self._holders.news(worker_id, wait_s)
+
+    def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
+        """Those of a worker's commands of which this process does not know that it holds them."""
+        return [one for one in held if self._holders.get(one[1]) != Holder(worker_id, one[0], one[2])]
 
     async def _adopt(self, worker_id: str, held: Sequence[Held]) -> None:
         """Watch over commands that another server gave to a worker which asks here for news of them. It is the store that
         says whether they are its own.
         """
-        unknown: dict[int, list[tuple[int, Holder]]] = {}
-        for execution_id, command_id, fence in held:
-            holder = Holder(worker_id, execution_id, fence)
-            if self._holders.get(command_id) != holder:
-                unknown.setdefault(execution_id, []).append((command_id, holder))
-        for execution_id, claims in unknown.items():
+        for execution_id in {one[0] for one in held}:
             records = await self._engine.store.commands(execution_id)
             theirs = {(one.command_id, one.fence) for one in records if one.worker_id == worker_id}
             try:
                 state = (await self._engine.seen(execution_id)).state
-            except NewerLog as problem:
+            except (NewerLog, NotFound) as problem:
                 log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
                 continue
-            for command_id, holder in claims:
-                if (command_id, holder.fence) in theirs:
-                    self._holders.has(command_id, holder)
+            for _, command_id, fence in [one for one in held if one[0] == execution_id]:
+                if (command_id, fence) in theirs:
+                    self._holders.has(command_id, Holder(worker_id, execution_id, fence))
                 else:
                     self._holders.revoke(worker_id, Revocation(command_id, kill=is_emergency(state)))
             self._holders.compare(state)
