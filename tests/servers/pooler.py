@@ -122,7 +122,7 @@ class Pooler:
         name = await self._let_in(reader, writer)
         if name is None:
             return
-        upcoming = asyncio.ensure_future(self._read(reader))
+        upcoming: asyncio.Future[bytes | None] = asyncio.ensure_future(self._read(reader))
         try:
             while (first := await upcoming) is not None and first[:1] != b"X":
                 server = await self._free.get()
