@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psycopg
+
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.errors import is_away, is_tangled, translated
-from arclog.stores.postgres.link import Call, Link, Rows
+from arclog.stores.postgres.errors import READ_ONLY, is_away, is_tangled, translated
+from arclog.stores.postgres.link import Call, Link, Lost, Rows
 
 #: first pause after a failure; each one doubles it, up to the second
 _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
@@ -53,6 +55,7 @@ class Pool:
         self._lent = 0
         self._is_open = False
         self._busy = 0
+        self._opened = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -110,6 +113,7 @@ class Pool:
                 self._lent -= 1
                 if link.lost is None:
                     self._links.append(link)
+                self._opened.set()  # there is room again, or a connection
         finally:
             self._busy -= 1
             if not self._busy:
@@ -119,35 +123,44 @@ class Pool:
         patience: Patience | None = None
         tangles = 0
         while True:
-            sent = False
             try:
                 link = await self._link()
-                sent = True
                 return await answer_of(link, calls, self.timeout_s)
             except Exception as error:
                 if is_tangled(error) and tangles < _TANGLES:
                     tangles += 1
                     continue
-                if not is_away(error) or (sent and not again):
+                if not is_away(error) or (isinstance(error, Lost) and not again):
                     raise translated(error, self._place) from error
                 patience = patience or Patience(self.patience_s)
                 if not await patience.more():
                     raise translated(error, self._place) from error
 
+    def best(self) -> Link | None:
+        """The connection with the fewest requests before it; None when there is none."""
+        self._links = [link for link in self._links if link.lost is None]
+        return min(self._links, key=lambda link: link.waiting, default=None)
+
     async def _link(self) -> Link:
-        links = self._links = [link for link in self._links if link.lost is None]
-        best = min(links, key=lambda link: link.waiting, default=None)
-        if best is not None and (not best.waiting or len(links) + self._opening + self._lent >= self._most):
-            return best
+        while True:
+            best = self.best()
+            full = len(self._links) + self._opening + self._lent >= self._most
+            if best is not None and (full or not best.waiting):
+                return best
+            if not full:
+                break
+            self._opened.clear()
+            await self._opened.wait()  # all that may be opened are being opened, or in somebody's hands
         self._opening += 1
         try:
             link = await self._open_link()
         except Exception:
-            if best is not None and best.lost is None:
+            if (best := self.best()) is not None:
                 return best  # no further connection is to be had: this one serves
             raise
         finally:
             self._opening -= 1
+            self._opened.set()
         self._links.append(link)
         return link
 
@@ -158,6 +171,10 @@ async def answer_of(link: Link, calls: Sequence[Call], timeout_s: float) -> list
     timer = asyncio.get_running_loop().call_later(timeout_s, link.close, f"no answer within {timeout_s:g} s")
     try:
         return await future
+    except psycopg.Error as error:
+        if error.sqlstate == READ_ONLY:
+            link.close("no longer the primary")  # the next connection may find the one that is
+        raise
     finally:
         timer.cancel()
 

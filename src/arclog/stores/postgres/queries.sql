@@ -231,8 +231,8 @@ added_deliveries AS (
 -- For the rest of the transaction: who counts the runs of this path and tenant does so alone.
 SELECT pg_advisory_xact_lock(1634886668, hashtext(tenant || '/' || path)) FROM arclog.executions WHERE execution_id = $1
 
--- name: heads
-SELECT execution_id, head, over FROM arclog.executions WHERE execution_id = ANY($1::int8[])
+-- name: head
+SELECT head, over FROM arclog.executions WHERE execution_id = $1
 
 -- name: fences
 SELECT command_id, fence FROM arclog.commands WHERE execution_id = $1 AND command_id = ANY($2::int8[])

@@ -65,6 +65,7 @@ class Spans:
             connection = await connect(address)
             try:
                 async with connection.transaction():
+                    await connection.execute("SET LOCAL statement_timeout = 0")
                     await self._create_in(connection, execution_id)
             finally:
                 await connection.close()

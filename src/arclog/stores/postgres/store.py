@@ -62,9 +62,13 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
                 if not is_away(error) or not await patience.more():
                     raise translated(error, self.place) from error
         self._pool.open()
-        await self._pool.write(self._sql["lift_positions"])
-        await self._spans.reload()
-        await self._spans.make_ahead(self._clock.now())
+        try:
+            await self._pool.write(self._sql["lift_positions"])
+            await self._spans.reload()
+            await self._spans.make_ahead(self._clock.now())
+        except BaseException:
+            await self._pool.close()
+            raise
         self._writer.open()
 
     async def close(self) -> None:

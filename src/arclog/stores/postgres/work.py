@@ -11,7 +11,7 @@ from arclog.ports.store import Backlog, CommandRecord, Timer
 from arclog.stores.postgres.claims import Asked, Claims
 from arclog.stores.postgres.part import Part
 from arclog.stores.postgres.values import ints
-from arclog.stores.records import command_record
+from arclog.stores.records import backlog_of, command_record
 from arclog.stores.rows import decode
 
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
@@ -54,13 +54,7 @@ class Work(Part):
         return command_records(await self._pool.read(self._sql["granted"], *by))
 
     async def backlog(self) -> list[Backlog]:
-        pools: dict[str, dict[str, int]] = {}
-        for pool, sign, count, oldest, first_end in await self._pool.read(self._sql["backlog"]):
-            if sign == 0:
-                pools.setdefault(pool, {}).update(issued=count, oldest=oldest)
-            elif sign > 0:
-                pools.setdefault(pool, {}).update(claimed=count, first_lease_end=first_end)
-        return [Backlog(pool, **figures) for pool, figures in sorted(pools.items())]
+        return backlog_of(await self._pool.read(self._sql["backlog"]))
 
     async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
         rows = await self._pool.read(self._sql["due_timers"], now, limit)

@@ -9,11 +9,12 @@ from msgspec import json
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.ports.catalog import PlanRecord
-from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, TerminalExists
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.records import (
     command_columns,
     new_columns,
+    refusal_of,
     result_columns,
     state_columns,
 )
@@ -51,7 +52,7 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         statement = _FINISH if derived.terminal else _ADVANCE
         execute(statement, (derived.last_seq, *state_columns(what.now), execution_id, expected))
     if not tx.changes():
-        raise _refusal(tx, what, terminal=derived.terminal)
+        raise refusal_of(what, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
     for row in derived.rows:
         execute(_ADD_ROW, (execution_id, row.seq0, row.seq1, row.base, tx.at, row.types, row.body))
     for event_type, seq in derived.marks:
@@ -85,23 +86,6 @@ def _check_unknown(tx: Tx, what: Append) -> None:
     known = tx.execute(SQL["ingested"], (what.execution_id, ids)).fetchone()
     if known is not None:
         raise EventIdTaken(f"execution {what.execution_id} has an event {known[0]} already")
-
-
-def _refusal(tx: Tx, what: Append, *, terminal: bool) -> Conflict:
-    """Why the compare-and-set found nothing."""
-    found = tx.execute(SQL["head"], (what.execution_id,)).fetchone()
-    if found is None:
-        if what.new is not None:
-            return Conflict(
-                f"an execution with the idempotency key {what.new.idempotency_key!r} exists in its scope already"
-            )
-        return Conflict(f"execution {what.execution_id} does not exist in this store")
-    head, over = found
-    if terminal and over:
-        return TerminalExists(f"execution {what.execution_id} has its terminal event already")
-    if what.new is not None:
-        return Conflict(f"execution {what.execution_id} exists already")
-    return Conflict(f"execution {what.execution_id} is at seq {head}, not {what.expected}: reload and decide again")
 
 
 def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:

@@ -2,6 +2,12 @@
 
 import asyncio
 import contextlib
+import os
+import pwd
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -176,19 +182,74 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
 
 
 async def test_a_server_without_free_connections(own, opened):
-    store = await opened(own, store__connections=6)
-    await store.append(creation(1))
-    own.rows(f"ALTER DATABASE {own.dbname} CONNECTION LIMIT 0")
+    own.rows("CREATE ROLE few LOGIN PASSWORD 'correct horse' CONNECTION LIMIT 2")
+    own.rows(f"GRANT CREATE ON DATABASE {own.dbname} TO few")
+    few = replace(own, user="few")
+    store = await opened(few)
     # What is open serves everybody.
-    found = await asyncio.gather(*(store.execution(1) for _ in range(50)))
+    await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
+    found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
     assert {each.head for each in found} == {1}
+    with pytest.raises(StoreUnavailable, match=r"takes no more connections.*ARCLOG_STORE_CONNECTIONS"):
+        await opened(few, store__patience_s=0)
+    await store.close()
+    own.rows("DROP OWNED BY few CASCADE")
+    own.rows("DROP ROLE few")
+
+
+async def test_a_primary_that_becomes_a_standby_is_left_for_the_one_that_takes_writes(own, opened):
+    store = await opened(own)
+    await store.append(creation(1))
+    own.rows(f"ALTER DATABASE {own.dbname} SET default_transaction_read_only = on")
+    own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
+    with pytest.raises(StoreUnavailable, match="takes no writes"):
+        await store.append(change(1, 1))
+    replace(own, dbname="postgres").rows(f"ALTER DATABASE {own.dbname} RESET default_transaction_read_only")
+    assert (await store.append(change(1, 1))).last_seq == 2
+
+
+@pytest.fixture
+def small_disk():
+    """A tablespace of a few megabytes."""
+    folder = Path(tempfile.mkdtemp(prefix="arclog-small-"))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=777", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        folder.rmdir()
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
+
+
+async def test_a_full_disk_writes_nothing_and_is_not_the_end(own, opened, small_disk):
+    os.chown(small_disk, pwd.getpwnam("nobody").pw_uid, -1)
+    own.rows(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    store = await opened(own)
+    await store.append(creation(1))
+    [(part,)] = own.rows("SELECT tableoid::regclass::text FROM arclog.log")
+    own.rows(f"ALTER TABLE {part} SET TABLESPACE small")
+    big = Event("task.done", 1, payload={"x": os.urandom(1 << 20).hex()})
+    head = 1
+
+    async def fill():
+        nonlocal head
+        while True:
+            head = (await store.append(change(1, head, big))).last_seq
+
+    with pytest.raises(StoreUnavailable, match="disk is full, nothing was written"):
+        await fill()
+    assert (await store.execution(1)).head == head
+    assert len(await store.events(1)) == head
+    own.rows(f"ALTER TABLE {part} SET TABLESPACE pg_default")
+    assert (await store.append(change(1, head, big))).last_seq == head + 1
+    own.rows("DROP TABLESPACE small")
 
 
 async def test_a_statement_that_takes_too_long_says_so(own, opened):
-    own.rows(f"ALTER DATABASE {own.dbname} SET statement_timeout = '50ms'")
     store = await opened(own)
+    impatient = "SELECT set_config('statement_timeout', '20', true)"
     with pytest.raises(StoreUnavailable, match="statement_timeout"):
-        await store._pool.read("SELECT pg_sleep(10)")
+        await store._pool.run([(impatient, ()), ("SELECT pg_sleep(10)", ())])
     await store.append(creation(1))
 
 
