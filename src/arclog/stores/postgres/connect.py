@@ -35,6 +35,10 @@ SELECT current_setting('server_version_num')::int8, current_setting('fsync'), cu
        current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'),
        current_setting('transaction_read_only')
 """
+_IS_THERE = """
+SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %s AND relname = 'schema_version' AND relkind = 'r'
+"""
 
 
 class Address(Struct, frozen=True):
@@ -187,8 +191,9 @@ async def migrate(address: Address) -> None:
 
 async def _version(connection: AsyncConnection[Any], address: Address) -> int:
     """The schema's; -1 when there is none. A newer one is fine as long as its changes leave ours working."""
-    found = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f'"{address.schema}".schema_version',))
-    if not (await found.fetchone() or (False,))[0]:
+    # Not to_regclass: within a transaction it may remember that there was none, after another server has made it.
+    found = await connection.execute(_IS_THERE, (address.schema,))
+    if await found.fetchone() is None:
         return -1
     row = await (
         await connection.execute(f'SELECT version, oldest FROM "{address.schema}".schema_version')  # noqa: S608 - the schema is a plain name
