@@ -1,7 +1,8 @@
 """PostgreSQL, NATS, servers and workers as processes of this machine, each of which can be killed and started again.
 
 Everything listens on free loopback ports and lives in one folder. Servers and workers are ordinary `arclog server` and
-`arclog worker` commands: what they are told here is what an operator would tell them.
+`arclog worker` commands: what they are told here is what an operator would tell them. `proxied` puts a network that can be
+cut between any two of them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.servers.nats import NatsServer, free_port
 from tests.servers.postgres import Database, PostgresServer
+from tests.servers.proxy import Proxy
 
 #: Two workers for ordinary steps, one for those that say `pool: heavy`.
 POOLS = (("default",), ("default",), ("heavy",))
@@ -109,9 +112,13 @@ class Cluster:
         pools: Sequence[Sequence[str]] = POOLS,
         with_nats: bool = True,
         settings: Mapping[str, str] | None = None,
+        proxied: bool = False,
     ) -> None:
         """`settings`: environment variables for servers and workers."""
         self.folder = folder
+        self._proxied = proxied
+        #: by who speaks and to whom, as in `server-1 to postgres`; empty when they speak to each other directly
+        self.network: dict[str, Proxy] = {}
         self.postgres = PostgresServer("max_connections=200")
         self.nats: NatsServer | None = None
         self.servers: list[Server] = []
@@ -122,29 +129,46 @@ class Cluster:
             clean = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
             self.environment = {
                 **clean,
-                "ARCLOG_STORE_URL": self.database.dsn,
                 "ARCLOG_RESULTS_URL": "postgres",
-                **({} if self.nats is None else {"ARCLOG_BUS_URL": self.nats.url}),
                 **(settings or {}),
             }
-            self.servers = [Server(f"server-{n}", self.environment, folder) for n in range(1, servers + 1)]
+            self.servers = [self._server(f"server-{n}") for n in range(1, servers + 1)]
             self.workers = [self._worker(f"worker-{n}", each) for n, each in enumerate(pools, 1)]
         except BaseException:
             self.close()
             raise
 
+    def _server(self, name: str) -> Server:
+        port = self._way(name, "postgres", self.database.port)
+        environment = {**self.environment, "ARCLOG_STORE_URL": replace(self.database, port=port).dsn}
+        if self.nats is not None:
+            environment["ARCLOG_BUS_URL"] = f"nats://127.0.0.1:{self._way(name, 'nats', self.nats.port)}"
+        return Server(name, environment, self.folder)
+
     def _worker(self, name: str, pools: Sequence[str]) -> Process:
-        environment = {**self.environment, "ARCLOG_SERVER": self.url, "ARCLOG_HOME": str(self.folder / name)}
-        # A worker has no store, bus or results of its own: all of that is its servers'.
-        for own in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_RESULTS_URL"):
-            environment.pop(own, None)
+        environment = {**self.environment, "ARCLOG_SERVER": self.url_for(name), "ARCLOG_HOME": str(self.folder / name)}
+        # A worker has no results of its own: they are its servers', as are store and bus.
+        environment.pop("ARCLOG_RESULTS_URL")
         serving = [part for pool in pools for part in ("--pool", pool)]
         return Process(name, [sys.executable, "-m", "arclog.cli.main", "worker", *serving], environment, self.folder)
+
+    def _way(self, who: str, whom: str, port: int) -> int:
+        """The port by which one speaks to another."""
+        if not self._proxied:
+            return port
+        name = f"{who} to {whom}"
+        if name not in self.network:
+            self.network[name] = Proxy(port)
+        return self.network[name].port
 
     @property
     def url(self) -> str:
         """All servers, as clients are told."""
-        return ",".join(server.url for server in self.servers)
+        return self.url_for("client")
+
+    def url_for(self, who: str) -> str:
+        ports = [self._way(who, server.name, server.port) for server in self.servers]
+        return ",".join(f"http://127.0.0.1:{port}" for port in ports)
 
     @property
     def processes(self) -> list[Process]:
@@ -173,6 +197,8 @@ class Cluster:
         for process in self.processes:
             process.resume()
             process.kill()
+        for proxy in self.network.values():
+            proxy.close()
         if self.nats is not None:
             self.nats.close()
         self.postgres.close()

@@ -1,6 +1,7 @@
 """Runs on a cluster while its parts are killed, stopped and wiped at random: what is struck, when, and how, comes from a seed.
 
 Strikes fall until every run was handed in and most have ended; then the cluster is left alone, and every run must end.
+Where the cluster has a network of its own (`proxied`), every other strike falls on that.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import TypeVar
 
 from arclog.client import AsyncClient
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
+from arclog.model.settings import Settings
 from cluster.checks import Verdict, keys_of
 from cluster.local import Cluster, Process
+from tests.servers.proxy import Mode, Proxy
 
 PLAYBOOK = Path(__file__).with_name("demo.yaml")
 #: What comes back from a cluster that is being struck; whoever asks, asks again.
@@ -34,6 +37,20 @@ SETTINGS = {
     "ARCLOG_ENGINE_SWEEP_S": "0.2",
     "ARCLOG_ENGINE_IDLE_S": "3",
 }
+#: Where the network is cut, nobody waits longer for an answer than a cut lasts.
+NETWORK_SETTINGS = {
+    **SETTINGS,
+    "ARCLOG_CLIENT_TIMEOUT_S": "1.5",
+    "ARCLOG_STORE_TIMEOUT_S": "1.5",
+    "ARCLOG_STORE_CONNECT_TIMEOUT_S": "1",
+    "ARCLOG_STORE_PATIENCE_S": "3",
+    "ARCLOG_BUS_CONNECT_TIMEOUT_S": "1",
+    "ARCLOG_BUS_MAX_RETRY_S": "0.5",
+    "ARCLOG_RESULTS_TIMEOUT_S": "2",
+    "ARCLOG_ENGINE_DUTY_LEASE_S": "1.5",
+}
+#: What a client that is cut off waits for.
+_CLIENT = Settings({"client.timeout_s": 1.5, "client.patience_s": 3.0})
 
 
 class Storm:
@@ -50,10 +67,12 @@ class Storm:
         self._ended = 0
         #: what was done to whom, and how often
         self.struck: Counter[str] = Counter()
+        #: between whom the network was struck
+        self.cut: Counter[str] = Counter()
 
     async def rage(self, patience_s: float) -> Verdict:
         """Hand in all runs while strikes fall; what the logs and the ledger say when the last run has ended."""
-        async with AsyncClient(self._cluster.url) as client:
+        async with AsyncClient(self._cluster.url, settings=_CLIENT) as client:
             striking = asyncio.ensure_future(self._strike_all())
             try:
                 async with asyncio.timeout(patience_s):
@@ -99,6 +118,9 @@ class Storm:
     async def _strike(self) -> None:
         cluster, random = self._cluster, self._random
         away_s = random.uniform(_SHORTEST_S, _LONGEST_S)
+        if cluster.network and random.random() < 0.5:
+            await self._strike_network(away_s)
+            return
         what: list[tuple[str, Callable[[float], Awaitable[None]]]] = [
             *(("server killed", self._killed(each)) for each in cluster.servers),
             *(("worker killed", self._killed(each)) for each in cluster.workers),
@@ -110,6 +132,25 @@ class Storm:
         name, strike = random.choice(what)
         self.struck[name] += 1
         await strike(away_s)
+
+    async def _strike_network(self, away_s: float) -> None:
+        """Between two that speak to each other; all are whole afterwards."""
+        random = self._random
+        name, proxy = random.choice(sorted(self._cluster.network.items()))
+        mode = random.choice([each for each in Mode if each is not Mode.PASS])
+        flaps = random.random() < 0.25
+        self.struck[f"network {mode.value}{' and whole in turns' if flaps else ''}"] += 1
+        self.cut[name] += 1
+        try:
+            if flaps:
+                await _flap(proxy, mode, random)
+            else:
+                proxy.be(mode)
+                await asyncio.sleep(float(SETTINGS["ARCLOG_LEASES_SECONDS"]) + away_s)
+            if random.random() < 0.5:
+                proxy.drop()  # what was held is lost; else it arrives late
+        finally:
+            proxy.be(Mode.PASS)
 
     @staticmethod
     def _killed(process: Process) -> Callable[[float], Awaitable[None]]:
@@ -140,6 +181,14 @@ class Storm:
             nats.wipe()
             await asyncio.sleep(away_s)
             await asyncio.to_thread(nats.start)
+
+
+async def _flap(proxy: Proxy, mode: Mode, random: Random) -> None:
+    for _ in range(random.randint(3, 8)):
+        proxy.be(mode)
+        await asyncio.sleep(random.uniform(0.02, 0.4))
+        proxy.be(Mode.PASS)
+        await asyncio.sleep(random.uniform(0.02, 0.4))
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
@@ -57,6 +57,7 @@ class PostgresBus:
     def __init__(self, settings: Settings) -> None:
         self._conninfo, self._name = _conninfo(settings)
         self._channel = f"{name_of(settings, 'bus.prefix')}_notices"
+        self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
         self._pending = Pending(settings.integer("bus.max_pending"))
         self._me = os.urandom(8).hex()
@@ -134,9 +135,9 @@ class PostgresBus:
     async def _serve(self) -> None:
         """Listen and tell until a connection is lost, which raises."""
         async with await self._connected() as listener, await self._connected() as teller:
-            await listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            await self._answer(listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
             # A lost notice costs less than the wait for the disk that each would have.
-            await teller.execute("SET synchronous_commit = off")
+            await self._answer(teller.execute("SET synchronous_commit = off"))
             self._teller = teller
             self._settled.set()
             if self._problem:
@@ -155,13 +156,21 @@ class PostgresBus:
     async def _connected(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
         return await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
 
+    async def _answer(self, asked: Awaitable[object]) -> None:
+        """A connection that stands and carries nothing is given up, as one that was lost."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asked
+        except TimeoutError:
+            raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s") from None
+
     # -- telling and hearing -------------------------------------------------------------------------------------------
 
     async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
             async for each in listener.notifies(timeout=_QUIET_S):
                 self._received(each.payload)
-            await listener.execute("SELECT 1")
+            await self._answer(listener.execute("SELECT 1"))
 
     def _received(self, payload: str) -> None:
         try:
@@ -188,7 +197,7 @@ class PostgresBus:
         notice = self._pending.take(_RUNS, _POOLS)
         payload = _encode(_Told(self._me, notice)).decode()
         try:
-            await teller.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
+            await self._answer(teller.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))
         except BaseException:
             self._pending.give_up(notice)
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -103,8 +104,12 @@ class Connection:
         body: bytes | None = None,
         safe: bool | None = None,
         extra_s: float = 0.0,
+        limit_s: float = math.inf,
     ) -> bytes:
-        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long."""
+        """The body of a success. `safe`: may be sent twice (default: GET may); `extra_s`: the server may wait so long;
+        `limit_s`: where there are several servers, one that takes longer is left for the next.
+        """
+        timeout_s = min(self._timeout_s, limit_s) if len(self._urls) > 1 else self._timeout_s
         may_repeat = method == "GET" if safe is None else safe
         headers = {} if body is None else {"Content-Type": "application/json"}
         patience = self.patience()
@@ -119,10 +124,10 @@ class Connection:
                     params=params,
                     content=body,
                     headers=headers,
-                    timeout=httpx2.Timeout(self._timeout_s, read=self._timeout_s + extra_s),
+                    timeout=httpx2.Timeout(timeout_s, read=timeout_s + extra_s),
                 )
             except httpx2.HTTPError as problem:
-                error: ArclogError = self._unreachable(url, problem)
+                error: ArclogError = self._unreachable(url, problem, timeout_s)
                 away.add(url)
                 again = may_repeat or isinstance(problem, _UNSENT)
             else:
@@ -197,12 +202,14 @@ class Connection:
             error.args = (f"{error}; {url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
         return error
 
-    def _unreachable(self, url: str, problem: httpx2.HTTPError) -> ServerUnavailable:
+    def _unreachable(self, url: str, problem: httpx2.HTTPError, limit_s: float = math.inf) -> ServerUnavailable:
         if isinstance(problem, httpx2.ConnectError | httpx2.ConnectTimeout):
             what = "cannot be reached"
             hint = "; is `arclog up` or `arclog server` running there?"
         elif isinstance(problem, httpx2.TimeoutException):
-            what, hint = f"did not answer within {self._timeout_s:g} s", " (setting client.timeout_s)"
+            what, hint = f"did not answer within {min(self._timeout_s, limit_s):g} s", ""
+            if limit_s >= self._timeout_s:
+                hint = " (setting client.timeout_s)"
         else:
             what, hint = "broke off", ""
         said = str(problem).strip()

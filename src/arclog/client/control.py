@@ -1,6 +1,7 @@
 """`ports.control` over HTTP: what a worker on another machine works with.
 
-A report is sent until it is answered; whether that is still worth while is for the worker to say, who knows its lease.
+A report is sent until it is answered; whether that is still worth while is for the worker to say, who knows its lease. No
+server is waited for longer than a part of the lease: the network may be cut to one of several.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from arclog.ports import work
 from arclog.ports.control import Held, LoopPage, WorkerInfo
 from arclog.ports.task_logs import LogLine
 
+#: A report that one server does not answer must reach another while the lease lasts.
+_TRIES_IN_A_LEASE = 3
 #: Lines that the server does not take for so long are given up.
 _LOGS_PATIENCE_S = 10.0
 
@@ -35,6 +38,7 @@ class RemoteControl:
         """Introduce the worker. Raises ServerUnavailable when the server cannot be reached."""
         welcome = await self._link.ask_once("register", work.Hello(worker), work.Welcome)
         self._lease_s = welcome.lease_s
+        self._link.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
         return welcome
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
@@ -51,7 +55,9 @@ class RemoteControl:
         try:
             # A server that hangs must not keep the worker from seeing that its lease runs out.
             async with asyncio.timeout(self._lease_s / 4):
-                return (await self._link.ask_once("heartbeat", asked, work.Lost)).commands
+                # One that is not answered leaves time for another server, if there is one.
+                limit_s = self._lease_s / 8
+                return (await self._link.ask_once("heartbeat", asked, work.Lost, limit_s=limit_s)).commands
         except TimeoutError:
             raise ServerUnavailable(f"no answer within {self._lease_s / 4:g} s, a quarter of the lease") from None
 

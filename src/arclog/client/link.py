@@ -33,15 +33,17 @@ class Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lost = False
+        #: a server that takes longer to answer is left for the next one, where there are several
+        self.limit_s = math.inf
 
     async def ask(self, call: str, body: Any, kind: type[T], *, wait_s: float = 0.0, patience_s: float = math.inf) -> T:
         """What the server answers, once it does; the server may take `wait_s` for it."""
         raw = msgspec.json.encode(body)
         return await self.until_answered(lambda: self._once(call, raw, kind, wait_s), patience_s)
 
-    async def ask_once(self, call: str, body: Any, kind: type[T]) -> T:
-        """One try, which may fail."""
-        return await self._once(call, msgspec.json.encode(body), kind, 0.0)
+    async def ask_once(self, call: str, body: Any, kind: type[T], *, limit_s: float = math.inf) -> T:
+        """One try at each server, which may fail."""
+        return await self._once(call, msgspec.json.encode(body), kind, 0.0, limit_s)
 
     async def get(self, path: str, params: dict[str, Any] | None = None) -> bytes:
         asked = f"{work.ROOT}{path}"
@@ -75,8 +77,11 @@ class Link:
             self._lost = False
             log.warning("the server %s is back", self._connection.url)
 
-    async def _once(self, call: str, raw: bytes, kind: type[T], wait_s: float) -> T:
-        answer = await self._connection.ask("POST", f"{work.ROOT}/{call}", body=raw, safe=True, extra_s=wait_s)
+    async def _once(self, call: str, raw: bytes, kind: type[T], wait_s: float, limit_s: float = math.inf) -> T:
+        limit_s = min(limit_s, self.limit_s)
+        answer = await self._connection.ask(
+            "POST", f"{work.ROOT}/{call}", body=raw, safe=True, extra_s=wait_s, limit_s=limit_s
+        )
         return decoded(answer, kind)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from arclog.ports.bus import Notice
 from arclog.testing.conformance.bus.base import Ear, until
 from arclog.wiring.backends import choose_bus
 from tests.servers.postgres import Database
+from tests.servers.proxy import Mode, Proxy
 
 
 async def opened(settings: Settings) -> Ear:
@@ -64,6 +66,31 @@ async def test_connections_that_an_operator_ends_are_made_anew(
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO", "INFO"]
     await a.bus.close()
     await b.bus.close()
+
+
+async def test_a_connection_that_stands_and_carries_nothing_is_made_anew(postgres: Database) -> None:
+    proxy = Proxy(postgres.port)
+    try:
+        far = Settings(
+            {
+                "store.url": replace(postgres, port=proxy.port).dsn,
+                "bus.max_retry_s": 0.05,
+                "bus.connect_timeout_s": 0.5,
+            }
+        )
+        a, b = await opened(far), await opened(Settings({"store.url": postgres.dsn}))
+        proxy.be(Mode.BLACK_HOLE)
+        a.bus.tell(Notice(moved=((1, 1),)))
+        await until(lambda: a.bus.figures().lost >= 1)
+        proxy.drop()
+        proxy.be(Mode.PASS)
+        await until(lambda: a.bus.figures().connected)
+        a.bus.tell(Notice(moved=((2, 1),)))
+        await b.until(lambda ear: 2 in ear.heads)
+        await a.bus.close()
+        await b.bus.close()
+    finally:
+        proxy.close()
 
 
 async def test_the_settings_choose_the_bus(postgres: Database) -> None:

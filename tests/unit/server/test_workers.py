@@ -175,6 +175,35 @@ async def test_a_claim_whose_answer_was_lost_is_answered_again(here: Embedded, u
         assert second != first
 
 
+async def test_a_claim_that_arrives_twice_at_once_is_one(here: Embedded, url: str, asked: asyncio.Event) -> None:
+    """Both wait when the first of two commands comes."""
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 20.0, 1))
+        twice = [asyncio.ensure_future(client.post(f"{work.ROOT}/claim", content=body)) for _ in range(2)]
+        await asked.wait()
+        await start(here)
+        await start(here)
+        first, second = [msgspec.json.decode(each.content, type=work.Claimed) for each in await asyncio.gather(*twice)]
+        assert len(first.commands) == 1
+        assert first == second
+
+
+async def test_a_claim_that_a_later_one_has_overtaken_takes_nothing(here: Embedded, url: str) -> None:
+    await start(here)
+    async with httpx2.AsyncClient(base_url=url) as client:
+
+        async def claim(n: int) -> list[int]:
+            body = msgspec.json.encode(work.ClaimAsked(ONE, 1, 0.0, n))
+            answer = await client.post(f"{work.ROOT}/claim", content=body)
+            return [one.command_id for one in msgspec.json.decode(answer.content, type=work.Claimed).commands]
+
+        first = await claim(2)
+        assert len(first) == 1
+        await start(here)
+        assert await claim(1) == [], "nobody waits for it any more"
+        assert len(await claim(3)) == 1
+
+
 async def test_a_claim_of_somebody_who_is_gone_takes_nothing(here: Embedded, url: str, asked: asyncio.Event) -> None:
     async with As(url) as gone:
         claiming = asyncio.ensure_future(gone.control.claim(ONE, 1, 20.0))

@@ -71,20 +71,20 @@ async def claim(request: Request) -> Response:
     control = _control(request)
     services = services_of(request)
     key = _asker(request, worker.worker_id, "claim")
-    before = services.answers.get(key)
-    if before is not None and before[0] == asked.n > 0:
-        return answered(before[1])
 
     async def some(wait_s: float) -> list[Command]:
         return await control.claim(worker, asked.limit, wait_s)
 
-    with numbers_fit():
+    async def claimed() -> work.Claimed:
         commands = await _long_poll(request, asked.wait_s, some)
-    if commands and await request.is_disconnected():
-        for command in commands:
-            await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
-        commands = []
-    return answered(services.answers.keep(key, asked.n, work.Claimed(commands)))
+        if commands and await request.is_disconnected():
+            for command in commands:
+                await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
+            commands = []
+        return work.Claimed(commands)
+
+    with numbers_fit():
+        return answered(await services.answers.once(key, asked.n, claimed, work.Claimed()))
 
 
 @router.post(
@@ -148,18 +148,17 @@ async def revoked(request: Request) -> Response:
     control = _control(request)
     services = services_of(request)
     key = _asker(request, asked.worker_id, "revoked")
-    before = services.answers.get(key)
-    if before is not None and before[0] == asked.n > 0:
-        return answered(before[1])
     if len(asked.held) > _MOST_COMMANDS:
         raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
 
     async def news(wait_s: float) -> list[Revocation]:
         return await control.revoked(asked.worker_id, wait_s, asked.held)
 
+    async def told() -> work.Revoked:
+        return work.Revoked(await _long_poll(request, asked.wait_s, news))
+
     with numbers_fit():
-        found = await _long_poll(request, asked.wait_s, news)
-    return answered(services.answers.keep(key, asked.n, work.Revoked(found)))
+        return answered(await services.answers.once(key, asked.n, told, work.Revoked()))
 
 
 @router.get(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 from uuid import uuid4
 
@@ -101,15 +106,40 @@ async def open_link(address: Address) -> Link:
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
-        pid = await _check(connection, address)
-        if pid == connection.info.backend_pid:
-            await connection.execute(_PLAINLY.format(local="false"))
-            return Link(connection, name, address.preparing)
+        with _answering(connection, address):
+            pid = await _check(connection, address)
+            if pid == connection.info.backend_pid:
+                await connection.execute(_PLAINLY.format(local="false"))
+                return Link(connection, name, address.preparing)
         # Not the server itself but a pooler: what is set there must not outlive the transaction.
         return Link(connection, name, address.preparing, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
         raise
+
+
+@contextmanager
+def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[None]:
+    """Give a connection up that does not answer in time, as one whose network was cut once it stood. Its socket is shut:
+    a cancellation would wait for the server as well.
+    """
+    late = False
+
+    def give_up() -> None:
+        nonlocal late
+        late = True
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
+            shared.shutdown(socket.SHUT_RDWR)
+
+    timer = asyncio.get_running_loop().call_later(address.connect_timeout_s, give_up)
+    try:
+        yield
+    except psycopg.Error as error:
+        if late:
+            raise psycopg.OperationalError(f"no answer within {address.connect_timeout_s:g} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 async def _check(connection: AsyncConnection[Any], address: Address) -> int:
@@ -147,8 +177,9 @@ async def migrate(address: Address) -> None:
     """Create the schema or bring it up to date, in one transaction and one process at a time."""
     connection = await connect(address)
     try:
-        await _check(connection, address)
-        version = await _version(connection, address)
+        with _answering(connection, address):
+            await _check(connection, address)
+            version = await _version(connection, address)
         if version >= SCHEMA:
             return
         async with connection.transaction():

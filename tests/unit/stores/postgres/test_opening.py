@@ -7,7 +7,7 @@ import pytest
 
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
-from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres import PostgresStore, connect
 from arclog.stores.postgres.connect import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
 from arclog.testing.clock import FakeClock
@@ -146,3 +146,18 @@ async def test_texts_must_be_utf_8(postgres_server, opened):
     finally:
         with psycopg.connect(postgres_server._admin("postgres"), autocommit=True) as connection:
             connection.execute("DROP DATABASE latin WITH (FORCE)")
+
+
+async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened):
+    """Both have found nothing before one of them makes the tables."""
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with postgres.connect(autocommit=False) as first:
+        first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (connect._LOCK_CLASS,))
+        opening = [asyncio.ensure_future(opened(postgres)) for _ in range(2)]
+        while len(await asyncio.to_thread(postgres.rows, waiting)) < len(opening):
+            assert not any(each.done() for each in opening)
+            await asyncio.sleep(0.01)
+        first.rollback()
+        one, other = await asyncio.gather(*opening)
+    await one.append(creation(1))
+    assert len(await other.events(1)) == 1
