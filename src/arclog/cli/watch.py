@@ -64,13 +64,27 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
                 if event["event_type"] in TERMINAL:  # of what comes behind it nothing is shown
                     return
 
+    def take(line: dict[str, Any]) -> None:
+        if line["position"] <= reader.log:
+            return
+        reader.log = line["position"]
+        if line["stream"] == PROGRESS:
+            reader.progress.advance(line)
+        else:
+            lines.append(line)
+
     async def logs() -> None:
         async for line in api.follow_logs(execution_id, after=reader.log, where=_WITH_PROGRESS):
-            reader.log = line["position"]
-            if line["stream"] == PROGRESS:
-                reader.progress.advance(line)
-            else:
-                lines.append(line)
+            take(line)
+
+    async def before_its_end() -> None:
+        """What a step printed is shown before its end, though the two are sent apart."""
+        while reader.progress.ends:
+            page = await reader.new_logs()
+            for line in page:
+                take(line)
+            if len(page) < _PAGE:
+                return
 
     def taken() -> list[dict[str, Any]]:
         new = lines.copy()
@@ -81,6 +95,7 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
     try:
         while not told.done():
             await asyncio.wait((told,), timeout=_FRAME_S)
+            await before_its_end()
             view.frame(reader.progress, taken())
             if printed.done():
                 printed.result()
@@ -157,9 +172,13 @@ class _Reader:
         self.seq = last if len(page) == _PAGE else max(head, self.seq, last)
         return len(page) == _PAGE
 
+    async def new_logs(self) -> list[dict[str, Any]]:
+        """A page of lines behind the last one, not taken in yet."""
+        return await self._api.logs(self._id, after=self.log, limit=_PAGE, where=_WITH_PROGRESS)
+
     async def _logs(self) -> list[dict[str, Any]]:
         """New lines; what says how far a task is goes to the tree instead."""
-        while lines := await self._api.logs(self._id, after=self.log, limit=_PAGE, where=_WITH_PROGRESS):
+        while lines := await self.new_logs():
             self.log = lines[-1]["position"]
             for line in lines:
                 if line["stream"] == PROGRESS:

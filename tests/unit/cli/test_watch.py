@@ -56,8 +56,9 @@ async def test_nothing_is_asked_for_again_and_again(
         asked.clear()
         shown = asyncio.ensure_future(watching.watch(api, run, Out()))
         await enough.wait()
-        assert set(asked) == {"status"}, "once for each of the two streams"
-        assert len(asked) == 2
+        assert asked.count("status") == 2, "once for each of the two streams"
+        assert asked.count("logs") <= 1, "once when a step has ended"
+        assert len(asked) <= 3
         await api.signal(run, SignalRequest("go"))
         await shown
     assert asked.count("status") <= 5
