@@ -298,7 +298,7 @@ class Collected(Struct, frozen=True):
     bytes: int
     #: files of writers that died
     leftovers: int
-    #: runs that ended longer ago than `store.retention_s`
+    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would let go of
     executions: int = 0
 
 
