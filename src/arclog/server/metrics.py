@@ -117,7 +117,7 @@ class Metrics:
         now = self._engine.clock.now()
         # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
         backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
-        for scale in scales:
+        for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
             self.of_pools["oldest_seconds"].labels(scale.pool).set(scale.oldest_s)
             self.of_pools["busy"].labels(scale.pool).set(scale.busy)
