@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from arclog.cli.args import parser_of
 from tests.servers.arclog import RunningServer, running
+from tests.servers.nats import running_nats
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/arclog.json").read_text())
@@ -22,8 +23,6 @@ ALERTS: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus/alerts.yaml").read
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 #: What Prometheus adds to everything that it collects.
 ADDED = {"job", "instance", "le"}
-#: For autoscalers and for the bus: told only where there is one, shown by its own pages.
-OF_THEIR_OWN = ("arclog_pool_", "arclog_bus_", "arclog_events_publish")
 GPU = "metadata: {name: gpu}\nworkflow: [{step: start, spec: {pool: gpu}, tool: {kind: noop}}]\n"
 NOOP = "metadata: {name: plain}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
 
@@ -60,10 +59,12 @@ def grouped(expression: Any) -> Iterator[str]:
 @pytest.fixture
 async def told(tmp_path: Path) -> dict[str, set[str]]:
     """Every metric of a real server that has worked and has work left, and its labels."""
-    async with running(tmp_path / "home") as server:
-        await _work(server)
-        async with server.client() as client:
-            text = (await client.get("/metrics")).text
+    with running_nats() as nats:
+        settings: dict[str, Any] = {"bus.url": nats.url}
+        async with running(tmp_path / "home", **settings) as server:
+            await _work(server)
+            async with server.client() as client:
+                text = (await client.get("/metrics")).text
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -116,7 +117,6 @@ def test_every_figure_of_a_server_is_shown_somewhere(told: dict[str, set[str]]):
         name
         for name in told
         if name.startswith("arclog_")
-        and not name.startswith(OF_THEIR_OWN)
         and not name.endswith(("_created", "_sum", "_count"))
         and name not in asked
     }
