@@ -116,9 +116,7 @@ def test_every_figure_of_a_server_is_shown_somewhere(told: dict[str, set[str]]):
     forgotten = {
         name
         for name in told
-        if name.startswith("arclog_")
-        and not name.endswith(("_created", "_sum", "_count"))
-        and name not in asked
+        if name.startswith("arclog_") and not name.endswith(("_created", "_sum", "_count")) and name not in asked
     }
     assert forgotten == set()
 

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from arclog.engine.api import EngineApi
 from arclog.engine.engine import Engine
 from arclog.engine.examining import Probe
+from arclog.engine.sightings import silent_before
 from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
 from arclog.ports.checks import FAIL, OK, WARN, Check
 from arclog.ports.duties import DutyRecord
+from arclog.ports.pools import WorkerRecord
 from arclog.ports.store import Backlog
 
 _PAGE = 100
@@ -51,20 +53,27 @@ class WorkDoctor:
         backlog = await self._store.backlog()
         if not backlog:
             return [Check("pools", OK, "no open commands")]
-        return [self._pool(each) for each in sorted(backlog, key=lambda each: each.pool)]
+        since = silent_before(self._clock, self._settings)
+        workers = [each for each in await self._store.workers() if each.seen_at >= since and not each.draining]
+        return [self._pool(each, workers) for each in sorted(backlog, key=lambda each: each.pool)]
 
-    def _pool(self, each: Backlog) -> Check:
+    def _pool(self, each: Backlog, workers: Sequence[WorkerRecord]) -> Check:
         name = f"pool {each.pool}"
+        there = sum(not worker.pools or each.pool in worker.pools for worker in workers)
         age = max(0.0, self._clock.now() / MICROS - minted_at_ms(each.oldest) / 1000) if each.issued else 0.0
-        detail = f"{each.issued} waiting, {each.claimed} with workers"
+        detail = f"{each.issued} waiting, {each.claimed} with workers, {there} workers seen"
         if each.issued:
             detail += f"; the oldest waits {_span(age)}"
         if not each.issued or age <= self._settings.number("doctor.waiting_s"):
             return Check(name, OK, detail)
+        if not there:
+            return Check(
+                name, FAIL, detail, f"no worker takes them: start one (arclog worker --server URL --pool {each.pool})"
+            )
         if not each.claimed:
             remedy = (
-                f"no worker takes them: start one (arclog worker --server URL --pool {each.pool}), or look why those "
-                "there are do not (a kind they lack, another tenant's key)"
+                "no worker takes them: those there are lack a kind, have another tenant's key, or a limit keeps them back "
+                "(`arclog why ID` says which; `arclog pool list`, `arclog resource list`)"
             )
             return Check(name, FAIL, detail, remedy)
         return Check(name, WARN, detail, f"the pool is too small for its work: start more workers of pool {each.pool}")
