@@ -241,6 +241,7 @@ OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc"}
 SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version", "schema"}
 #: What a server is made of; the credentials that it is given have tests of their own (tests/unit/server).
 SILENT |= {"up", "server", "worker", "key", "audit", "schedule", "catalog"}
+SILENT |= {"workers", "pool", "resource", "doctor", "backup", "restore"}
 
 
 def test_every_command_is_looked_at():

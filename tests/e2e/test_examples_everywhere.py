@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from arclog.model.settings import Settings
 from arclog.ports.api import Api, ExecuteRequest, SignalRequest
 from arclog.wiring.embedded import embedded
 from cluster.local import Cluster
-from tests.e2e.test_cli import EXAMPLES, ROOT, TOLD
+from tests.e2e.test_cli import EXAMPLES, ROOT, SERVED, TOLD
+from tests.servers.nats import running_nats
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +47,7 @@ ASKING = {"paginated_api"}
 #: Ids, hashes, and what programs made up: folders, ports, times.
 MADE_UP = re.compile(
     r"\b\d{17,19}\b|\b[0-9a-f]{64}\b|\b[0-9a-f]{12}\b|(/tmp/|\./|transfer-|tmp\.)[\w./-]+"
-    r"|^\d{5}$|127\.0\.0\.1:\d+|\d\d/\w{3}/\d{4} \d\d:\d\d:\d\d|\"port\": \d+"
+    r"|\$JS\.ACK\.[\w.-]+|20\d\d-\d\d-\d\dT[\d:.]+Z|^\d{5}$|127\.0\.0\.1:\d+|\d\d/\w{3}/\d{4} \d\d:\d\d:\d\d|\"port\": \d+"
 )
 
 
@@ -62,7 +64,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
     """An example's result, and its events, in order for each thing that does one thing after the other."""
-    execution_id = (await api.execute(request_of(name))).execution_id
+    with running_nats() if name in SERVED else nullcontext() as server:
+        return await _log_of(api, name, {} if server is None else {"servers": server.url})
+
+
+async def _log_of(api: Api, name: str, workload: dict[str, str]) -> tuple[Any, dict[str, Any]]:
+    execution_id = (await api.execute(request_of(name, workload))).execution_id
     if name in TOLD:
         await told(api, execution_id)
     await asyncio.wait_for(api.ended(execution_id), PATIENCE_S)
@@ -72,15 +79,15 @@ async def log_of(api: Api, name: str) -> tuple[Any, dict[str, Any]]:
             continue
         place = event.get("iteration_id") or event.get("step_run_id") or event["entity_type"]
         found.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
-    return (await api.summary(execution_id)).result, found
+    return (await api.summary(execution_id)).result, dict(sorted(found.items()))
 
 
-def request_of(name: str) -> ExecuteRequest:
+def request_of(name: str, workload: dict[str, str]) -> ExecuteRequest:
     text = (ROOT / f"examples/{name}.yaml").read_text(encoding="utf-8")
     parts = {
         f"examples/parts/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "examples/parts").iterdir()
     }
-    return ExecuteRequest(text, f"examples/{name}.yaml", files=parts)
+    return ExecuteRequest(text, f"examples/{name}.yaml", files=parts, workload=workload)
 
 
 async def told(api: Api, execution_id: str) -> None:

@@ -96,5 +96,5 @@ def test_a_store_that_is_away_fails_the_task_and_says_so(tmp_path: Path) -> None
     )
     told = json.loads(done.stdout)
     assert (done.returncode, told["error"]["kind"], told["error"]["retryable"]) == (1, "result", True)
-    assert "NATS 127.0.0.1:1 cannot be reached" in told["error"]["message"]
+    assert "NATS nats://127.0.0.1:1 cannot be reached" in told["error"]["message"]
     assert b"s3cr3t" not in done.stdout + done.stderr
