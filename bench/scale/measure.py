@@ -59,7 +59,7 @@ def measure(runs: int, steps: int, folder: str, tries: int = 10, published: int 
         events=grown["events"] / done,
         server_cpu_s=grown["server_cpu"] / done,
         database_cpu_s=grown["database_cpu"] / done,
-        statements=grown["commits"] / done,
+        transactions=grown["commits"] / done,
         wal_bytes=grown["wal"] / done,
         stored_bytes=grown["stored"] / done,
         # The least is the disk's own time; the rest is its neighbours'.

@@ -30,8 +30,8 @@ class Inputs:
     server_cpu_s: float
     #: CPU of PostgreSQL, all its processes
     database_cpu_s: float
-    #: statements that a step takes
-    statements: float
+    #: transactions; fewer than one, since appends of a moment share theirs
+    transactions: float
     wal_bytes: float
     #: tables and indexes
     stored_bytes: float
@@ -39,7 +39,7 @@ class Inputs:
     fsync_s: float
     #: time of the publisher for one event: read, sent and acknowledged, many at a time
     publish_s: float
-    #: messages that the bus carries
+    #: messages of the bus: one an event, and a hint
     messages: float
 
 

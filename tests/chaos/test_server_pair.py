@@ -1,9 +1,10 @@
-"""Two server processes on one home, a worker that reaches both through a balancer: one is killed, or stands still past its
-leases, while a run goes on; the other one goes on with it.
+"""Two server processes on one home, or on one database with homes of their own, and a worker that reaches both through a
+balancer: one is killed, or stands still past its leases, while a run goes on; the other one goes on with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,12 +14,14 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from arclog.model.settings import Settings
+from arclog.wiring.embedded import Embedded, embedded
 from tests.chaos.test_remote_workers import DEADLINE_S, Site, until
 from tests.servers.balancer import Balancer
 
@@ -52,10 +55,13 @@ workflow:
 
 
 class Pair(Site):
-    """A home with two servers on it, and a balancer before them."""
+    """Two servers on one store (a home's, or a database for servers with homes of their own), and a balancer before them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         super().__init__(folder)
+        self._url = url
+        if url:
+            self.environment["ARCLOG_STORE_URL"] = url
         self.environment |= {"ARCLOG_ENGINE_DUTY_LEASE_S": "1", "ARCLOG_ENGINE_IDLE_S": "1"}
         self.ports: list[int] = []
         for _ in range(2):
@@ -66,7 +72,17 @@ class Pair(Site):
     def server_at(self, index: int) -> subprocess.Popen[bytes]:
         self.port = self.ports[index]
         self.environment["ARCLOG_SERVER_PORT"] = str(self.port)
+        if self._url:
+            self.home = self.folder / f"home-{index}"
         return self.server()
+
+    def ask(self, question: Callable[[Embedded], Any], *, read_only: bool = False) -> Any:
+        async def go() -> Any:
+            settings = Settings({"home": str(self.home), "store.url": self._url})
+            async with embedded(settings, read_only=read_only) as here:
+                return await question(here)
+
+        return asyncio.run(go())
 
     def worker_of_both(self) -> subprocess.Popen[bytes]:
         self.port = self.balancer.port
@@ -122,15 +138,21 @@ class Follower(threading.Thread):
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    one = Pair(tmp_path)
+def pair(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    url = ""
+    if request.param == "postgres":
+        pytest.importorskip("arclog.stores.postgres")
+        url = request.getfixturevalue("postgres").dsn
+    one = Pair(tmp_path, url)
     try:
         yield one
     finally:
         one.close()
 
 
-@pytest.mark.parametrize("when", ["within a task", "within a wait"])
+@pytest.mark.parametrize(
+    ("pair", "when"), [("sqlite", "within a wait"), ("postgres", "within a task")], indirect=["pair"]
+)
 def test_a_killed_server_is_missed_by_nobody(pair: Pair, when: str) -> None:
     a = pair.server_at(0)
     pair.server_at(1)
@@ -148,6 +170,7 @@ def test_a_killed_server_is_missed_by_nobody(pair: Pair, when: str) -> None:
     assert len(pair.lines()) == len(set(pair.lines())) == 4, "every task ran once"
 
 
+@pytest.mark.parametrize("pair", ["sqlite", "postgres"], indirect=True)
 def test_a_server_that_stands_still_past_its_leases_and_wakes_does_no_harm(pair: Pair) -> None:
     a, b = pair.server_at(0), pair.server_at(1)
     # Only B is reached: what A does, it does by its duties.

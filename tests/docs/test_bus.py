@@ -32,8 +32,8 @@ async def test_the_consumer_prints_what_the_page_shows(tmp_path: Path, monkeypat
 
     with running_nats() as nats:
         monkeypatch.setenv("NATS_URL", nats.url)
-        options: dict[str, Any] = {"bus.url": nats.url}
-        async with running(tmp_path / "home", **options) as server, AsyncClient(server.url) as client:
+        settings: dict[str, Any] = {"bus.url": nats.url}
+        async with running(tmp_path / "home", **settings) as server, AsyncClient(server.url) as client:
             consuming = asyncio.ensure_future(asyncio.to_thread(told))
             await client.execute(
                 ExecuteRequest("metadata: {name: hello}\nworkflow: [{step: start, tool: {kind: noop}}]")

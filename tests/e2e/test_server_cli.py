@@ -178,6 +178,8 @@ _PLAIN = (
     (re.compile(r"in here|at http://127\.0\.0\.1:\d+"), "<PLACE>"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<UUID>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<HASH>"),
+    (re.compile(r"\bark_[0-9a-z]{16}_[0-9A-Za-z]{43}\b"), "<KEY>"),
+    (re.compile(r"(?<=\")[0-9a-z]{16}(?=\")|\b[0-9a-z]{16}(?=  |\))"), "<KEY ID>"),
     (re.compile(r'"signal_id":\s*"(\d{17,19}|[0-9a-f]{32})"'), '"signal_id":"<MADE UP>"'),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?"), "<TIME>"),
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?"), "<TIME>"),
@@ -468,6 +470,31 @@ def test_a_server_that_is_killed_and_comes_back_is_followed_without_a_gap(where:
     assert stopped(again) == 0
 
 
+PRINTING = WAITING.replace("kind: noop, data: 1", "kind: shell, command: [echo, before]").replace(
+    "kind: noop, data: 2", "kind: shell, command: [echo, behind]"
+)
+
+
+def test_logs_are_followed_across_a_killed_server(where: Path) -> None:
+    (where / "printing.yaml").write_text(PRINTING)
+    server, url = up("served")
+    there = Place("there", "--server", url)
+    watching = there.started("run", "printing.yaml")
+    assert watching.first.strip() == "start │ before"
+    following = there.started("logs", "last", "--follow", "--json")
+    assert json.loads(following.first)["text"] == "before"
+    run = there.json("status", "last")["execution_id"]
+    server.process.kill()
+    server.ended()
+    again, _ = up("served", url.rpartition(":")[2])
+    assert there("signal", run, "go")[0] == 0
+    code, rest, err = following.ended()
+    assert (code, [json.loads(line)["text"] for line in rest.splitlines()], err) == (0, ["behind"], "")
+    code, out, _ = watching.ended()
+    assert (code, out.count("│ before"), out.count("│ behind")) == (0, 0, 1), "each line once; the first was read above"
+    assert stopped(again) == 0
+
+
 def test_the_server_may_be_in_the_environment_and_a_home_wins(
     places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,3 +525,73 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
     ):
         code, _, err = Place("wrong")(*line.split())
         assert (code, said in err) == (2, True), err
+
+
+def test_secrets(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM", '{"user": "ada", "password": "correct horse"}')
+    told = each(
+        places,
+        "secret list",
+        "secret set crm --from-env CRM --scope default/shop --json",
+        "secret set crm --from-env CRM --scope default --quiet",
+        "secret list",
+        "secret list --scope default/shop --json",
+        "secret rm crm --scope default/shop",
+        "secret rm crm --scope default --json",
+        "secret rm crm --scope default",
+        "secret set crm --from-env NOSUCH",
+        "secret set a/b --from-env CRM --scope default",
+        "secret set crm --from-env CRM --scope a/b/c/d",
+        "secret list crm",
+    )
+    assert [code for code, _, _ in told] == [0] * 7 + [2] * 5
+    assert "correct horse" not in "".join(out + err for _, out, err in told)
+    there = places[1]
+    assert (
+        "default  fields user, password at http://127.0.0.1:" in there("secret", "set", "crm", "--from-env", "CRM")[1]
+    )
+    assert there("secret", "rm", "crm")[1] == "removed crm (default)\n"
+    foreign = there("secret", "set", "crm", "--from-env", "CRM", "--scope", "acme")
+    assert (foreign[0], "no tenant 'acme' for this caller" in foreign[2]) == (2, True), "another tenant is not there"
+
+
+def test_keys_and_what_their_holders_were_granted(places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first key shuts the door: from then on the one that was made opens it."""
+    here, there = places
+    assert there("audit")[1].startswith("nobody asked the server at http://")
+    assert there("key", "list")[1].startswith("no keys at http://")
+    made = {place: place("key", "create", "--name", "boss", "--role", "admin") for place in places}
+    assert "from now on the server on this home asks" in made[here][2]
+    assert "from now on the server at http://" in made[there][2]
+    monkeypatch.setenv("ARCLOG_TOKEN", made[there][1].strip())
+    told = each(
+        places,
+        "key create --name ci --role operator --role viewer --expires 90d --project shop",
+        "key create --name late --role viewer --json",
+        "key list",
+        "key list --json",
+        "key revoke nosuch",
+        "key create --name x --role admin --expires 0d",
+    )
+    assert [code for code, _, _ in told] == [0, 0, 0, 0, 2, 2]
+    assert "<KEY>" in told[0][1]
+    assert "boss admin default" in told[2][1]
+
+    def late(place: Place) -> str:
+        found: str = place.json("key", "list")[2]["key_id"]
+        return found
+
+    assert "revoked late" in there("key", "revoke", late(there))[1]
+    both(places, lambda place: place("key", "revoke", late(place), "--quiet"))
+    both(places, lambda place: place("key", "revoke", late(place)))
+    assert "was revoked before" in there("key", "revoke", f"ark_{late(there)}_{'x' * 43}")[1]
+    code, out, _ = there("audit", "--limit", "3")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "granted  boss (default)  DELETE  /api/keys/{key_id}" in out.splitlines()[-1]
+    assert {entry["decision"] for entry in there.json("audit", "--limit", "1500")} == {"granted"}
+    monkeypatch.setenv("ARCLOG_TOKEN", "ark_" + "0" * 16 + "_" + "0" * 43)
+    refused = there("key", "list")
+    assert (refused[0], "no key of this server" in refused[2]) == (2, True)
+    monkeypatch.delenv("ARCLOG_TOKEN")
+    assert "ARCLOG_TOKEN" in there("audit")[2]
+    assert "at a server it is always the caller's own" in there("key", "list", "--tenant", "acme")[2]

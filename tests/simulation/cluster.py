@@ -28,7 +28,7 @@ from arclog.ports.task_logs import LogLine
 from arclog.ports.tool import ToolKind, ToolServices
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
-from arclog.testing.faults import FaultyStore
+from arclog.testing.faults import FaultyStore, forever
 from arclog.testing.harness import SPECS
 from arclog.testing.scripted import Ledger, scripted_kinds
 from arclog.testing.virtual import START, LoopClock
@@ -85,7 +85,7 @@ class Server:
 
     def __init__(self, cluster: Cluster, number: int, skew_s: float) -> None:
         self.name = f"server-{number}"
-        self.reach = _Reach(cluster.store, cluster.draw, lambda append: cluster.committed(self, append))
+        self.reach = _Reach(cluster.store, cluster.draw, lambda append: cluster.on_commit(self, append))
         store = cast("Store", self.reach)
         own = LoopClock(START + round(skew_s * 1_000_000))
         self.clock = StoreClock(store.time, own, asyncio.get_running_loop().time)
@@ -153,8 +153,12 @@ class Balanced:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        #: the worker's process is: nothing that it still does counts
+        self.gone = False
 
     async def _once(self, wait_s: float, ask: Callable[[Control], Awaitable[T]]) -> T:
+        if self.gone:
+            await forever()
         server = self._cluster.any_server()
         if server is None:
             raise ServerUnavailable("nobody listens")
@@ -212,16 +216,27 @@ class Cluster:
         self.calm = False
         self._size, self._workers = servers, workers
         self._made = 0
+        #: what becomes of a server right behind its commit
+        self.on_commit: Callable[[Server, Append], None] = self._maybe_die
         #: servers that died behind a commit
         self.deaths = 0
         self._tasks: list[asyncio.Task[Any]] = []
+        self._controls: list[Balanced] = []
 
     async def start(self) -> None:
         await self.store.open()
         for _ in range(self._size):
             await self.add()
         for number in range(self._workers):
-            self._tasks.append(asyncio.ensure_future(self._work(f"worker-{number}")))
+            self.hire(f"worker-{number}")
+
+    def hire(self, name: str) -> None:
+        self._tasks.append(asyncio.ensure_future(self._work(name)))
+
+    def fire_all(self) -> None:
+        """The workers are gone, as after kill -9."""
+        for control in self._controls:
+            control.gone = True
 
     async def add(self) -> Server:
         """Start one more server; its own clock is off."""
@@ -239,6 +254,7 @@ class Cluster:
         kinds: dict[str, ToolKind] = {"noop": noop.KIND, **scripted_kinds(self.ledger, 1, None)}
         toolbox = Toolbox(kinds, ToolServices(self.settings, Path("/nonexistent")))
         info, control = WorkerInfo(name, toolbox.kinds), Balanced(self)
+        self._controls.append(control)
         worker = Worker(info, control, toolbox, self.results, LoopClock(), self.settings, bridge=DirectBridge())
         await worker.run()
 
@@ -249,7 +265,7 @@ class Cluster:
     def loses_answer(self) -> bool:
         return not self.calm and self.draw.random() < 0.02
 
-    def committed(self, server: Server, append: Append) -> None:
+    def _maybe_die(self, server: Server, append: Append) -> None:
         """A server may die right behind a commit, most likely behind one from which something follows for other runs."""
         matters = any(event.type in _MATTERS for event in append.events)
         if not self.calm and self.draw.random() < (0.25 if matters else 0.01):
@@ -266,9 +282,10 @@ class Cluster:
         return next((server for server in self.servers if server.is_well), None)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1.0)  # one that still asks for something is told again
         for server in list(self.servers):
             await self.remove(server, kill=True)
         await self.store.close()

@@ -18,7 +18,7 @@ from arclog.model.errors import StaleFence
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.ports.api import ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.ports.control import WorkerInfo
 from arclog.ports.store import Append
 from arclog.testing.virtual import run_virtually
@@ -206,6 +206,17 @@ def test_the_same_request_at_both_is_one_run() -> None:
 # -- what a dead server left -------------------------------------------------------------------------------------------
 
 
+def out_of_reach(cluster: Cluster, server: Server) -> None:
+    """It stands still, and the balancer knows."""
+    cluster.servers.remove(server)
+    server.reach.going.clear()
+
+
+def back(cluster: Cluster, server: Server) -> None:
+    cluster.servers.append(server)
+    server.reach.going.set()
+
+
 def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id: int = 0) -> asyncio.Event:
     """Let a server die right behind the commit of such an event (of that run)."""
     died = asyncio.Event()
@@ -216,21 +227,20 @@ def dies_behind(cluster: Cluster, server: Server, event_type: str, execution_id:
             server.reach.die()
             died.set()
 
-    cluster.committed = committed  # type: ignore[method-assign, assignment]  # the test decides who dies
+    cluster.on_commit = committed
     return died
 
 
 @pytest.mark.parametrize("text", [PARENT, PLAIN_PARENT], ids=["with a timer", "idle"])
 def test_a_call_that_only_the_dead_one_knew_is_made(text: str) -> None:
     async def test(cluster: Cluster, a: Server, b: Server) -> None:
-        await run_of(b, CHILD)
-        # Only A hears of the call: B is out of reach while it is made.
-        b.reach.going.clear()
+        await b.api.register(RegisterRequest(playbook=CHILD))
+        out_of_reach(cluster, b)  # only A hears of the call
         died = dies_behind(cluster, a, "command.completed")
         execution_id = await run_of(a, text)
         await died.wait()
         await cluster.remove(a, kill=True)
-        b.reach.going.set()
+        back(cluster, b)
         assert await ended(b, execution_id) == "COMPLETED"
         assert await b.engine.store.position("sweeper") > 0
 
@@ -246,8 +256,8 @@ def test_without_its_mark_an_idle_parent_is_found_all_the_same(monkeypatch: pyte
 @pytest.mark.parametrize("text", [PARENT, DETACHING], ids=["waits", "detached"])
 def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
     async def test(cluster: Cluster, a: Server, b: Server) -> None:
-        await run_of(b, CHILD)
-        b.reach.going.clear()
+        await b.api.register(RegisterRequest(playbook=CHILD))
+        out_of_reach(cluster, b)
         # Of a child that nobody waits for, its start is what the parent has to hear.
         last = "playbook.finished" if text is PARENT else "playbook.started"
         execution_id = 0
@@ -259,12 +269,14 @@ def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
             if who is a and of_child and any(event.type == last for event in append.events) and not died.is_set():
                 died.set()
                 a.reach.die()
+                cluster.fire_all()  # nor does anybody ask again
 
-        cluster.committed = committed  # type: ignore[method-assign, assignment]  # the test decides who dies
+        cluster.on_commit = committed
         execution_id = await run_of(a, text)
         await died.wait()
         await cluster.remove(a, kill=True)
-        b.reach.going.set()
+        back(cluster, b)
+        cluster.hire("another")
         assert await ended(b, execution_id) == "COMPLETED"
 
     on_two(test, workers=1)
@@ -273,10 +285,10 @@ def test_an_end_that_only_the_dead_one_knew_is_told(text: str) -> None:
 def test_what_the_dead_one_should_have_cancelled_is_cancelled() -> None:
     async def test(cluster: Cluster, a: Server, b: Server) -> None:
         slow = CHILD.replace("returns: 7", "returns: 7, takes: 3000")
-        await run_of(b, slow)
-        execution_id = await run_of(a, PARENT.replace("workflow:", "# again\nworkflow:"))
+        await b.api.register(RegisterRequest(playbook=slow))
+        execution_id = await run_of(a, PARENT)
         head = 0
-        while len(runs := await cluster.store.executions()) < 3:
+        while len(runs := await cluster.store.executions()) < 2:
             head = await a.api.wait(str(execution_id), after=head, timeout_s=10)
         child = runs[0].execution_id
         died = dies_behind(cluster, a, "execution.cancelled", execution_id)
@@ -289,7 +301,7 @@ def test_what_the_dead_one_should_have_cancelled_is_cancelled() -> None:
     on_two(test, workers=2)
 
 
-def test_a_run_that_waits_rightly_is_read_once() -> None:
+def test_a_run_that_waits_rightly_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: Cluster, a: Server, b: Server) -> None:
         text = "metadata: {name: ask}\nworkflow:\n  - step: s\n    tool: {kind: approval, prompt: yes?}\n"
         execution_id = await run_of(a, text)
@@ -301,7 +313,7 @@ def test_a_run_that_waits_rightly_is_read_once() -> None:
             read.append(execution_id)
             return await events(execution_id, **options)
 
-        cluster.store.events = counted  # type: ignore[method-assign]  # counts
+        monkeypatch.setattr(cluster.store, "events", counted)
         await asyncio.sleep(1000.0)
         assert read == []
         assert (await b.api.signal(str(execution_id), SignalRequest("APPROVE", "yes"))).accepted

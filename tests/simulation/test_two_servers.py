@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from arclog.model.events import TERMINAL
 from arclog.plan import net
 from arclog.ports.api import ExecuteRequest, SignalRequest
 from arclog.testing.families import Family, family
-from arclog.testing.harness import _prepared
+from arclog.testing.harness import World, _prepared
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
 from tests.simulation.cluster import Cluster
@@ -39,7 +39,7 @@ class Peers(Relatives):
         self.cluster = Cluster(EAGER, draw, servers=servers)
         self.answers = Counter()
         self.replicas = {}
-        self.world = self  # type: ignore[assignment]  # what the base looks at is all here
+        self.world = cast("World", self)  # what the base looks at is all here
         self.execution_id = 0
         self.happened: Counter[str] = Counter()
         self.stopped: set[asyncio.Task[None]] = set()

@@ -107,11 +107,11 @@ class NatsBus:
     async def _run(self, made: tuple[Connection, JetStreamContext] | None) -> None:
         pause = _FIRST_PAUSE_S
         while not self._closing:
+            lost = self._lost
             try:
                 if made is None:
                     made = await connect(self._address, self._timeout_s)
                 await self._serve(*made)
-                pause = _FIRST_PAUSE_S
                 self._say("the connection to NATS was lost")
             except SettingsError as problem:
                 # It worked once, or it may be repaired over there: who runs the servers must know.
@@ -124,6 +124,8 @@ class NatsBus:
                 log.exception("the bus stumbled; NATS is tried again")
             made = None
             self._settled.set()
+            if self._lost > lost:
+                pause = _FIRST_PAUSE_S
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._longest_pause_s)
 

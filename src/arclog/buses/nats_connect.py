@@ -110,6 +110,9 @@ async def _connect_to(server: str, address: Address, timeout_s: float) -> tuple[
     except Exception as problem:  # noqa: BLE001 - nats-py lets through whatever a socket or a file raises
         await discard(client)
         raise _explained(server, cause or problem) from None
+    except BaseException:
+        await discard(client)
+        raise
     try:
         stream = client.jetstream(timeout=timeout_s)
         _check_version(server, client)

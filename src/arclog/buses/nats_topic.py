@@ -70,7 +70,9 @@ class NatsTopic:
             await stream.publish(message.subject, message.body, timeout=self._timeout_s, headers=headers)
         except nats.js.errors.NoStreamResponseError:
             self._is_there = False
-            raise BusUnavailable(f"the stream {self._name} is gone") from None
+            raise BusUnavailable(
+                f"no stream takes {self._subject}.>: {self._name} is gone, or does not have these subjects"
+            ) from None
         except nats.errors.MaxPayloadError:
             raise BusUnavailable(
                 f"event {message.message_id} has {len(message.body)} bytes, more than NATS takes; raise its max_payload"

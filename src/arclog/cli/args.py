@@ -42,15 +42,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secret": ("secret", "keep, list and remove secrets for keychain entries"),
     "key": ("keys", "make, list and revoke API keys of a server"),
     "audit": ("keys", "show what callers of a server were granted and denied"),
-    "worker": ("worker", "run the commands of a server"),
+    "worker": ("worker", "run the commands of a server, or let a worker leave"),
+    "workers": ("pools", "list the workers that were seen"),
+    "pool": ("pools", "list and limit pools of workers"),
+    "resource": ("pools", "list and limit resources that steps use"),
     "doctor": ("doctor", "say what is wrong with a server, or with the arclog of these settings"),
     "backup": ("backup", "copy the store of a home to a file while it is in use"),
     "restore": ("backup", "make a home from a backup"),
     "version": ("runs", "print the version"),
 }
 
-#: Commands that never speak to a server: they look at files, at what is kept on this machine alone, or are the server.
-LOCAL = frozenset({"check", "plan", "schema", "secret", "key", "audit", "version", "server", "up", "backup", "restore"})
+#: Commands that never speak to a server: they look at files of this machine, or are the server.
+LOCAL = frozenset({"check", "plan", "schema", "version", "server", "up", "backup", "restore"})
 
 _GLOBALS = """\
   --json          output for scripts; errors are JSON on stderr

@@ -42,7 +42,7 @@ def doctor_command(options: Namespace) -> int:
 
 
 def _tell(checks: list[Check], out: Out) -> int:
-    from arclog.cli.render import clean
+    from arclog.cli.render import clean, counted
 
     failed = sum(check.status == "fail" for check in checks)
     warned = sum(check.status == "warn" for check in checks)
@@ -59,14 +59,13 @@ def _tell(checks: list[Check], out: Out) -> int:
             out.say(f"      {'':<{wide}}  → {clean(check.remedy)}")
     if not out.quiet:
         told = [f"{failed} failed" if failed else "", f"{warned} to look at" if warned else ""]
-        out.say(f"{len(checks)} checks: {', '.join(filter(None, told)) or 'all well'}")
+        out.say(f"{counted(len(checks), 'check')}: {', '.join(filter(None, told)) or 'all well'}")
     return FAILED if failed else OK
 
 
 async def _of_settings(settings: Settings) -> list[Check]:
-    from arclog.engine.examining import examined
+    from arclog.engine.examining import examined, failed
     from arclog.model.errors import ArclogError
-    from arclog.ports.checks import Check
     from arclog.wiring.doctor import backend_probes, can_be_opened, diagnosed, opened
 
     found = await examined(backend_probes(settings), settings.number("doctor.check_s"))
@@ -74,9 +73,9 @@ async def _of_settings(settings: Settings) -> list[Check]:
         return found
     try:
         async with opened(settings) as here:
-            return (await diagnosed(settings, here)).checks
+            return (await diagnosed(settings, here, served=False)).checks
     except ArclogError as problem:
-        return [*found, Check("open", "fail", str(problem), "the sentence says what is wrong; mend that and ask again")]
+        return [*found, failed("open", problem)]
 
 
 async def _of_servers(settings: Settings, urls: str) -> list[Check]:

@@ -106,7 +106,11 @@ async def name_of(api: Api, execution_id: str) -> str:
 
 
 def nothing_yet(settings: Settings) -> str:
-    where = f"at {server_of(settings)}" if server_of(settings) else f"in {settings.text('home')}"
-    if settings.text("store.url") and not server_of(settings):
-        where = "in the store of ARCLOG_STORE_URL"
-    return f"no runs yet {where}; start one with `arclog run FILE`"
+    return f"no runs yet {place_of(settings)}; start one with `arclog run FILE`"
+
+
+def place_of(settings: Settings) -> str:
+    """Where a command looks, in words."""
+    if server := server_of(settings):
+        return f"at {server}"
+    return "in the store of ARCLOG_STORE_URL" if settings.text("store.url") else f"in {settings.text('home')}"

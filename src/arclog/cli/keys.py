@@ -1,6 +1,7 @@
-"""The commands `key` and `audit`: who may call the server on this home, and what callers were granted and denied.
+"""The commands `key` and `audit`: who may call a server, and what callers were granted and denied.
 
-They work on the store itself: whoever may write there needs no key. A key is printed once, when it is made.
+On a home they work on the store itself: whoever may write there needs no key, and sees all tenants. At a server they are
+an admin's, and tell of its tenant. A key is printed once, when it is made.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arclog.cli.exits import OK, Usage
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.model.settings import Settings
-    from arclog.ports.store import Store
-    from arclog.server.keys import KeyShown
+    from arclog.ports.access import KeyShown
+    from arclog.wiring.access import Access
 
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([smhdwy])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
@@ -50,17 +51,17 @@ def key_arguments(parser: Parser) -> None:
 
 def key_command(options: Namespace) -> int:
     if options.action == "create":
-        return _with_store(options, _create)
+        return _with_access(options, _create)
     for name in ("name", "role", "project", "environment", "expires"):
         if getattr(options, name) is not None:
             raise Usage(f"key {options.action}: --{name} belongs to `key create`", "see `arclog key --help`")
     if options.action == "revoke":
         if not options.key_id:
             raise Usage("key revoke: an ID is needed", "arclog key revoke ID; `arclog key list` shows them")
-        return _with_store(options, _revoke)
+        return _with_access(options, _revoke)
     if options.key_id:
         raise Usage("key list takes no id", "arclog key list")
-    return _with_store(options, _list)
+    return _with_access(options, _list)
 
 
 def audit_arguments(parser: Parser) -> None:
@@ -72,78 +73,68 @@ def audit_arguments(parser: Parser) -> None:
 def audit_command(options: Namespace) -> int:
     if not 1 <= options.limit <= 100_000:
         raise Usage("audit: --limit is between 1 and 100000")
-    return _with_store(options, _audit)
+    return _with_access(options, _audit)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-async def _create(store: Store, options: Namespace, settings: Settings, out: Out) -> int:
-    from arclog.model.ids import MICROS
-    from arclog.server.keys import make_key, shown
-    from arclog.wiring.clock import SystemClock
+async def _create(access: Access, options: Namespace, settings: Settings, out: Out) -> int:
+    from arclog.cli.home import place_of, server_of
+    from arclog.ports.access import NewKey
 
     if options.key_id:
         raise Usage("key create takes no id: it makes one", "arclog key create --name NAME --role ROLE")
     if not options.name or not options.role:
         raise Usage("key create: --name and --role are needed", "arclog key create --name ci --role operator")
-    now = SystemClock().now()
-    text, record = make_key(
-        options.name,
-        options.role,
-        options.tenant or settings.text("scope.tenant"),
-        now,
-        project=options.project or "",
-        environment=options.environment or "",
-        expires_at=None if options.expires is None else now + _span(options.expires) * MICROS,
-    )
-    first = not await store.has_keys()
-    await store.add_key(record)
+    span = None if options.expires is None else _span(options.expires)
+    new = NewKey(options.name, tuple(options.role), options.project or "", options.environment or "", span)
+    made = await access.keys.create(new)
     if out.as_json:
-        out.data({"key": text, "about": shown(record)})
+        out.data(made)
         return OK
-    out.say(text)
+    out.say(made.key)
     if not options.quiet:
-        out.notice(f"made {_line(shown(record))}; the key is shown this once, keep it now")
-        if first:
-            out.notice("from now on the server on this home asks every caller for a key (auth.mode)")
+        out.notice(f"made {_line(made.about)}; the key is shown this once, keep it now")
+        if made.first:
+            which = place_of(settings) if server_of(settings) else "on this home"
+            out.notice(f"from now on the server {which} asks every caller for a key (auth.mode)")
     return OK
 
 
-async def _list(store: Store, options: Namespace, settings: Settings, out: Out) -> int:
+async def _list(access: Access, options: Namespace, settings: Settings, out: Out) -> int:  # noqa: ARG001 - as the others
+    from arclog.cli.home import place_of
     from arclog.cli.render import clean
-    from arclog.server.keys import shown
 
-    found = [shown(record) for record in await store.keys(options.tenant or "")]
+    found = await access.keys.list()
     if out.as_json:
         out.data(found)
         return OK
     for each in found:
         out.say(clean(_line(each)))
     if not found and not out.quiet:
-        out.say(f"no keys in {settings.text('home')}; `arclog key create --name NAME --role ROLE` makes one")
+        out.say(f"no keys {place_of(settings)}; `arclog key create --name NAME --role ROLE` makes one")
     return OK
 
 
-async def _revoke(store: Store, options: Namespace, settings: Settings, out: Out) -> int:
+async def _revoke(access: Access, options: Namespace, settings: Settings, out: Out) -> int:
+    from arclog.cli.home import server_of
     from arclog.model.errors import NotFound
-    from arclog.server.keys import shown
-    from arclog.wiring.clock import SystemClock
 
-    # Whoever has the key itself in hand may give it whole; its secret is not looked at, and not repeated.
+    # Whoever has the key itself in hand may give it whole; its secret is not looked at, not sent, and not repeated.
     key_id = options.key_id.removeprefix("ark_").partition("_")[0]
-    before = await store.key(key_id)
-    if before is None or options.tenant not in (None, before.tenant):
+    before = next((key for key in await access.keys.list() if key.key_id == key_id), None)
+    if before is None:
         raise NotFound(f"there is no key {key_id[:64]}; `arclog key list` shows those there are")
-    revoked = await store.revoke_key(key_id, SystemClock().now())
+    revoked = await access.keys.revoke(key_id)
     if out.as_json:
-        out.data(shown(revoked or before))
+        out.data(revoked)
     elif not out.quiet:
         if before.revoked_at is not None:
             out.say(f"{before.name} ({key_id}) was revoked before")
         else:
-            seen = settings.number("auth.cache_s")
-            out.say(f"revoked {before.name} ({key_id}); a server that runs sees it within {seen:g} s")
+            within = "its auth.cache_s" if server_of(settings) else f"{settings.number('auth.cache_s'):g} s"
+            out.say(f"revoked {before.name} ({key_id}); a server that runs sees it within {within}")
     return OK
 
 
@@ -163,11 +154,11 @@ def _span(text: str) -> int:
 # -- the audit --------------------------------------------------------------------------------------------------------
 
 
-async def _audit(store: Store, options: Namespace, settings: Settings, out: Out) -> int:
+async def _audit(access: Access, options: Namespace, settings: Settings, out: Out) -> int:
+    from arclog.cli.home import place_of, server_of
     from arclog.cli.render import clean
-    from arclog.server.audited import page
 
-    found = await page(store, options.tenant or "", "denied" if options.denied else "", 0, options.limit)
+    found = await access.audit.page(decision="denied" if options.denied else "", limit=options.limit)
     if out.as_json:
         out.data(found)
         return OK
@@ -176,29 +167,27 @@ async def _audit(store: Store, options: Namespace, settings: Settings, out: Out)
         words = [each.at, f"{each.decision:<7}", who, each.method, each.route, each.target, each.address]
         out.say(clean("  ".join(word for word in words if word) + (f": {each.reason}" if each.reason else "")))
     if not found and not out.quiet:
-        out.say(f"nobody asked the server on {settings.text('home')} for a change yet")
+        which = place_of(settings) if server_of(settings) else f"on {settings.text('home')}"
+        out.say(f"nobody asked the server {which} for a change yet")
     return OK
 
 
-def _with_store(options: Namespace, work: Callable[[Any, Namespace, Settings, Out], Awaitable[int]]) -> int:
-    """Do some work on the store of the home; only making a key makes a home."""
+def _with_access(options: Namespace, work: Callable[[Access, Namespace, Settings, Out], Awaitable[int]]) -> int:
+    """Do some work on the keys and the audit; only making a key makes a home."""
     import asyncio
-    from pathlib import Path
 
-    from arclog.cli.home import settings_of
+    from arclog.cli.home import server_of, settings_of
     from arclog.cli.render import out_of
-    from arclog.model.errors import NotFound
-    from arclog.wiring.backends import DATABASE, keeps_files
-    from arclog.wiring.embedded import opened_store
+    from arclog.wiring.access import access_of
 
     settings, out = settings_of(options), out_of(options)
-    # The home's own store is meant, whatever ARCLOG_SERVER says.
-    missing = keeps_files(settings) and not (Path(settings.text("home")) / DATABASE).exists()
-    if missing and getattr(options, "action", "") != "create":
-        raise NotFound(f"there is nothing in {settings.text('home')} yet; `arclog key create` makes a key, and a home")
+    if server_of(settings) and options.tenant is not None:
+        hint = "leave --tenant away, or name a --home"
+        raise Usage("--tenant belongs to a home: at a server it is always the caller's own", hint)
 
     async def go() -> int:
-        async with opened_store(settings) as store:
-            return await work(store, options, settings, out)
+        may_create = getattr(options, "action", "") == "create"
+        async with access_of(settings, tenant=options.tenant or "", may_create=may_create) as access:
+            return await work(access, options, settings, out)
 
     return asyncio.run(go())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK
@@ -11,7 +13,8 @@ from arclog.cli.exits import OK
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api
+    from arclog.ports.api import Api, Following
+    from arclog.ports.task_logs import LogFilter
 
 _STREAMS = ("stdout", "stderr", "log", "progress")
 _UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -53,6 +56,7 @@ def logs_command(options: Namespace) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
     from arclog.cli.streams import PAGE, stream
+    from arclog.ports.api import Following
     from arclog.ports.task_logs import LogFilter
 
     out = out_of(options)
@@ -76,10 +80,15 @@ def logs_command(options: Namespace) -> int:
             elif lines:
                 out.say("\n".join(_log_line(line, out) for line in lines))
 
-        await stream(api, execution_id, read, show, "position", 0, follow=options.follow)
+        sent = partial(_sent, api, execution_id, where) if isinstance(api, Following) else None
+        await stream(api, execution_id, read, show, "position", 0, follow=options.follow, sent=sent)
         return OK
 
     return with_run(options, work)
+
+
+def _sent(api: Following, execution_id: str, where: LogFilter, after: int) -> AsyncIterator[dict[str, Any]]:
+    return api.follow_logs(execution_id, after=after, where=where)
 
 
 def _log_line(line: dict[str, Any], out: Out) -> str:

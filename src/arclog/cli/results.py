@@ -266,7 +266,7 @@ def gc_arguments(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, remove nothing")
     parser.epilog = (
         "How long results are kept: docs/results.md. Settings: results.keep_s, results.orphan_grace_s, "
-        "python.environments_keep_s."
+        "python.environments_keep_s, store.retention_s."
     )
 
 
@@ -303,6 +303,10 @@ def _verdict(done: Collected, swept: Swept) -> str:
     from arclog.cli.render import counted
 
     told = [_of_results(done)] if done.results or done.contents or done.leftovers else []
+    if done.executions:
+        told.append(
+            f"{'would forget' if done.dry_run else 'forgot'} {counted(done.executions, 'run')} that ended long ago"
+        )
     if swept.environments:
         how = "would remove" if done.dry_run else "removed"
         room = size_text(swept.environment_bytes)

@@ -27,6 +27,12 @@ def run_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--workload", metavar="FILE", help="JSON or YAML file with the workload; --set wins over it")
     parser.add_argument(
+        "--priority",
+        type=int,
+        metavar="N",
+        help="-100 to 100, in the place of executor.spec.priority: higher comes first where commands wait for workers",
+    )
+    parser.add_argument(
         "--detach", "-d", action="store_true", help="with a server: say the run's id and leave it to it"
     )
     parser.epilog = (
@@ -56,10 +62,21 @@ def run_command(options: Namespace) -> int:
         raise Usage("--detach needs a server: nobody else would run it", hint)
     text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
     workload = workload_of(options.workload, options.assignments, settings)
-    return asyncio.run(_run(settings, text, name, workload, out_of(options), detach=options.detach))
+    return asyncio.run(
+        _run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority)
+    )
 
 
-async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], out: Out, *, detach: bool = False) -> int:
+async def _run(
+    settings: Any,
+    text: str,
+    file: str,
+    workload: dict[str, Any],
+    out: Out,
+    *,
+    detach: bool = False,
+    priority: int | None = None,
+) -> int:
     from arclog.cli.files import called_playbooks, path_and_version
     from arclog.cli.home import opened, server_of
     from arclog.cli.interrupts import Interrupts
@@ -73,12 +90,12 @@ async def _run(settings: Any, text: str, file: str, workload: dict[str, Any], ou
             async with opened(settings) as here:
                 if text:
                     files = called_playbooks(text, file, settings)
-                    request = ExecuteRequest(playbook=text, file=file, workload=workload, files=files)
+                    request = ExecuteRequest(text, file, workload, files, priority=priority)
                 else:
                     path, version = path_and_version(file)
                     pinned = await here.api.registered(path, version)
                     text, file = pinned.source, ""
-                    request = ExecuteRequest(path=path, version=pinned.version, workload=workload)
+                    request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
                 here.open_tools(text)
                 started = await here.api.execute(request)
                 if detach:

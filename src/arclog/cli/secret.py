@@ -1,4 +1,4 @@
-"""The command `secret`: the local store of secrets. A value comes by prompt, pipe, file or variable, never as an argument
+"""The command `secret`: secrets for keychain entries, in the local store or at a server. A value comes by prompt, pipe, file or variable, never as an argument
 (arguments are seen by everybody who can list processes, and stay in the shell's history), and none is ever printed.
 """
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
     from arclog.model.settings import Settings
-    from arclog.ports.secrets import SecretInfo
-    from arclog.secrets.store import LocalStore
+    from arclog.ports.secrets import CredentialApi, SecretInfo
 
 
 def secret_arguments(parser: Parser) -> None:
@@ -28,7 +27,8 @@ def secret_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--scope",
         metavar="SCOPE",
-        help="where it is valid: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT (default: that of the settings)",
+        help="where it is valid: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT (default: that of the "
+        "settings; at a server the caller's whole tenant)",
     )
     parser.epilog = (
         "Without --from-… a terminal is asked without echo, and anything else is read to its end.\n"
@@ -39,28 +39,59 @@ def secret_arguments(parser: Parser) -> None:
 
 
 def secret_command(options: Namespace) -> int:
-    from pathlib import Path
+    import asyncio
 
     from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
-    from arclog.secrets.store import LocalStore
+    from arclog.wiring.access import credentials_of
 
-    settings = settings_of(options)
-    store = LocalStore(Path(settings.text("home")), settings)
-    out = out_of(options)
+    settings, out = settings_of(options), out_of(options)
     if options.surplus:  # not repeated in the message: it may be the secret
         hint = "type it when asked, pipe it in, or use --from-env or --from-file"
         raise Usage("secret: a value is never given as an argument, where others can see it", hint)
     if options.action != "set" and (options.from_env is not None or options.from_file is not None):
         raise Usage("secret: --from-env and --from-file belong to `secret set`", "see `arclog secret --help`")
     if options.action == "list":
-        return _list(store, options, out)
-    if not options.name:
+        if options.name:
+            raise Usage("secret list takes no name", "arclog secret list")
+    elif not options.name:
         raise Usage(f"secret {options.action}: a NAME is needed", f"arclog secret {options.action} NAME")
-    if options.action == "set":
-        return _set(store, options, settings, out)
-    scope = options.scope or _scope(settings)
-    store.remove(options.name, scope)
+    # Read before anything is opened: somebody may type it for a while.
+    value = _value(options, settings.integer("secrets.max_bytes")) if options.action == "set" else ""
+
+    async def go() -> int:
+        async with credentials_of(settings) as credentials:
+            if options.action == "set":
+                return await _set(credentials, options, value, settings, out)
+            if options.action == "list":
+                return await _list(credentials, options, out)
+            return await _remove(credentials, options, out)
+
+    return asyncio.run(go())
+
+
+async def _set(credentials: CredentialApi, options: Namespace, value: str, settings: Settings, out: Out) -> int:
+    from pathlib import Path
+
+    from arclog.cli.home import place_of, server_of
+    from arclog.model.redact import SHORTEST
+
+    info = await credentials.put(options.name, value, options.scope or "")
+    if len(value) < SHORTEST:
+        message = f"{info.name} has fewer than {SHORTEST} characters: it is hidden only where it is a whole value"
+        out.notice(f"warning: {message}")
+    if out.as_json:
+        out.data(info)
+    elif not out.quiet:
+        from arclog.secrets.store import STORE_FILE
+
+        where = place_of(settings) if server_of(settings) else f"in {Path(settings.text('home')) / STORE_FILE}"
+        out.say(f"kept {_described(info)} {where}")
+    return OK
+
+
+async def _remove(credentials: CredentialApi, options: Namespace, out: Out) -> int:
+    scope = await credentials.remove(options.name, options.scope or "")
     if out.as_json:
         out.data({"name": options.name, "scope": scope, "removed": True})
     elif not out.quiet:
@@ -68,29 +99,10 @@ def secret_command(options: Namespace) -> int:
     return OK
 
 
-def _set(store: LocalStore, options: Namespace, settings: Settings, out: Out) -> int:
-    from arclog.model.ids import timestamp
-    from arclog.model.redact import SHORTEST
-    from arclog.wiring.clock import SystemClock
-
-    value = _value(options, settings.integer("secrets.max_bytes"))
-    info = store.put(options.name, options.scope or _scope(settings), value, timestamp(SystemClock().now()))
-    if len(value) < SHORTEST:
-        message = f"{info.name} has fewer than {SHORTEST} characters: it is hidden only where it is a whole value"
-        out.notice(f"warning: {message}")
-    if out.as_json:
-        out.data(info)
-    elif not out.quiet:
-        out.say(f"kept {_described(info)} in {store.path}")
-    return OK
-
-
-def _list(store: LocalStore, options: Namespace, out: Out) -> int:
+async def _list(credentials: CredentialApi, options: Namespace, out: Out) -> int:
     from arclog.cli.render import clean
 
-    if options.name:
-        raise Usage("secret list takes no name", "arclog secret list")
-    infos = [info for info in store.infos() if options.scope in (None, info.scope)]
+    infos = [info for info in await credentials.list() if options.scope in (None, info.scope)]
     if out.as_json:
         out.data(infos)
         return OK
@@ -104,10 +116,6 @@ def _list(store: LocalStore, options: Namespace, out: Out) -> int:
 def _described(info: SecretInfo) -> str:
     fields = f"  fields {', '.join(info.fields)}" if info.fields else ""
     return f"{info.name}  {info.scope}{fields}"
-
-
-def _scope(settings: Settings) -> str:
-    return "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))
 
 
 def _value(options: Namespace, most: int) -> str:

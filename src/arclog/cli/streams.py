@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK, Usage
@@ -80,7 +81,8 @@ def events_command(options: Namespace) -> int:
             show([one for envelope in page for one in teller.tell(envelope)])
 
         begin = options.after if stateless else 0
-        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow)
+        sent = sent_events(api, execution_id, types)
+        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow, sent=sent)
         show(teller.rest())
         return OK
 
@@ -209,6 +211,10 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else text[:299] + "…"
 
 
+#: what a followed run's new records come from, behind the last one that was shown
+Source = Callable[[int], AsyncIterator[dict[str, Any]]]
+
+
 async def stream(
     api: Api,
     execution_id: str,
@@ -218,8 +224,12 @@ async def stream(
     after: int,
     *,
     follow: bool,
+    sent: Source | None = None,
 ) -> None:
-    """Print everything there is; when following, until the run has ended and the rest is printed too."""
+    """Print everything there is; when following, until the run has ended and the rest is printed too.
+
+    Where new records are `sent`, nobody asks for them; `sent` ends with the run.
+    """
     head = (await api.wait(execution_id, timeout_s=0)) if follow else 0
     if not follow:
         await api.status(execution_id)  # an unknown id is said so, not shown as empty
@@ -232,4 +242,30 @@ async def stream(
                 break
         if over or not follow:
             return
-        head = await api.wait(execution_id, after=head, timeout_s=_FOLLOW_S)
+        if sent is None:
+            head = await api.wait(execution_id, after=head, timeout_s=_FOLLOW_S)
+            continue
+        async for record in sent(after):
+            show([record])
+            after = record[key]
+
+
+def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | None:
+    """A run's events as they are sent, to its terminal one; None where there is nobody far away to send them."""
+    from arclog.model.events import TERMINAL
+    from arclog.ports.api import Following
+
+    if not isinstance(api, Following):
+        return None
+    asked = (*types, *TERMINAL) if types else ()
+
+    async def source(after: int) -> AsyncIterator[dict[str, Any]]:
+        # What comes behind the end (a webhook that is tried for hours, say) is not waited for.
+        async with aclosing(api.follow(execution_id, after=after, types=asked)) as events:
+            async for event in events:
+                if not types or event["event_type"] in types:
+                    yield event
+                if event["event_type"] in TERMINAL:
+                    return
+
+    return source

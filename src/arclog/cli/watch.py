@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import aclosing
 from typing import Any
 
 from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, tree
 from arclog.cli.render import Out, clean, duration
-from arclog.ports.api import Api
+from arclog.model.events import TERMINAL
+from arclog.ports.api import Api, Following
 from arclog.ports.task_logs import PROGRESS, LogFilter
 
 _FRAME_S = 0.1
@@ -27,16 +30,85 @@ async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False)
     reader = _Reader(api, execution_id)
     if resumed:
         await reader.catch_up()
-    pause = _FRAME_S
     try:
-        while not await api.ended(execution_id, timeout_s=pause):
-            began = time.monotonic()
-            head = await api.wait(execution_id, timeout_s=0)
-            view.frame(reader.progress, await reader.read(head))
-            pause = max(_FRAME_S, 4 * (time.monotonic() - began))
-        view.end(reader.progress, await reader.finish())
+        if isinstance(api, Following):
+            await _as_sent(api, execution_id, reader, view)
+        else:
+            await _as_read(api, execution_id, reader, view)
     finally:
         view.close()
+
+
+async def _as_read(api: Api, execution_id: str, reader: _Reader, view: _Tree | _Lines) -> None:
+    """The run is in this process, or in this home: looking costs little, and nobody else would tell."""
+    pause = _FRAME_S
+    while not await api.ended(execution_id, timeout_s=pause):
+        began = time.monotonic()
+        head = await api.wait(execution_id, timeout_s=0)
+        view.frame(reader.progress, await reader.read(head))
+        pause = max(_FRAME_S, 4 * (time.monotonic() - began))
+    view.end(reader.progress, await reader.finish())
+
+
+async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tree | _Lines) -> None:
+    """The run is at a server, which sends what happens: it is not asked again and again."""
+    # Lines tell of steps alone; the tree shows tasks and iterations, too.
+    types = SHOWN_TYPES if isinstance(view, _Tree) else FINAL_TYPES
+    lines: list[dict[str, Any]] = []
+
+    async def events() -> None:
+        async with aclosing(api.follow(execution_id, after=reader.seq, types=types)) as coming:
+            async for event in coming:
+                reader.progress.apply(event)
+                reader.seq = event["seq"]
+                if event["event_type"] in TERMINAL:  # of what comes behind it nothing is shown
+                    return
+
+    def take(line: dict[str, Any]) -> None:
+        if line["position"] <= reader.log:
+            return
+        reader.log = line["position"]
+        if line["stream"] == PROGRESS:
+            reader.progress.advance(line)
+        else:
+            lines.append(line)
+
+    async def logs() -> None:
+        async for line in api.follow_logs(execution_id, after=reader.log, where=_WITH_PROGRESS):
+            take(line)
+
+    async def before_its_end() -> None:
+        """What a step printed is shown before its end, though the two are sent apart."""
+        while reader.progress.ends:
+            page = await reader.new_logs()
+            for line in page:
+                take(line)
+            if len(page) < _PAGE:
+                return
+
+    def taken() -> list[dict[str, Any]]:
+        new = lines.copy()
+        lines.clear()
+        return new
+
+    told, printed = asyncio.ensure_future(events()), asyncio.ensure_future(logs())
+    try:
+        while not told.done():
+            await asyncio.wait((told,), timeout=_FRAME_S)
+            await before_its_end()
+            view.frame(reader.progress, taken())
+            if printed.done():
+                printed.result()
+        told.result()
+        while not printed.done() and len(lines) < _LAST_LOGS:
+            await asyncio.wait((printed,), timeout=_FRAME_S)
+        if printed.done():
+            printed.result()
+        view.end(reader.progress, taken())
+    finally:
+        for task in (told, printed):
+            task.cancel()
+        await asyncio.gather(told, printed, return_exceptions=True)
 
 
 class _Reader:
@@ -46,8 +118,10 @@ class _Reader:
         self.progress = Progress()
         self._api = api
         self._id = execution_id
-        self._seq = 0
-        self._log = 0
+        #: of the last event that was taken in
+        self.seq = 0
+        #: position of the last log line
+        self.log = 0
 
     async def catch_up(self) -> None:
         """Take in what happened before, as known already."""
@@ -59,7 +133,7 @@ class _Reader:
 
     async def read(self, head: int) -> list[dict[str, Any]]:
         """Take in what is new; answer the new log lines."""
-        if await self._skip(head - _DETAIL) and head > self._seq:
+        if await self._skip(head - _DETAIL) and head > self.seq:
             for _ in range(_MOST_PAGES):
                 if not await self._page(SHOWN_TYPES, head):
                     break
@@ -68,14 +142,14 @@ class _Reader:
     async def _skip(self, upto: int) -> bool:
         """Take in what is older than anybody can see change, without its detail; whether all of that is done."""
         for _ in range(_MOST_PAGES):
-            if upto <= self._seq:
+            if upto <= self.seq:
                 return True
-            page = await self._api.events(self._id, after=self._seq, limit=_PAGE, types=FINAL_TYPES)
+            page = await self._api.events(self._id, after=self.seq, limit=_PAGE, types=FINAL_TYPES)
             old = [event for event in page if event["seq"] <= upto]
             for event in old:
                 self.progress.apply(event)
-            self._seq = old[-1]["seq"] if len(old) == _PAGE else upto
-        return upto <= self._seq
+            self.seq = old[-1]["seq"] if len(old) == _PAGE else upto
+        return upto <= self.seq
 
     async def finish(self) -> list[dict[str, Any]]:
         """Take in what is left once the run is over, without the detail that nobody will see any more."""
@@ -91,17 +165,21 @@ class _Reader:
 
     async def _page(self, types: tuple[str, ...], head: int) -> bool:
         """Take in one page of events; whether there may be more."""
-        page = await self._api.events(self._id, after=self._seq, limit=_PAGE, types=types)
+        page = await self._api.events(self._id, after=self.seq, limit=_PAGE, types=types)
         for event in page:
             self.progress.apply(event)
         last = page[-1]["seq"] if page else 0
-        self._seq = last if len(page) == _PAGE else max(head, self._seq, last)
+        self.seq = last if len(page) == _PAGE else max(head, self.seq, last)
         return len(page) == _PAGE
+
+    async def new_logs(self) -> list[dict[str, Any]]:
+        """A page of lines behind the last one, not taken in yet."""
+        return await self._api.logs(self._id, after=self.log, limit=_PAGE, where=_WITH_PROGRESS)
 
     async def _logs(self) -> list[dict[str, Any]]:
         """New lines; what says how far a task is goes to the tree instead."""
-        while lines := await self._api.logs(self._id, after=self._log, limit=_PAGE, where=_WITH_PROGRESS):
-            self._log = lines[-1]["position"]
+        while lines := await self.new_logs():
+            self.log = lines[-1]["position"]
             for line in lines:
                 if line["stream"] == PROGRESS:
                     self.progress.advance(line)

@@ -24,6 +24,10 @@ def worker_arguments(parser: argparse.ArgumentParser) -> None:
         "Keychain entries are resolved here: `env` and `file` on this machine, `secret` in the store of --home."
     )
     parser.add_argument(
+        "action", nargs="?", choices=("drain",), help="let a worker, or all of a pool, finish and leave"
+    )
+    parser.add_argument("id", metavar="ID", nargs="?", help="drain: the worker, as `arclog workers` lists it")
+    parser.add_argument(
         "--pool",
         action="append",
         metavar="NAME",
@@ -33,6 +37,10 @@ def worker_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def worker_command(options: Any) -> int:
+    if options.action == "drain":
+        from arclog.cli.pools import drain
+
+        return drain(options)
     import asyncio
 
     from arclog.wiring.settings import load_settings

@@ -157,14 +157,7 @@ class RemoteApi:
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> builtins.list[dict[str, Any]]:
-        wanted = {
-            "step": where.step,
-            "task": where.task,
-            "iteration": None if where.iteration is None else ".".join(map(str, where.iteration)),
-            "stream": builtins.list(where.streams),
-            "text": where.text,
-            "since": where.since,
-        }
+        wanted = log_params(where)
 
         async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
             return (await self._got(_of(execution_id, "logs"), _Page, {**wanted, "after": at, "limit": most})).lines
@@ -256,6 +249,19 @@ class RemoteApi:
     async def _told(self, path: str, body: Any, kind: type[T]) -> T:
         """A request whose body makes it safe to repeat."""
         return _decoded(await self._connection.ask("POST", path, body=msgspec.json.encode(body), safe=True), kind)
+
+
+def log_params(where: LogFilter) -> dict[str, Any]:
+    """How a filter of log lines is asked for; what it leaves open is not said."""
+    said = {
+        "step": where.step,
+        "task": where.task,
+        "iteration": None if where.iteration is None else ".".join(map(str, where.iteration)),
+        "stream": list(where.streams),
+        "text": where.text,
+        "since": where.since,
+    }
+    return {name: value for name, value in said.items() if value not in (None, "", [], 0)}
 
 
 async def _paged(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from arclog.client.access import RemoteAudit, RemoteCredentials, RemoteKeys
 from arclog.client.api import RemoteApi
 from arclog.client.connection import Connection
-from arclog.client.follow import follow
+from arclog.client.follow import follow, follow_logs
+from arclog.client.pools import RemotePools
 from arclog.client.schedules import RemoteSchedules
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest, Started, Summary
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 #: Where `arclog up` listens unless told otherwise.
 DEFAULT_SERVER = "http://127.0.0.1:8420"
@@ -32,9 +35,29 @@ class AsyncClient(RemoteApi):
         super().__init__(self._link, known)
 
     @property
+    def pools(self) -> RemotePools:
+        """Pools, resources and workers."""
+        return RemotePools(self._link)
+
+    @property
     def schedules(self) -> RemoteSchedules:
         """Which playbook runs when."""
         return RemoteSchedules(self._link)
+
+    @property
+    def keys(self) -> RemoteKeys:
+        """API keys of the caller's tenant."""
+        return RemoteKeys(self._link)
+
+    @property
+    def audits(self) -> RemoteAudit:
+        """What callers were granted and denied."""
+        return RemoteAudit(self._link)
+
+    @property
+    def credentials(self) -> RemoteCredentials:
+        """Secrets for keychain entries."""
+        return RemoteCredentials(self._link)
 
     @property
     def server(self) -> str:
@@ -59,6 +82,7 @@ class AsyncClient(RemoteApi):
         version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
+        priority: int | None = None,
     ) -> Started:
         """Start a run of a playbook's text, or of what the catalog has under `path`; durable when it answers.
 
@@ -72,6 +96,7 @@ class AsyncClient(RemoteApi):
                 version=version,
                 files=files or {},
                 idempotency_key=idempotency_key,
+                priority=priority,
             )
         )
 
@@ -89,9 +114,17 @@ class AsyncClient(RemoteApi):
         await self.ended(started.execution_id, timeout_s=timeout_s)
         return await self.summary(started.execution_id)
 
-    def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[dict[str, Any]]:
+    def follow(
+        self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The run's events as they happen, to its end, also across restarts of the server: none missing, none twice."""
         return follow(self._link, self, execution_id, after=after, types=types)
+
+    def follow_logs(
+        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What the run's tasks print, as they print it, to the run's end: none missing, none twice."""
+        return follow_logs(self._link, self, execution_id, after=after, where=where)
 
 
 def token_of(settings: Settings) -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from typing import Any, Self, TypeVar
 
 from arclog.client.asynchronous import AsyncClient
+from arclog.client.blocking_groups import Audits, Credentials, Keys, Schedules
 from arclog.model.settings import Settings
 from arclog.ports.api import (
     CatalogDiff,
@@ -64,6 +65,22 @@ class Client:
     def server(self) -> str:
         return self._client.server
 
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(self._client, self._done)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self._client, self._done)
+
+    @property
+    def audits(self) -> Audits:
+        return Audits(self._client, self._done)
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self._client, self._done)
+
     def start(
         self,
         playbook: str = "",
@@ -73,9 +90,16 @@ class Client:
         version: int = 0,
         files: Mapping[str, str] | None = None,
         idempotency_key: str = "",
+        priority: int | None = None,
     ) -> Started:
         asked = self._client.start(
-            playbook, workload, path=path, version=version, files=files, idempotency_key=idempotency_key
+            playbook,
+            workload,
+            path=path,
+            version=version,
+            files=files,
+            idempotency_key=idempotency_key,
+            priority=priority,
         )
         return self._done(asked)
 
@@ -92,6 +116,11 @@ class Client:
 
     def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         return self._each(self._client.follow(execution_id, after=after, types=types))
+
+    def follow_logs(
+        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+    ) -> Iterator[dict[str, Any]]:
+        return self._each(self._client.follow_logs(execution_id, after=after, where=where))
 
     def execute(self, request: ExecuteRequest) -> Started:
         return self._done(self._client.execute(request))

@@ -1,19 +1,21 @@
-"""A run's events as they happen, over server-sent events.
+"""A run's events and log lines as they happen, over server-sent events.
 
-Order and completeness rest on `seq` alone: who was cut off asks for what comes behind the last event that it has, and an
-event that it has already is not given twice. The end is the run's end, never the connection's.
+Order and completeness rest on `seq` (a line's `position`) alone: who was cut off asks for what comes behind the last that
+it has, and what it has already is not given twice. The end is the run's end, never the connection's.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
+from arclog.client.api import log_params
 from arclog.model.errors import ServerUnavailable
+from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 if TYPE_CHECKING:
     from arclog.client.api import RemoteApi
@@ -29,22 +31,53 @@ class _NoStream(ServerUnavailable):
 
 async def follow(
     connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any], None]:
     """Full envelopes behind a seq, to the run's end. Raises NotFound, or ServerUnavailable once patience is over."""
-    path = f"/api/executions/{quote(execution_id, safe='')}/events/stream"
+
+    async def rest(last: int) -> bool:
+        return bool(await api.events(execution_id, after=last, limit=1, types=types))
+
+    params = {"type": list(types)} if types else {}
+    async for event in _followed(connection, api, execution_id, "events/stream", "seq", after, params, rest):
+        yield event
+
+
+async def follow_logs(
+    connection: Connection, api: RemoteApi, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Task log lines behind a position, to the run's end. Raises as `follow` does."""
+
+    async def rest(last: int) -> bool:
+        return bool(await api.logs(execution_id, after=last, limit=1, where=where))
+
+    params = log_params(where)
+    async for line in _followed(connection, api, execution_id, "logs/stream", "position", after, params, rest):
+        yield line
+
+
+async def _followed(
+    connection: Connection,
+    api: RemoteApi,
+    execution_id: str,
+    what: str,
+    key: str,
+    after: int,
+    params: Mapping[str, Any],
+    rest: Callable[[int], Awaitable[bool]],
+) -> AsyncGenerator[dict[str, Any], None]:
+    path = f"/api/executions/{quote(execution_id, safe='')}/{what}"
     patience = connection.patience()
     last = after
     while True:
         over = (await api.status(execution_id)).ended_at is not None
         try:
-            params = {"after": last, **({"type": list(types)} if types else {})}
-            async with connection.streamed(path, params=params) as answer:
+            async with connection.streamed(path, params={**params, "after": last}) as answer:
                 patience.renew()
-                async for event in _events(answer):
-                    if event["seq"] <= last:
+                async for record in _records(answer, key):
+                    if record[key] <= last:
                         continue
-                    last = event["seq"]
-                    yield event
+                    last = record[key]
+                    yield record
                     patience.renew()
         except _NoStream:
             raise
@@ -53,18 +86,18 @@ async def follow(
                 raise
             continue
         # A stream also ends when its server stops: the run's end is known only if it was over before, and all was told.
-        if over and not await api.events(execution_id, after=last, limit=1, types=types):
+        if over and not await rest(last):
             return
         await patience.over()
 
 
-async def _events(answer: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+async def _records(answer: httpx2.Response, key: str) -> AsyncGenerator[dict[str, Any], None]:
     try:
         async for message in httpx2.EventSource(answer, max_event_size=_LARGEST_EVENT):
             if not message.data:
                 continue
-            event = msgspec.json.decode(message.data)
-            if isinstance(event, dict) and isinstance(event.get("seq"), int):
-                yield event
+            record = msgspec.json.decode(message.data)
+            if isinstance(record, dict) and isinstance(record.get(key), int):
+                yield record
     except (httpx2.SSEError, msgspec.DecodeError) as problem:
         raise _NoStream(f"the server's stream cannot be understood: {problem}") from None

@@ -59,6 +59,7 @@ def _requested(program: Program, state: State, event: Event) -> None:
     state.scope = event.payload.get("scope", "")
     state.parent = event.payload.get("parent")
     state.depth = event.payload.get("depth", 0)
+    state.priority = event.payload.get("priority")
     state.files = {
         plan: {file: (path, version) for file, (path, version) in known.items()}
         for plan, known in event.payload.get("files", {}).items()

@@ -161,7 +161,11 @@ class Decision:
 
     def issue(self, command_id: int, step: str, run: int) -> None:
         program = self.program.steps[step]
-        self.txn.issue.append(NewWork(command_id, step, run, program.kinds, program.plan.pool))
+        plan, asked = program.plan, self.state.priority
+        priority = (
+            plan.priority if plan.priority is not None else self.program.plan.priority if asked is None else asked
+        )
+        self.txn.issue.append(NewWork(command_id, step, run, program.kinds, plan.pool, priority, plan.resources))
 
     # -- inputs -------------------------------------------------------------------------------------------------------
 
@@ -177,6 +181,8 @@ class Decision:
             payload["files"] = request.files
         if request.original_run_id:
             payload["original_run_id"] = request.original_run_id
+        if request.priority is not None:
+            payload["priority"] = request.priority
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()

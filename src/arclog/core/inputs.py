@@ -28,6 +28,8 @@ class Request(Struct, frozen=True):
     files: dict[str, dict[str, tuple[str, int]]] = {}
     #: run_id of the run that this one repeats
     original_run_id: str = ""
+    #: None: the playbook's
+    priority: int | None = None
 
 
 class WorkReported(Struct, frozen=True):
@@ -153,6 +155,8 @@ class NewWork(Struct, frozen=True):
     run: int
     kinds: tuple[str, ...]
     pool: str = "default"
+    priority: int = 0
+    resources: tuple[str, ...] = ()
 
 
 class Refused(Struct, frozen=True):

@@ -229,7 +229,10 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
         if busy and not decision.has_room_for_commands:
             return
         first = loop.handed
-        last = loop.total if plan.exec == "local" else first + _chunk_size(loop, at_a_time)
+        # What takes a token of a resource takes one for each item.
+        single = bool(decision.program.steps[step_run.step].plan.resources)
+        size = 1 if single else _chunk_size(loop, at_a_time)
+        last = loop.total if plan.exec == "local" else first + size
         command_id = decision.next_id
         payload = {"reason": "loop", "items": [loop.path, first, last]}
         decision.say("command.issued", payload, step=step_run.step, run=step_run.run, command_id=command_id)

@@ -260,6 +260,8 @@ class State(Struct, omit_defaults=True):
     parent: dict[str, Any] | None = None
     #: how many runs stand above this one
     depth: int = 0
+    #: what the request says; None: the playbook's own
+    priority: int | None = None
     #: playbooks called by file, as they were registered: plan → file → (path, version)
     files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
     #: data of the last step run that ended without a successor
@@ -286,6 +288,10 @@ class State(Struct, omit_defaults=True):
     failures: dict[str, Failure] = field(default_factory=dict)
     #: failures that nothing handled, by (step, run); `error` is the first of them
     unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def tenant(self) -> str:
+        return self.scope.partition("/")[0]
 
     def run_of(self, step: str, run: int) -> StepRun | None:
         return self.open.get(run_key(step, run))

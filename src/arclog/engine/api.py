@@ -15,7 +15,9 @@ from arclog.engine.explain import explain
 from arclog.engine.minter import new_run_id
 from arclog.engine.named import require_task
 from arclog.engine.root_cause import root_cause
+from arclog.engine.sightings import silent_before
 from arclog.engine.slots import holders
+from arclog.engine.standing import pool_facts
 from arclog.engine.starting import Starts
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
@@ -212,7 +214,16 @@ class EngineApi:
         now = self._engine.clock.now()
         ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
         return explain(
-            live.state, live.program, commands, now, is_alive=self._is_alive, cause=cause, slot_holders=ahead
+            live.state,
+            live.program,
+            commands,
+            now,
+            is_alive=self._is_alive,
+            cause=cause,
+            slot_holders=ahead,
+            pools=await pool_facts(
+                store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
+            ),
         )
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
@@ -296,6 +307,7 @@ class EngineApi:
                 old.scope.label,
                 files=asked.get("files") or {},
                 original_run_id=old.run_id,
+                priority=asked.get("priority"),
             )
             try:
                 return "", str(await engine.start(await engine.live.program(old.plan), new, given))

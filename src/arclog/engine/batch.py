@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from arclog.core.inputs import NewWork, Refused, Txn
 from arclog.core.projection import command_of
 from arclog.core.state import State
+from arclog.engine.queues import Queues
 from arclog.model.commands import Command
 from arclog.model.events import Event
 from arclog.plan.program import Program
@@ -16,16 +18,26 @@ from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
 
 
+class Place(NamedTuple):
+    """Where a command waits: tenants share a pool."""
+
+    pool: str
+    tenant: str
+
+
 class Claimant(Grant, frozen=True):
     """A worker that wants commands in the commit of its own report."""
 
     wants: int = 0
     kinds: frozenset[str] = frozenset()
-    #: none: every pool
-    pools: tuple[str, ...] = ()
+    #: the worker is there for one run alone: there is nobody to share it with
+    own: bool = False
 
-    def can_take(self, work: NewWork) -> bool:
-        return self.kinds.issuperset(work.kinds) and (not self.pools or work.pool in self.pools)
+    def can_take(self, work: NewWork, place: Place) -> bool:
+        """A token is taken by a claim alone. In the pool of the command that ends with the report, the next one takes its
+        place: no limit can be passed that way, whatever it is by now.
+        """
+        return not work.resources and work.pool == place.pool and self.kinds.issuperset(work.kinds)
 
 
 @dataclass(slots=True)
@@ -45,8 +57,9 @@ class Answer:
 class Batch:
     """Several decisions on one execution, and the one append that makes them durable."""
 
-    def __init__(self, base_id: int) -> None:
+    def __init__(self, base_id: int, queues: Queues) -> None:
         self.base_id = base_id
+        self._queues = queues
         self.txns: list[Txn] = []
         self.events: list[Event] = []
         self.issue: list[NewCommand] = []
@@ -66,8 +79,8 @@ class Batch:
         self._new: list[NewWork] = []
         self._starts = False
 
-    def take(self, txn: Txn, claimant: Claimant | None, last_seq: int) -> None:
-        """`last_seq` is the head that the decision led to."""
+    def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
+        """`last_seq` is the head that the decision led to, `place` where its command came from."""
         last_id = self.base_id + len(self.events) + len(txn.events) - 1
         answer = Answer(txn.refused, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
@@ -83,8 +96,9 @@ class Batch:
         self._new.extend(txn.issue)
         self.more = self.more or txn.more
         if claimant is not None:
-            for work in [work for work in txn.issue if claimant.can_take(work)][: claimant.wants]:
-                self._grants[work.command_id] = (answer, claimant)
+            for work in [work for work in txn.issue if claimant.can_take(work, place)][: claimant.wants]:
+                if claimant.own or self._queues.may_pass(work.pool, place.tenant):
+                    self._grants[work.command_id] = (answer, claimant)
 
     def settle(self, program: Program, state: State) -> None:
         """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
@@ -100,26 +114,28 @@ class Batch:
             if grant is None or command.held:
                 if not command.held:
                     self.offers[work.pool] += 1
-                self.issue.append(
-                    NewCommand(work.command_id, work.step, work.run, work.kinds, work.pool, held=command.held)
-                )
+                self.issue.append(self._command(work, held=command.held))
                 continue
             answer, claimant = grant
-            self.issue.append(
-                NewCommand(
-                    work.command_id,
-                    work.step,
-                    work.run,
-                    work.kinds,
-                    work.pool,
-                    grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by),
-                )
-            )
+            self.issue.append(self._command(work, grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by)))
             answer.commands.append(command_of(program, state, command, claimant.lease_until))
         for command_id in (*self.release, *self.unhold):
             command = state.commands.get(command_id)
             if command is not None and not command.held:
                 self.offers[program.steps[command.step].plan.pool] += 1
+
+    def _command(self, work: NewWork, *, grant: Grant | None = None, held: bool = False) -> NewCommand:
+        return NewCommand(
+            work.command_id,
+            work.step,
+            work.run,
+            work.kinds,
+            work.pool,
+            grant=grant,
+            held=held,
+            order=self._queues.order(work.command_id, work.priority),
+            resources=work.resources,
+        )
 
     def append(
         self,

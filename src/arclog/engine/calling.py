@@ -64,7 +64,14 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
     if config.get("wait") is False:
         caller["detached"] = True
     request = Request(
-        plan.path, plan.version, workload, parent.scope, parent=caller, depth=parent.depth + 1, files=parent.files
+        plan.path,
+        plan.version,
+        workload,
+        parent.scope,
+        parent=caller,
+        depth=parent.depth + 1,
+        files=parent.files,
+        priority=parent.priority,
     )
     try:
         await engine.start(program, new, request, wait.child)

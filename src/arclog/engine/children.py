@@ -308,7 +308,12 @@ class Children:
             self._calls[call.child] = self._calls.pop(call.child)  # behind the others
             if await self._has_news(call):
                 changed.append(call)
-        await self._attend_all(changed, thorough=False)
+        try:
+            await self._attend_all(changed, thorough=False)
+        except ArclogError:
+            for call in changed:
+                self._seen.pop(call.child, None)
+            raise
         for child in self._pending - self._calls.keys():
             await self._take_slot(child)
 

@@ -12,8 +12,9 @@ from arclog.engine.batch import Claimant
 from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
 from arclog.engine.holders import Holder, Holders, is_emergency
+from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import Conflict, NewerLog, ReportGap, RequestRejected, StaleFence
+from arclog.model.errors import Conflict, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
@@ -43,15 +44,22 @@ class EngineControl:
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
         #: expired commands of runs that are left alone here: told once, then passed over
         self._strange: set[int] = set()
+        self._sightings = Sightings(engine.store, engine.clock, engine.settings)
+        #: workers that were told to leave
+        self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
+        engine.hints.on_leaving.append(self._tell_to_leave)
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._holders.compare)
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
         self._workers.put(worker.worker_id, worker)
+        if await self._sightings.claims(worker, limit):
+            self._tell_to_leave(worker.worker_id)
         deadline = engine.clock.monotonic() + wait_s
         with engine.hints.on_offer(worker.pools) as news:
-            while True:
+            while not self._is_leaving(worker.worker_id):
+                offers = engine.queues.offers
                 records = await engine.store.claim(
                     worker.worker_id,
                     limit=limit,
@@ -62,12 +70,19 @@ class EngineControl:
                     tenant=worker.tenant,
                 )
                 found = [command for record in records if (command := await self._command(record)) is not None]
+                if len(records) < limit and not (worker.execution_id or worker.tenant):
+                    engine.queues.emptied(worker.pools, offers)
                 left = deadline - engine.clock.monotonic()
                 if found or left <= 0:
+                    self._sightings.began(worker.worker_id, [command.command_id for command in found])
                     return found
-                await news.heard(min(left, self._look_again_s))
+                await news.heard(min(left, self._look_again_s, await engine.queues.until_token(engine.clock)))
+        await engine.clock.sleep(max(deadline - engine.clock.monotonic(), 0.0))
+        return []
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
+        # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
         items = [
             LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))
@@ -91,6 +106,7 @@ class EngineControl:
         if refused is None:
             for command in answer.commands:
                 self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
+            self._sightings.began(report.worker_id, [command.command_id for command in answer.commands])
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
@@ -111,10 +127,14 @@ class EngineControl:
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
-        return Claimant(report.worker_id, lease_until, by, report.wants, frozenset(worker.kinds), worker.pools)
+        kinds = frozenset(worker.kinds)
+        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, bool(worker.execution_id))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
-        return await self._engine.store.heartbeat(worker_id, held, self._lease_until())
+        lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
+        if await self._sightings.beats(worker_id, len(held)):
+            self._tell_to_leave(worker_id)
+        return lost
 
     async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str:
         """The worker that holds a command, '' when none does. Whoever seems to be `worker_id` is, anybody else is looked
@@ -133,29 +153,29 @@ class EngineControl:
         await self._engine.put(execution_id, GivenBack(command_id, fence, worker_id))
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
-        await self._adopt(worker_id, held)
+        if unknown := self.unknown(worker_id, held):
+            await self._adopt(worker_id, unknown)
         return await self._holders.news(worker_id, wait_s)
+
+    def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
+        """Those of a worker's commands of which this process does not know that it holds them."""
+        return [one for one in held if self._holders.get(one[1]) != Holder(worker_id, one[0], one[2])]
 
     async def _adopt(self, worker_id: str, held: Sequence[Held]) -> None:
         """Watch over commands that another server gave to a worker which asks here for news of them. It is the store that
         says whether they are its own.
         """
-        unknown: dict[int, list[tuple[int, Holder]]] = {}
-        for execution_id, command_id, fence in held:
-            holder = Holder(worker_id, execution_id, fence)
-            if self._holders.get(command_id) != holder:
-                unknown.setdefault(execution_id, []).append((command_id, holder))
-        for execution_id, claims in unknown.items():
+        for execution_id in {one[0] for one in held}:
             records = await self._engine.store.commands(execution_id)
             theirs = {(one.command_id, one.fence) for one in records if one.worker_id == worker_id}
             try:
                 state = (await self._engine.seen(execution_id)).state
-            except NewerLog as problem:
+            except (NewerLog, NotFound) as problem:
                 log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
                 continue
-            for command_id, holder in claims:
-                if (command_id, holder.fence) in theirs:
-                    self._holders.has(command_id, holder)
+            for _, command_id, fence in [one for one in held if one[0] == execution_id]:
+                if (command_id, fence) in theirs:
+                    self._holders.has(command_id, Holder(worker_id, execution_id, fence))
                 else:
                     self._holders.revoke(worker_id, Revocation(command_id, kill=is_emergency(state)))
             self._holders.compare(state)
@@ -247,8 +267,18 @@ class EngineControl:
     def _lease_until(self) -> int:
         return self._engine.clock.now() + self._lease_us
 
+    def _is_leaving(self, worker_id: str) -> bool:
+        return self._leaving.get(worker_id) is not None
+
+    def _tell_to_leave(self, worker_id: str) -> None:
+        """Once: a worker that leaves gets nothing more, however often it asks."""
+        if not self._is_leaving(worker_id):
+            self._leaving.put(worker_id, True)
+            self._holders.revoke(worker_id, Revocation(0, leave=True))
+
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
         """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
         for one in revoked:
             self._holders.tell(one)
         self._holders.over(closed)
+        self._sightings.ended(closed)

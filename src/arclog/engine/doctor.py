@@ -12,6 +12,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.examining import Probe
 from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
 from arclog.ports.checks import FAIL, OK, WARN, Check
+from arclog.ports.duties import DutyRecord
 from arclog.ports.store import Backlog
 
 _PAGE = 100
@@ -24,14 +25,15 @@ _PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
 
 
 class WorkDoctor:
-    """The checks of one engine's store, as one tenant may see them."""
+    """The checks of one engine's store, as one tenant may see them. `served`: this engine is a server's."""
 
-    def __init__(self, engine: Engine, api: EngineApi, tenant: str = "") -> None:
+    def __init__(self, engine: Engine, api: EngineApi, tenant: str = "", *, served: bool = True) -> None:
         self._store = engine.store
         self._clock = engine.clock
         self._settings = engine.settings
         self._api = api
         self._tenant = tenant
+        self._served = served
 
     def probes(self) -> list[Probe]:
         return [
@@ -83,25 +85,20 @@ class WorkDoctor:
 
     async def duties(self) -> list[Check]:
         """Who does what only one server does, and what nobody does."""
-        now = self._clock.now()
         found = await self._store.duties()
         if not found:
             return [Check("duties", OK, "none is leased: one process does all of them")]
-        checks = []
-        for each in found:
-            name = f"duty {each.duty}"
-            if each.until > now:
-                checks.append(Check(name, OK, f"{each.owner} has it until {timestamp(each.until)}"))
-            else:
-                checks.append(
-                    Check(
-                        name,
-                        WARN,
-                        f"nobody has it; {each.owner} had it until {timestamp(each.until)}",
-                        "a running server takes it up within its lease; if none does, look into the servers' logs",
-                    )
-                )
-        return checks
+        return [self._duty(each) for each in found]
+
+    def _duty(self, each: DutyRecord) -> Check:
+        name, now = f"duty {each.duty}", self._clock.now()
+        if each.until > now:
+            return Check(name, OK, f"{each.owner} has it until {timestamp(each.until)}")
+        detail = f"nobody has it; {each.owner} had it until {timestamp(each.until)}"
+        # A store without a server has no need of anybody; a server that runs would have taken it up by now.
+        if not self._served or now - each.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
+            return Check(name, OK, detail)
+        return Check(name, WARN, detail, "a running server should have taken it up: its log says why it does not")
 
     async def timers(self) -> list[Check]:
         now = self._clock.now()

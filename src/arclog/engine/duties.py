@@ -7,6 +7,7 @@ question and the act, is a compare-and-set like everybody's: it changes nothing 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -41,26 +42,40 @@ class Duty:
         #: when it is worth while to ask again for what another server has
         self._ask_at = 0.0
         self._given_up = False
+        self._asking = asyncio.Lock()
 
     async def has(self) -> bool:
         """Whether it is ours now. Renews the lease once a third of it is gone."""
         if self._given_up:
             return False
-        now = self._clock.now()
+        known = self._known()
+        if known is not None:
+            return known
+        async with self._asking:  # several ask: the store is asked once
+            known = self._known()
+            return await self._ask() if known is None else known
+
+    def _known(self) -> bool | None:
+        """What can be said without the store; None: nothing."""
         # A clock that was set back makes the lease look longer than the store has it.
-        left = self._until - now
+        left = self._until - self._clock.now()
         if self._mine and self._lease_us * 2 // 3 < left <= self._lease_us:
             return True
         if not self._mine and self._clock.monotonic() < self._ask_at:
             return False
-        return await self._ask(now)
+        return None
 
-    async def _ask(self, now: int) -> bool:
+    async def _ask(self) -> bool:
+        now = self._clock.now()
         had, until = self._mine, now + self._lease_us
         # Counted from before the question: however long the store takes, we believe in no more than it has noted.
-        self._ask_at = self._clock.monotonic() + self._pause_s
-        self._mine = False
-        mine = await self._book.lease_duty(self.name, self.owner, now, until)
+        try:
+            mine = await self._book.lease_duty(self.name, self.owner, now, until)
+        except BaseException:
+            self._mine = False
+            raise
+        finally:
+            self._ask_at = self._clock.monotonic() + self._pause_s
         if self._given_up:
             return False
         self._mine, self._until = mine, until

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from arclog.core.decide import EVENTS_PER_DECISION, decide
 from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
-from arclog.engine.batch import Answer, Batch, Claimant
+from arclog.engine.batch import Answer, Batch, Claimant, Place
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
@@ -87,6 +88,8 @@ class Engine:
         self.minter = minter
         #: looks at the keychain of a request; None: whoever runs it finds out
         self._secrets = secrets
+        #: whose steps are run with these secrets; None: all. The secrets of others are looked at where they are run
+        self.pools: Collection[str] | None = None
         self.snapshots = Snapshots(store, settings)
         self.live = LiveStates(
             store,
@@ -95,6 +98,7 @@ class Engine:
             self.snapshots,
         )
         self.hints = Hints()
+        self.queues = Queues(store, settings)
         #: takes ('append' or 'decision', seconds); None: nothing is measured
         self.measured: Callable[[str, float], None] | None = None
         self._queues: dict[int, _Queue] = {}
@@ -120,10 +124,11 @@ class Engine:
 
     async def _evaluated(self, program: Program, request: Request) -> Request:
         """The request with what keeps it from running, as far as the pure core cannot know."""
-        entries = program.plan.keychain
-        if self._secrets is None or not entries or request.problem is not None:
+        if self._secrets is None or not program.plan.keychain or request.problem is not None:
             return request
-        problems = await self._secrets.check(entries, request.scope)
+        from arclog.plan.keychain_use import entries_for  # few playbooks have a keychain
+
+        problems = await self._secrets.check(entries_for(program, self.pools), request.scope)
         if not problems:
             return request
         return replace(request, problem=error("auth", "; ".join(problems), code="KEYCHAIN"))
@@ -166,7 +171,7 @@ class Engine:
         if self.minter.is_over:
             await self.minter.renew()
         for _ in range(MAX_CONFLICTS):
-            current = isinstance(batched[0].given, _ALONE) or self.live.is_contended(execution_id)
+            current = isinstance(batched[0].given, _ALONE) or self.live.look_first(execution_id)
             if current:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
@@ -275,13 +280,14 @@ class Engine:
         """Decide inputs one after the other, as many as fit; ids of their events are one run."""
         began = self.clock.monotonic()
         base = self.minter.peek()
-        batch = Batch(base)
+        batch = Batch(base, self.queues)
         for one, claimant in given:
             if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
                 break
             now = self.clock.now()
+            pool = _pool_of(program, state, one) if claimant is not None else ""
             txn = decide(program, state, one, now, base + len(batch.events))
-            batch.take(txn, claimant, state.head)
+            batch.take(txn, claimant, state.head, Place(pool, state.tenant))
         if len(batch.events) > LONGEST_RUN:
             raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
@@ -301,7 +307,14 @@ class Engine:
                 self._keep_if_due(live)
                 return
         if batch.offers:
+            for command in batch.issue:
+                if command.grant is None and not command.held:
+                    self.queues.offered(command.pool, state.tenant)
             self.hints.offered(batch.offers)
+        elif batch.close and self.queues.bounded:
+            self.hints.offer_heard()
+        if self.queues.is_due:
+            self._later(self.queues.look())
         revoked = [one for event in batch.events for one in _revocations(event, state)]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
@@ -366,6 +379,12 @@ def _together(waiting: Sequence[_Asked]) -> int:
         if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
+
+
+def _pool_of(program: Program, state: State, given: Input) -> str:
+    """The pool of the command that a report is about."""
+    command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
+    return "" if command is None else program.steps[command.step].plan.pool
 
 
 def _brings_ids(given: Input) -> bool:

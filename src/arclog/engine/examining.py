@@ -26,6 +26,12 @@ async def _looked(name: str, look: Callable[[], Awaitable[Sequence[Check]]], lim
         remedy = "what it looks at hangs or is overloaded; see the other findings and the server's log, then ask again"
         return [Check(name, FAIL, f"no answer within {limit_s:g} s (doctor.check_s)", remedy)]
     except ArclogError as problem:
-        return [Check(name, FAIL, str(problem), "the sentence says what is wrong; mend that and ask again")]
+        return [failed(name, problem)]
     except Exception as bug:  # noqa: BLE001 - the other checks are needed most when something unforeseen is wrong
         return [Check(name, FAIL, f"{type(bug).__name__}: {bug}", "this is a bug in arclog; please report it")]
+
+
+def failed(name: str, problem: ArclogError) -> Check:
+    """Our errors say what, where and, behind the last semicolon, what to do."""
+    what, _, remedy = str(problem).rpartition("; ")
+    return Check(name, FAIL, what or remedy, remedy if what else "mend what it says, then ask again")

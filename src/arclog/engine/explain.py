@@ -15,6 +15,7 @@ from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.engine import holding
 from arclog.engine.position import current_task
+from arclog.engine.standing import PoolFacts, hindrance
 from arclog.model.commands import Pipeline
 from arclog.model.ids import MICROS, timestamp
 from arclog.plan.program import Program
@@ -28,6 +29,8 @@ class OpenWork(Struct, frozen=True):
     record: CommandRecord
     #: whether its worker's process is there; None when nobody can tell
     alive: bool | None = None
+    #: what is known of the pool that it waits in
+    facts: PoolFacts | None = None
 
 
 Contributor = Callable[[State, Program, Mapping[int, OpenWork], int], list[Wait]]
@@ -42,12 +45,13 @@ def explain(
     is_alive: Callable[[str], bool | None] | None = None,
     cause: Cause | None = None,
     slot_holders: Sequence[int] = (),
+    pools: PoolFacts | None = None,
 ) -> Why:
     """The waits of a run; one that has ended waits for nothing, and has its cause when it failed."""
     execution_id = str(state.execution_id)
     if state.terminal is not None:
         return Why(execution_id, state.status, _ending(state, cause), [], cause, _after_the_end(state))
-    work = {one.command_id: OpenWork(one, _liveness(one, is_alive)) for one in commands}
+    work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
     waits = holding.waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
     if not waits:
@@ -132,7 +136,8 @@ def _held(step_run: StepRun, pipeline: Pipeline | None, program: Program, work: 
         again = f", for the {_nth(record.fence + 1)} time" if record.fence else ""
         of = "" if record.pool == "default" else f" of pool {record.pool}"
         kinds = ", ".join(record.kinds)
-        return Wait("worker", f"{what} waits for a worker{of} that knows {kinds}{again}", step)
+        hindered = "" if work.facts is None else hindrance(record, work.facts, now)
+        return Wait("worker", f"{what} waits for a worker{of} that knows {kinds}{again}{hindered}", step)
     until = timestamp(record.lease_until)
     if record.lease_until < now:
         text = (

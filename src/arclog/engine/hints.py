@@ -7,14 +7,17 @@ elsewhere (`moved`, `offer_heard`, …) wakes the same listeners and goes no fur
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 from arclog.core.state import State
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
+
+log = logging.getLogger("arclog.engine")
 
 #: Stands for every pool where pools are named.
 ANY_POOL = ""
@@ -52,6 +55,8 @@ class Hints:
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
         #: each is called with a state that another process had moved on
         self.on_caught_up: list[Callable[[State], None]] = []
+        #: each is called with the id of a worker that shall leave
+        self.on_leaving: list[Callable[[str], None]] = []
         #: each is called when a run has ended, here or elsewhere, which may free a concurrency slot
         self.on_ended: list[Callable[[], None]] = []
         #: each is called when some log has grown, here or elsewhere
@@ -70,13 +75,15 @@ class Hints:
 
     def appended(self, execution_id: int, head: int) -> None:
         _tell(self._appended.get(execution_id, ()))
-        _call(self.on_grown)
+        for told in self.on_grown:
+            _call(told)
         if self.outward is not None:
             self.outward.moved(execution_id, head)
 
     def ended(self, execution_id: int) -> None:
         _tell(self._ended.get(execution_id, ()))
-        _call(self.on_ended)
+        for told in self.on_ended:
+            _call(told)
         if self.outward is not None:
             self.outward.ended()
 
@@ -93,11 +100,11 @@ class Hints:
 
     def committed(self, state: State, events: Sequence[Event]) -> None:
         for told in self.on_committed:
-            told(state, events)
+            _call(told, state, events)
 
     def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
         for told in self.on_closed:
-            told(command_ids, revoked)
+            _call(told, command_ids, revoked)
 
     # -- what happened elsewhere ---------------------------------------------------------------------------------------
 
@@ -105,7 +112,8 @@ class Hints:
         """Another process appended to the execution: whoever follows it, or waits for its end, looks."""
         _tell(self._appended.get(execution_id, ()))
         _tell(self._ended.get(execution_id, ()))
-        _call(self.on_grown)
+        for told in self.on_grown:
+            _call(told)
 
     def offer_heard(self) -> None:
         _tell(self._offered.get(0, ()))
@@ -115,14 +123,15 @@ class Hints:
             self.timers.set()
 
     def end_heard(self) -> None:
-        _call(self.on_ended)
+        for told in self.on_ended:
+            _call(told)
 
     def caught_up(self, state: State) -> None:
         """What another process appended is known now: wake whoever may wait for it."""
         self.moved(state.execution_id)
         self.offer_heard()
         for told in self.on_caught_up:
-            told(state)
+            _call(told, state)
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
@@ -196,11 +205,25 @@ def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]
             del table[key]
 
 
+def _call(told: Callable[..., None], *what: Any) -> None:
+    """A listener's own trouble is not that of whoever committed: what was committed stands, and others are still told."""
+    try:
+        told(*what)
+    except Exception:
+        log.exception("a listener to what was committed failed (%r); this is a bug in it, the run goes on", told)
+
+
 def _tell(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         listener.tell()
 
 
-def _call(callbacks: Sequence[Callable[[], None]]) -> None:
-    for told in callbacks:
-        told()
+async def either(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return once one of them does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

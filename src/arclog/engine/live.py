@@ -97,7 +97,8 @@ class LiveStates:
         if len(self._contended) > _CONTENDED:
             del self._contended[next(iter(self._contended))]
 
-    def is_contended(self, execution_id: int) -> bool:
+    def look_first(self, execution_id: int) -> bool:
+        """Whether the next decision shall; counts it as taken."""
         left = self._contended.get(execution_id, 0)
         if left > 1:
             self._contended[execution_id] = left - 1

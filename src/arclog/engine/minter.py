@@ -12,6 +12,8 @@ from arclog.ports.clock import Clock
 from arclog.ports.store import Store
 
 _NODE_LEASE_US = 600 * MICROS
+#: So long before its end a lease is not relied on: what is minted now is committed a little later.
+_MARGIN_US = 60 * MICROS
 
 #: Ids that one transaction may use at most; a run of ids never crosses into another node's.
 LONGEST_RUN = 3500
@@ -79,7 +81,7 @@ class LeasedMinter(Minter):
         now = self._clock.now()
         until = now + _NODE_LEASE_US
         self._node = await self._store.lease_node(self._owner, now, until)
-        self._until = until
+        self._until = until - _MARGIN_US
 
     async def keep(self) -> None:
         if self._until - self._clock.now() < _NODE_LEASE_US * 2 // 3:

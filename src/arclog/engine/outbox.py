@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -17,18 +18,23 @@ from arclog.core.inputs import ParentTold
 from arclog.core.state import State
 from arclog.engine.children import Children
 from arclog.engine.engine import Engine
+from arclog.engine.hints import either
 from arclog.engine.telling import event_name
 from arclog.model import webhooks as signing
 from arclog.model.errors import ArclogError, NotFound, SecretUnavailable
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
-from arclog.ports.outbox import DEAD, DELIVERED, Delivery
+from arclog.ports.outbox import DEAD, DELIVERED, Delivery, receiver_of
 from arclog.ports.secrets import Secrets
 
 log = logging.getLogger("arclog.engine")
 
 #: Sends a body with headers to an address; '' when it was taken, else what went wrong. Never raises but CancelledError.
 Send = Callable[[str, bytes, Mapping[str, str]], Awaitable[str]]
+
+
+#: Of a delivery's lease, beside its attempt: what a dead process had in hand is sent again after that.
+_SLACK_S = 5.0
 
 
 class Outbox:
@@ -41,14 +47,17 @@ class Outbox:
         self._send = send
         settings = engine.settings
         self._at_once = settings.integer("webhooks.max_concurrent")
+        self._per_receiver = settings.integer("webhooks.max_per_receiver")
         self._max_attempts = settings.integer("webhooks.max_attempts")
         self._first_pause_s = settings.number("webhooks.first_retry_s")
         self._longest_pause_s = settings.number("webhooks.max_retry_s")
-        # An attempt has its time limit; the rest is for the store.
-        self._lease = round((settings.number("webhooks.timeout_s") + 30.0) * MICROS)
+        # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
+        self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
         self._news = asyncio.Event()
-        #: held while deliveries are under way
-        self._busy = asyncio.Lock()
+        #: deliveries under way, with who is told
+        self._under_way: dict[asyncio.Task[None], str] = {}
+        #: held while more are taken
+        self._taking = asyncio.Lock()
         engine.hints.on_committed.append(self._on_committed)
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
@@ -56,35 +65,58 @@ class Outbox:
             self._news.set()
 
     async def run(self) -> None:
+        """Send what is due, for ever: whenever one is done, another may begin, whoever is slow."""
         pause = self._engine.settings.number("engine.sweep_s")
-        while True:
-            self._news.clear()
-            try:
-                await self.deliver()
-            except ArclogError as problem:
-                log.warning("webhooks: %s; looking again in %g s", problem, pause)
-            await self._rest(pause)
-
-    async def _rest(self, pause: float) -> None:
-        either = [asyncio.ensure_future(self._engine.clock.sleep(pause)), asyncio.ensure_future(self._news.wait())]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                self._news.clear()
+                try:
+                    await self._take()
+                except ArclogError as problem:
+                    log.warning("webhooks: %s; looking again in %g s", problem, pause)
+                await either(self._engine.clock.sleep(pause), self._news.wait())
         finally:
-            for one in either:
-                one.cancel()
-            await asyncio.gather(*either, return_exceptions=True)
+            for task in self._under_way:
+                task.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def deliver(self) -> None:
-        """Try everything that is due, then say of which runs all was taken care of."""
-        async with self._busy:
-            await self._deliver()
+        """Try everything that is due, and say of which runs all was taken care of."""
+        await self._take()
+        while self._under_way:
+            done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            await self._take()
 
-    async def _deliver(self) -> None:
+    async def _take(self) -> None:
+        """Begin as many deliveries as may be under way, then say of which runs all was taken care of."""
         store, clock = self._engine.store, self._engine.clock
-        while due := await store.lease_deliveries(clock.now(), clock.now() + self._lease, self._at_once):
-            await asyncio.gather(*(self._attempt(each) for each in due))
-        for execution_id in await store.told_executions():
-            await self._settle(execution_id)
+        async with self._taking:
+            while len(self._under_way) < self._at_once:
+                told = Counter(self._under_way.values())
+                full = [receiver for receiver, count in told.items() if count >= self._per_receiver]
+                # All that are taken may be for one receiver, and none may get too many.
+                most = self._per_receiver - max((count for who, count in told.items() if who not in full), default=0)
+                room = min(most, self._at_once - len(self._under_way))
+                due = await store.lease_deliveries(clock.now(), clock.now() + self._lease, room, but=full)
+                for each in due:
+                    task = asyncio.ensure_future(self._attempt(each))
+                    self._under_way[task] = receiver_of(each.url)
+                    task.add_done_callback(self._ended)
+                if not due:
+                    break
+            while told_of := await store.told_executions():
+                for execution_id in told_of:
+                    await self._settle(execution_id)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        self._news.set()
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None:
+            # It was sent, or was not; nobody wrote it down. When its lease ends it is sent again.
+            log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
         """Before the program leaves: finish what is under way, and try what is due; the rest is left to a later process."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -29,6 +30,7 @@ DUTY = "events.publish"
 #: Runs whose name and scope are kept in memory.
 _SUBJECTS = 10_000
 _FIRST_PAUSE_S = 0.1
+_NUMBER = re.compile(r"\d{10,}-\d+")
 
 
 class Publisher:
@@ -68,10 +70,12 @@ class Publisher:
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
                 pause = _FIRST_PAUSE_S
                 self._say("")
-            except ArclogError as problem:
+            except Exception as problem:
+                if not isinstance(problem, ArclogError):
+                    log.error("events: %s", problem, exc_info=problem)
                 self._say(str(problem))
-                rest, pause = pause, min(pause * 2, self._lease_s / 3)
-                await self._engine.clock.sleep(rest)
+                await self._engine.clock.sleep(pause)
+                pause = min(pause * 2, self._lease_s / 3)
                 continue
             await self._rest(rest)
 
@@ -171,7 +175,8 @@ class Publisher:
         self._noted_at = self._engine.clock.monotonic()
 
     def _say(self, problem: str) -> None:
-        """Once, however often it is tried."""
+        """Once, however often it is tried, and with whichever event."""
+        problem = _NUMBER.sub("…", problem)
         if problem and problem != self._problem:
             log.warning("events are not published: %s; trying again", problem)
         elif self._problem and not problem:
@@ -191,12 +196,17 @@ class Publisher:
 
     async def settle(self, timeout_s: float) -> None:
         """Before the program leaves: publish what is there, and leave the duty to another server at once."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.publish()
-                if self.on_duty:
-                    await self._note()
-                    now = await self._engine.store.time()
-                    await self._engine.store.lease_duty(DUTY, self._owner, now, now)
-        except (ArclogError, TimeoutError) as problem:
-            log.info("events: not all are published (%s); the next server goes on", str(problem) or "no time is left")
+        for work in (self.publish, self._leave):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await work()
+            except (ArclogError, TimeoutError) as problem:
+                left = str(problem) or "no time is left"
+                log.info("events: not all are published (%s); the next server goes on", left)
+
+    async def _leave(self) -> None:
+        if self.on_duty:
+            await self._note()
+            now = await self._engine.store.time()
+            await self._engine.store.lease_duty(DUTY, self._owner, now, now)
+            self.on_duty = False

@@ -26,6 +26,8 @@ log = logging.getLogger("arclog.engine")
 _PAGE = 100
 #: A store that was never looked through is looked through from so long ago.
 _FIRST_LOOK_US = 86_400 * MICROS
+#: How far the looks have come is noted after so long at the latest.
+_NOTED_US = 60 * MICROS
 #: Runs whose heads are remembered, and marks that are tried again.
 _REMEMBERED = 100_000
 _TRIED_AGAIN = 1_000
@@ -53,16 +55,24 @@ class Recovery:
         self._attended: dict[int, int] = {}
         #: where to go on among the idle runs
         self._after = 0
+        #: when idle runs are looked for again
+        self._idle_at = 0.0
         self._again: list[Mark] = []
 
     async def look(self, *, everything: bool = False) -> None:
         """Look once, as long as the duty is ours; with `everything` also at what is young, and at all idle runs: for a
         server that knows itself alone with its store.
         """
-        before = self._engine.clock.now() - (0 if everything else self._idle_us)
+        clock = self._engine.clock
+        before = clock.now() - (0 if everything else self._idle_us)
         await self._follow_marks(before)
-        while await self._look_at_idle(before) and everything:
-            continue
+        if not everything and clock.monotonic() < self._idle_at:
+            return
+        while more := await self._look_at_idle(before):
+            if not everything:
+                break
+        # To find them, a store looks at every live run: not more often than need be.
+        self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
 
     # -- what has consequences ----------------------------------------------------------------------------------------
 
@@ -70,7 +80,9 @@ class Recovery:
         store, duty = self._engine.store, self._duty
         if not await duty.has():
             return
-        since = await store.position(duty.name) or max(before - _FIRST_LOOK_US, 0)
+        position = await store.position(duty.name)
+        since = position or max(before - _FIRST_LOOK_US, 0)
+        found = 0
         self._attended.clear()
         again, self._again = self._again, []
         for mark in again:
@@ -80,7 +92,10 @@ class Recovery:
                 if not await duty.has():
                     return
                 await self._follow(mark)
-        await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
+                found += 1
+        # Where there was nothing, nothing is read twice: that need not be noted at every look.
+        if found or before - position > _NOTED_US:
+            await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
 
     async def _marks(self, name: str, since: int, before: int) -> AsyncIterator[Mark]:
         """Marks of a type from `since` on and before `before`, each once."""

@@ -6,20 +6,24 @@ made of the schedule's name and the time. A crash in between is made good by sta
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from arclog.core import schedules as rules
 from arclog.core.inputs import Request, Signal
 from arclog.core.loops import encoded_size
+from arclog.core.state import State
 from arclog.engine.bundle import called_files
 from arclog.engine.engine import Engine
+from arclog.engine.hints import either
 from arclog.engine.minter import new_run_id
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
+from arclog.model.events import Event
 from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
 from arclog.model.schedules import Schedule
 from arclog.plan.program import Program
@@ -32,6 +36,8 @@ log = logging.getLogger("arclog.engine")
 _PAGE = 100
 #: A schedule whose times wait for its last run to end is looked at so often.
 _BLOCKED = 5 * MICROS
+#: So many of them are woken as soon as it has ended.
+_MOST_BLOCKED = 10_000
 #: A change that loses against another is made again this often.
 _MAX_CONFLICTS = 20
 
@@ -45,6 +51,18 @@ class Scheduler:
         self._lease = round(engine.settings.number("schedules.lease_s") * MICROS)
         self._late = round(engine.settings.number("schedules.late_s") * MICROS)
         self._most = engine.settings.integer("schedules.max_catch_up")
+        #: schedules, by tenant and name, whose times wait for a run to end that is not over yet
+        self._blocked: dict[int, tuple[str, str]] = {}
+        #: those that need not wait any longer
+        self._freed: list[tuple[str, str]] = []
+        self._news = asyncio.Event()
+        engine.hints.on_committed.append(self._on_committed)
+
+    def _on_committed(self, state: State, _: Sequence[Event]) -> None:
+        """A queue goes on as soon as its last run has ended, and not when somebody looks next."""
+        if state.terminal is not None and state.execution_id in self._blocked:
+            self._freed.append(self._blocked.pop(state.execution_id))
+            self._news.set()
 
     async def run(self) -> None:
         pause = self._engine.settings.number("engine.sweep_s")
@@ -53,21 +71,30 @@ class Scheduler:
                 await self.fire()
             except ArclogError as problem:
                 log.warning("schedules: %s; looking again in %g s", problem, pause)
-            await self._engine.clock.sleep(pause)
+            await either(self._news.wait(), self._engine.clock.sleep(pause))
+            self._news.clear()
 
     async def fire(self) -> None:
         """Start what is due now."""
         store, clock = self._engine.store, self._engine.clock
         now = clock.now()
+        freed, self._freed = self._freed, []
+        for tenant, name in freed:
+            known = await store.schedule(tenant, name)
+            if known is not None and not known.paused:
+                await self._look_once(known)
         # What was looked at is either not due any more, or leased for a while.
         while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
             for schedule in page:
-                try:
-                    await self._look(schedule)
-                except Conflict as problem:
-                    log.info("schedule %s: %s; looking again", schedule.name, problem)
-                except ArclogError as problem:
-                    log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+                await self._look_once(schedule)
+
+    async def _look_once(self, schedule: Schedule) -> None:
+        try:
+            await self._look(schedule)
+        except Conflict as problem:
+            log.info("schedule %s: %s; looking again", schedule.name, problem)
+        except ArclogError as problem:
+            log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
 
     async def _look(self, schedule: Schedule) -> None:
         store, now = self._engine.store, self._engine.clock.now()
@@ -78,8 +105,7 @@ class Scheduler:
             log.warning("schedule %s: %s", schedule.name, note)
         schedule = looked.schedule
         if schedule.firing is None:
-            blocked = (self._owner, now + _BLOCKED) if schedule.queue else ("", 0)
-            await store.change_schedule(schedule, *blocked)
+            await self._keep(schedule, now)
             return
         schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
         due = schedule.firing or 0
@@ -131,8 +157,7 @@ class Scheduler:
         for _ in range(_MAX_CONFLICTS):
             try:
                 changed = change(schedule)
-                blocked = (self._owner, now + _BLOCKED) if changed.queue else ("", 0)
-                await store.change_schedule(changed, *blocked)
+                await self._keep(changed, now)
             except Conflict:
                 newest = await store.schedule(schedule.tenant, schedule.name)
                 if newest is None:
@@ -140,6 +165,22 @@ class Scheduler:
                 schedule = newest
             else:
                 return
+
+    async def _keep(self, schedule: Schedule, now: int) -> None:
+        """Write a schedule down. One whose times wait stays here for a while, and is woken when its last run has ended."""
+        store = self._engine.store
+        if not schedule.queue:
+            await store.change_schedule(schedule)
+            return
+        await store.change_schedule(schedule, self._owner, now + _BLOCKED)
+        self._blocked[schedule.last_execution] = schedule.tenant, schedule.name
+        while len(self._blocked) > _MOST_BLOCKED:  # the others are looked at in their time
+            del self._blocked[next(iter(self._blocked))]
+        last = await store.execution(schedule.last_execution)
+        ended = last is None or last.now.terminal_event is not None
+        if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
+            self._freed.append((schedule.tenant, schedule.name))
+            self._news.set()
 
 
 def _merged(newest: Schedule, started: Schedule) -> Schedule:

@@ -49,12 +49,12 @@ class ScopedControl:
 
     async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
         worker_id = self._bound(worker_id)
-        for execution_id in {one[0] for one in held}:
-            await self._check_tenant(execution_id)
+        held = [one for one in self._control.unknown(worker_id, held) if await self._is_ours(one[0])]
         until = self._clock.monotonic() + wait_s
         while True:
             # News for another worker end the wait, too.
             found = await self._control.revoked(worker_id, max(0.0, until - self._clock.monotonic()), held)
+            held = ()
             if found or self._clock.monotonic() >= until:
                 return found
 
@@ -77,11 +77,16 @@ class ScopedControl:
         holder = await self._control.holder_of(execution_id, command_id, worker_id)
         if holder == worker_id:
             return
+        await self._check_tenant(
+            execution_id
+        )  # first: of another tenant's run nothing is said, not even who holds what
         if holder:
             raise StaleFence(f"command {command_id} is held by another worker; drop the work")
-        await self._check_tenant(execution_id)
 
     async def _check_tenant(self, execution_id: int) -> None:
-        record = await self._store.execution(execution_id)
-        if record is None or (self._tenant and record.new.scope.tenant != self._tenant):
+        if not await self._is_ours(execution_id):
             raise NotFound(f"there is no execution {execution_id}")
+
+    async def _is_ours(self, execution_id: int) -> bool:
+        record = await self._store.execution(execution_id)
+        return record is not None and (not self._tenant or record.new.scope.tenant == self._tenant)

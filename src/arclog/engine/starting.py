@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
 
 _LONGEST_KEY = 256
+#: and the lowest is as far below zero
+HIGHEST_PRIORITY = 100
 
 
 class Starts:
@@ -46,6 +48,10 @@ class Starts:
             )
         if len(request.idempotency_key) > _LONGEST_KEY:
             raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
+        if request.priority is not None and abs(request.priority) > HIGHEST_PRIORITY:
+            raise RequestRejected(
+                f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
+            )
         scope = self._scope(request.scope)
         record, program, files = await self._found(request)
         if request.idempotency_key:
@@ -62,7 +68,9 @@ class Starts:
             created_at=engine.clock.now(),
             idempotency_key=request.idempotency_key,
         )
-        given = Request(record.path, record.version, dict(request.workload), scope.label, files=files)
+        given = Request(
+            record.path, record.version, dict(request.workload), scope.label, files=files, priority=request.priority
+        )
         try:
             execution_id = await engine.start(program, new, given)
         except Conflict:  # somebody else was faster with the same key

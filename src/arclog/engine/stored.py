@@ -33,6 +33,7 @@ class Stored:
         self._everybodys = tenant is None
         self._tenant = engine.settings.text("scope.tenant") if tenant is None else tenant
         self._keep = round(engine.settings.number("results.keep_s") * MICROS)
+        self._retention = round(engine.settings.number("store.retention_s") * MICROS)
         self._grace = round(engine.settings.number("results.orphan_grace_s") * MICROS)
 
     async def listed(self, record: ExecutionRecord, after: int, limit: int) -> list[StoredResult]:
@@ -104,7 +105,20 @@ class Stored:
                 contents += 1
                 freed += blob.stored_bytes
         leftovers = 0 if dry_run or not self._everybodys else await self._results.leftovers(now - self._grace)
-        return Collected(dry_run, let_go, contents, freed, leftovers)
+        forgotten = await self._retire(now, dry_run=dry_run) if self._everybodys else 0
+        return Collected(dry_run, let_go, contents, freed, leftovers, forgotten)
+
+    async def _retire(self, now: int, *, dry_run: bool) -> int:
+        """Forget runs that ended long ago, after what they stored was let go of."""
+        if not self._retention:
+            return 0
+        store, before = self._engine.store, now - self._retention
+        if dry_run:
+            return await store.retire(before, dry_run=True)
+        forgotten = 0
+        while count := await store.retire(before):
+            forgotten += count
+        return forgotten
 
     async def _let_go(self, ends: _Ends, now: int, *, dry_run: bool) -> int:
         store = self._engine.store

@@ -54,12 +54,14 @@ class Upkeep:
         """What has to run from now on; with an id as a process that is there for that run alone."""
         if only:
             timers, slots = Timers(self._engine), Slots(self._engine)
-            sweep = self._now_and_then("sweep", self._control.sweep, self._children.check_orphans)
+            sweeps = [self._now_and_then("sweep", self._control.sweep, self._children.check_orphans)]
         else:
             timers = Timers(self._engine, self._duty("timers").has)
             slots = Slots(self._engine, self._duty("slots").has)
-            sweep = self._sweep(self._duty("sweeper"))
-        return [self._keep_up(), sweep, timers.run(), slots.keep(only, self._pause_s)]
+            duty = self._duty("sweeper")
+            # Lost leases do not wait for a long look at runs.
+            sweeps = [self._end_leases(duty), self._recover(duty)]
+        return [self._keep_up(), *sweeps, timers.run(), slots.keep(only, self._pause_s)]
 
     async def give_up(self) -> None:
         """Let other servers have the duties at once."""
@@ -78,22 +80,28 @@ class Upkeep:
         looks = (self._engine.minter.keep, self._control.watch, self._children.sweep)
         await self._now_and_then("looking after runs", *looks)
 
-    async def _sweep(self, duty: Duty) -> None:
-        """For all: end expired leases and look for what was left behind."""
+    async def _end_leases(self, duty: Duty) -> None:
+        async def sweep() -> None:
+            if await duty.has():
+                await self._control.sweep(duty.has)
+
+        await self._now_and_then("sweep", sweep, at_once=True)
+
+    async def _recover(self, duty: Duty) -> None:
+        """For all: look for what was left behind."""
         from arclog.engine.recovery import Recovery  # a process that is there for one run does not need it
 
         recovery = Recovery(self._engine, self._children, duty, self._is_served)
         takes_all = self._takes_all
 
-        async def sweep() -> None:
+        async def look() -> None:
             nonlocal takes_all
             if await duty.has():
-                await self._control.sweep(duty.has)
-                await self._children.check_orphans(duty.has)
                 await recovery.look(everything=takes_all)
                 takes_all = False
+                await self._children.check_orphans(duty.has)
 
-        await self._now_and_then("sweep", sweep, at_once=True)
+        await self._now_and_then("recovery", look, at_once=True)
 
     async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
         """Look every `engine.sweep_s`; a store that cannot be used for a moment is used again at the next turn."""

@@ -136,3 +136,5 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     pause: bool = False
     #: without grace for what is running
     kill: bool = False
+    #: of no command (0): the worker itself shall take nothing new, finish, and end
+    leave: bool = False

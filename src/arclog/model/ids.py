@@ -16,6 +16,8 @@ MAX_ID = (1 << 63) - 1
 
 #: times are counted in microseconds: so many are a second
 MICROS = 1_000_000
+#: the last moment that the calendar can write
+LATEST = 253_402_300_799 * MICROS
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,6 +25,11 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def compose(ms: int, node: int, sequence: int) -> int:
     """The snowflake of a moment on a node."""
     return ((ms - EPOCH_MS) << (NODE_BITS + SEQUENCE_BITS)) | (node << SEQUENCE_BITS) | sequence
+
+
+def node_of(snowflake: int) -> int:
+    """The node that minted the id."""
+    return snowflake >> SEQUENCE_BITS & MAX_NODE
 
 
 def minted_at_ms(snowflake: int) -> int:

@@ -27,6 +27,9 @@ class Kept(Generic[K, V]):
             self._values[key] = value
         return value
 
+    def pop(self, key: K) -> V | None:
+        return self._values.pop(key, None)
+
     def put(self, key: K, value: V) -> V:
         """Keep a value; the one that is kept now, when there was one already."""
         found = self.get(key)

@@ -87,6 +87,7 @@ class _Check:
             self.comparisons(text)
         self.reachable()
         self.endless()
+        self.resources()
         most = self.settings.integer("playbook.max_looped_joins")
         check_flow(self.plan, self.playbook, self.findings, self.cycles, most)
         check_keychain(self.playbook, self.texts, self.findings)
@@ -159,6 +160,18 @@ class _Check:
                 message = f"the steps {way} form a cycle without a way out"
                 hint = f"give an arc a condition; limits.max_step_runs ({self.plan.limits.max_step_runs:,}) ends it otherwise"
                 self.findings.add("endless-cycle", message, steps[0].at, hint, "warning")
+
+    def resources(self) -> None:
+        """Only operators can bound a resource, so a name that is misspelt bounds nothing."""
+        named: dict[str, Position] = {}
+        for step in self.plan.steps:
+            for name in step.resources:
+                named.setdefault(name, step.at)
+        for name, at in named.items():
+            hint = f"`arclog resource list` shows those that are bounded; `arclog resource set {name} --rate 10/s` bounds it"
+            self.findings.add(
+                "named-resource", f"resource {name} has no limit unless operators set one", at, hint, "info"
+            )
 
     # --- tasks --------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,10 @@ class StepPlan(Struct, frozen=True, omit_defaults=True):
     failure_mode: str = "fail_fast"
     #: workers that run it
     pool: str = "default"
+    #: None: the run's
+    priority: int | None = None
+    #: what it uses outside, sorted
+    resources: tuple[str, ...] = ()
     #: more event types to write, or 'full'
     emit: tuple[str, ...] = ()
     at: Position = NOWHERE
@@ -216,6 +220,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     #: runs of this playbook at a time, and what to do with more: queue | reject
     concurrency: int | None = None
     on_excess: str = "queue"
+    #: of a run whose request names none
+    priority: int = 0
     approval: bool = False
     #: declared ctx keys: {name: {reducer, initial}}
     ctx: dict[str, Any] = {}

@@ -84,6 +84,8 @@ class Step(Struct):
     deadline_s: float | None = None
     failure_mode: str = "fail_fast"
     pool: str = "default"
+    priority: int | None = None
+    resources: tuple[str, ...] = ()
     emit: tuple[str, ...] = ()
 
 
@@ -108,6 +110,7 @@ class Playbook(Struct):
     timeout_s: float | None = None
     concurrency: int | None = None
     on_excess: str = "queue"
+    priority: int = 0
     approval: bool = False
     ctx: dict[str, Any] = {}
     limits: dict[str, int] = {}

@@ -27,6 +27,11 @@ def whole(value: Any, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
 
 
+def priority_of(spec: dict[str, Any]) -> int | None:
+    value = spec.get("priority")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def dig(value: Any, *keys: str) -> Any:
     for key in keys:
         value = as_map(value).get(key)

@@ -15,7 +15,7 @@ from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
 from arclog.playbook.document import Document, Path
 from arclog.playbook.keychain import read_entry
-from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, whole
+from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, priority_of, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
 from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
@@ -104,6 +104,7 @@ class _Normalizer:
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))
+        out.priority = priority_of(spec) or 0
         self.webhooks(as_list(spec.get("webhooks")), (*path, "webhooks"))
         out.approval = policy.get("approval") == "required"
         out.emit = self.emit(policy, (*path, "policy"))
@@ -198,6 +199,8 @@ class _Normalizer:
         )
         self.lifecycle(step, policy)
         self.pool(step, spec, path)
+        step.priority = priority_of(spec)
+        self.resources(step, as_list(spec.get("resources")), (*path, "spec", "resources"))
         self.join(step, spec.get("join"))
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
@@ -232,6 +235,17 @@ class _Normalizer:
         if POOL_NAME.fullmatch(name) is None:
             hint = "letters, digits, `_`, `.` and `-`, at most 64"
             self.findings.value("bad-value", f"pool: {name[:80]!r} is no name of a pool", path, hint)
+
+    def resources(self, step: Step, given: list[Any], path: Path) -> None:
+        names = [name for name in given if isinstance(name, str)]
+        for index, name in enumerate(names):
+            if POOL_NAME.fullmatch(name) is None:
+                hint = "letters, digits, `_`, `.` and `-`, at most 64"
+                self.findings.value(
+                    "bad-value", f"resources: {name[:80]!r} is no name of a resource", (*path, index), hint
+                )
+        # Sorted: what needs the same waits in the same line.
+        step.resources = tuple(sorted(set(names)))
 
     def join(self, step: Step, join: Any) -> None:
         if isinstance(join, dict):

@@ -26,7 +26,7 @@ ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
 REDUCERS = ("sum", "count", "min", "max", "append", "union", "merge", "last")
 JOINS = ("any", "all")
-#: what a pool of workers may be called
+#: what a pool of workers, or a resource, may be called
 POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _TEMPLATE = re.compile(r"\{[{%#]")
@@ -182,6 +182,22 @@ POOL = Field(
     "pool", "string", "Workers that run it: those started with `arclog worker --pool NAME`.", default="default"
 )
 
+PRIORITY = Field(
+    "priority",
+    "integer",
+    "Among the commands of one tenant that wait for the same workers, higher comes first.",
+    default=0,
+    minimum=-100,
+    maximum=100,
+)
+
+RESOURCES = Field(
+    "resources",
+    "list",
+    "Names of what the step uses outside. Operators bound them: `arclog resource set NAME --rate 10/s --concurrency 4`.",
+    items=Field("resource", "string"),
+)
+
 _MODE = Field("mode", "string", "How items run.", default="sequential", choices=("sequential", "parallel"))
 _IN_FLIGHT = Field(
     "max_in_flight", "integer", "Items at a time in a parallel loop.", default=10, minimum=1, maximum=100_000
@@ -320,6 +336,7 @@ _EXECUTOR_SPEC = (
     ),
     Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
     POOL,
+    PRIORITY,
     Field("webhooks", "list", "Who is told when a run has ended.", items=_WEBHOOK),
     EXECUTOR_POLICY,
 )
@@ -382,7 +399,10 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
         "One step of the workflow.",
         Field("step", "name", "The step's name.", required=True),
         Field("desc", "string", "For readers."),
-        spec((STEP_POLICY, JOIN, POOL), "Behaviour of the step, and task spec keys for all its tasks."),
+        spec(
+            (STEP_POLICY, JOIN, POOL, PRIORITY, RESOURCES),
+            "Behaviour of the step, and task spec keys for all its tasks.",
+        ),
         Field("args", "object", "Args of the step, below those of the token; values may be templates.", template=True),
         loop,
         Field("tool", "object|list", "The task, or the list of tasks.", required=True),

@@ -1,4 +1,4 @@
-"""What a store keeps about callers: API keys, and the record of what callers were granted and denied.
+"""API keys, and the record of what callers were granted and denied: as a store keeps them, and as they are asked for.
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - A key is added once, read by its public id, and revoked for good; nothing else of it ever changes. The secret itself is
@@ -9,6 +9,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -52,6 +53,73 @@ class AuditEntry(Struct, frozen=True):
     address: str
     #: why it was denied
     reason: str = ""
+
+
+class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key asked for."""
+
+    name: str
+    roles: tuple[str, ...]
+    project: str = ""
+    environment: str = ""
+    #: None: it does not expire
+    expires_in_s: int | None = None
+
+
+class KeyShown(Struct, frozen=True):
+    """All of a key that may be told: neither its secret nor its hash."""
+
+    key_id: str
+    name: str
+    tenant: str
+    roles: tuple[str, ...]
+    project: str
+    environment: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class KeyMade(Struct, frozen=True):
+    #: the key itself: shown this once, and kept nowhere
+    key: str
+    about: KeyShown
+    #: whether it is the first one ever: from now on callers are asked who they are
+    first: bool
+
+
+class Audited(Struct, frozen=True):
+    """One decision, as it is told."""
+
+    position: int
+    at: str
+    #: granted | denied
+    decision: str
+    principal: str
+    tenant: str
+    method: str
+    route: str
+    target: str
+    address: str
+    reason: str
+
+
+class KeyApi(Protocol):
+    """Keys as an administrator sees them: those of a tenant, or (on the store itself) of all."""
+
+    async def create(self, new: NewKey) -> KeyMade:
+        """Make a key. Raises RequestRejected."""
+
+    async def list(self) -> builtins.list[KeyShown]:
+        """Oldest first, those that are over included."""
+
+    async def revoke(self, key_id: str) -> KeyShown:
+        """End it for good; one that was revoked before keeps its time. Raises NotFound."""
+
+
+class AuditApi(Protocol):
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> builtins.list[Audited]:
+        """Decisions (granted, denied or all), newest first, before a position when that is given."""
 
 
 class AccessBook(Protocol):

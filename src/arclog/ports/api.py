@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 
-class ExecuteRequest(Struct, frozen=True):
+class ExecuteRequest(Struct, frozen=True, omit_defaults=True):
     """A run asked for: of a playbook's text, or of what is registered under a path."""
 
     #: YAML or JSON text of the playbook; '' with `path`
@@ -29,6 +29,8 @@ class ExecuteRequest(Struct, frozen=True):
     version: int = 0
     #: project and environment of the run, where they are not the caller's own
     scope: Mapping[str, str] = {}
+    #: -100 to 100; None: the playbook's own
+    priority: int | None = None
 
 
 class Started(Struct, frozen=True):
@@ -296,6 +298,8 @@ class Collected(Struct, frozen=True):
     bytes: int
     #: files of writers that died
     leftovers: int
+    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would let go of
+    executions: int = 0
 
 
 class RegisterRequest(Struct, frozen=True):
@@ -428,3 +432,22 @@ class Api(Protocol):
 
     async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
         """Put a path away, or bring it back. Its versions stay, and so do runs of them. Raises NotFound."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """What an `Api` has besides when it is far away: what happens is sent, so that nobody need ask for it again and again.
+
+    Each record comes once and in order, also across restarts of the other side. Raises NotFound, Unauthenticated, or
+    ServerUnavailable once patience is over.
+    """
+
+    def follow(
+        self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Full envelopes behind a seq, as they happen, to the end of the log."""
+
+    def follow_logs(
+        self, execution_id: str, *, after: int = 0, where: LogFilter = ANY_LINE
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Task log lines behind a position, as they are written, to the run's end."""

@@ -35,6 +35,12 @@ class WorkerInfo(Struct, frozen=True):
     execution_id: int = 0
     #: '' or the only tenant whose runs it serves; the server says it, from the worker's credential
     tenant: str = ""
+    #: commands that it runs at a time; 0: it does not say
+    slots: int = 0
+    host: str = ""
+    version: str = ""
+    #: it ends when it is told to leave (`Revocation.leave`)
+    leaves: bool = False
 
 
 class LoopItem(Struct, frozen=True, omit_defaults=True):

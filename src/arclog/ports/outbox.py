@@ -9,6 +9,7 @@ Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -46,12 +47,22 @@ class Delivery(Struct, frozen=True):
     problem: str
 
 
+def receiver_of(url: str) -> str:
+    """Who is told at an address: its scheme and authority, in lower case. How a store finds them: the address begins with
+    it, whatever the case, and then ends or goes on with one of / ? #.
+    """
+    scheme, parted, rest = url.partition("://")
+    return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()
+
+
 class OutboxStore(Protocol):
     async def deliveries(self, execution_id: int) -> Sequence[Delivery]:
         """All of one execution, in order."""
 
-    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> Sequence[Delivery]:
-        """Take pending ones that are due and that nobody holds, the longest due first."""
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> Sequence[Delivery]:
+        """Take pending ones that are due and that nobody holds, the longest due first; none to these receivers."""
 
     async def attempted(self, delivery: Delivery) -> None:
         """Note what became of an attempt: state, due, attempts and problem; the lease is over."""

@@ -11,10 +11,16 @@ Rules:
 
 from __future__ import annotations
 
+import builtins
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
+
+from arclog.model.errors import RequestRejected
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")
 
 
 class Credential(Struct, frozen=True):
@@ -56,6 +62,13 @@ class SecretInfo(Struct, frozen=True):
     set_at: str
 
 
+def checked_secret(name: str) -> str:
+    """A name that a kept secret may have. Raises RequestRejected."""
+    if not _NAME.match(name):
+        raise RequestRejected(f"{name[:140]!r} cannot be the name of a secret: letters, digits, _ . - (at most 128)")
+    return name
+
+
 class Vault(Protocol):
     """Secrets that are kept here. What goes in comes out only by `Secrets.resolve`. Calls may block."""
 
@@ -67,3 +80,21 @@ class Vault(Protocol):
 
     def infos(self) -> list[SecretInfo]:
         """All that are kept, by name."""
+
+
+class CredentialApi(Protocol):
+    """Secrets as those who look after them see them: kept, listed by name, removed, and never told.
+
+    A scope is TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT; '' is the place's own.
+    """
+
+    async def put(self, name: str, value: str, scope: str = "") -> SecretInfo:
+        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected, or NotFound for a scope
+        that is not there for the caller.
+        """
+
+    async def list(self) -> builtins.list[SecretInfo]:
+        """All that the caller may know of, by name."""
+
+    async def remove(self, name: str, scope: str = "") -> str:
+        """Forget it; the scope that it was kept for. Raises NotFound."""

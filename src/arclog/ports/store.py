@@ -31,6 +31,7 @@ from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
 from arclog.ports.duties import DutyBook
 from arclog.ports.outbox import NewDelivery, OutboxStore
+from arclog.ports.pools import PoolBook
 from arclog.ports.schedules import ScheduleStore
 from arclog.ports.stored_results import StoredResultBook
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
@@ -130,6 +131,10 @@ class NewCommand(Struct, frozen=True):
     grant: Grant | None = None
     #: nobody may claim it until it is unheld
     held: bool = False
+    #: among the commands of one tenant the smallest comes first, then the smallest id
+    order: int = 0
+    #: names of resources that it takes while a worker holds it, sorted
+    resources: tuple[str, ...] = ()
 
 
 class CommandRecord(Struct, frozen=True):
@@ -147,6 +152,8 @@ class CommandRecord(Struct, frozen=True):
     worker_id: str
     #: 0 while issued or held
     lease_until: int
+    order: int = 0
+    resources: tuple[str, ...] = ()
 
 
 class Backlog(Struct, frozen=True):
@@ -215,7 +222,7 @@ class Ingested(Struct, frozen=True):
     """What is known of an event that brought its own id."""
 
     event_id: int
-    #: sha256 of its content, in hex
+    #: sha256 of its content, in hex; '' when the id is one of our own
     digest: str
     seq: int
 
@@ -269,7 +276,7 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, Protocol):
+class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -286,7 +293,9 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         """
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
-        """Which of these ids events from outside have in the execution."""
+        """Which of these ids events of the execution have. Those that were minted here, on a leased node, have no digest
+        (''): whatever comes from outside says something else.
+        """
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -324,6 +333,13 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         and that have neither an open command nor a timer; by execution_id, above `after`. Nobody may be at work on them.
         """
 
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
+        for ever. Those stay that have a result which gc will let go of, a delivery that is not settled, or a caller that
+        has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
+        as there are more, the next call finds them.
+        """
+
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         """All step runs in the order in which they were scheduled."""
 
@@ -346,9 +362,9 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         execution_id: int = 0,
         tenant: str = "",
     ) -> list[CommandRecord]:
-        """Take up to `limit` issued commands, oldest first, raising each fence. `kinds` are those the worker knows;
-        no `pools` are all of them; `execution_id` limits the claim to one execution and those below it, `tenant` to the
-        executions of one tenant.
+        """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
+        tenants, and within limits, as `ports.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
+        `execution_id` limits the claim to one execution and those below it, `tenant` to the executions of one tenant.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -23,6 +23,8 @@ class LogLine(Struct, frozen=True):
 
 #: the stream of lines that say how far an attempt is
 PROGRESS = "progress"
+#: what a line can be of
+STREAMS = ("stdout", "stderr", "log", PROGRESS)
 #: attempts of one execution whose progress is kept: those that run now, and more than anybody looks at
 PROGRESS_KEPT = 1000
 #: what stands in a log instead of the line that was too much

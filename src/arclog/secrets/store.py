@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from arclog.model.errors import NotFound, RequestRejected, SecretUnavailable
 from arclog.model.settings import Settings
-from arclog.ports.secrets import SecretInfo
+from arclog.ports.secrets import SecretInfo, checked_secret
 from arclog.secrets.files import read_small, replace, signature
 from arclog.secrets.key import key_source
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 STORE_FILE = "secrets.json"
 LOCK_FILE = "secrets.lock"
 _FORMAT = 1
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\Z")
 _SCOPE = re.compile(r"[^/\s]{1,128}(/[^/\s]{1,128}){0,2}\Z")
 #: Of the whole file: enough for thousands of secrets, and a bound on what is read.
 _MOST_BYTES = 256 * 1024 * 1024
@@ -64,10 +63,7 @@ class LocalStore:
 
     def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
         """Keep a secret, in place of one of the same name and scope."""
-        if not _NAME.match(name):
-            raise RequestRejected(
-                f"{name[:140]!r} cannot be the name of a secret: letters, digits, _ . - (at most 128)"
-            )
+        checked_secret(name)
         if not _SCOPE.match(scope):
             raise RequestRejected(f"{scope[:400]!r} is no scope: TENANT, TENANT/PROJECT or TENANT/PROJECT/ENVIRONMENT")
         if not value:

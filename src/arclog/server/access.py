@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -9,11 +10,13 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from arclog.model.errors import InvariantBroken, NotAllowed, Unauthenticated
+from arclog.model.errors import InvariantBroken, NotAllowed, StoreError, StoreUnavailable, Unauthenticated
 from arclog.model.principal import Principal, told
 from arclog.ports.api import Api
 from arclog.server.audit import LOOKING
 from arclog.server.services import Services
+
+log = logging.getLogger("arclog.server")
 
 VIEW = frozenset({"viewer", "operator", "engineer"})
 OPERATE = frozenset({"operator", "engineer"})
@@ -37,20 +40,30 @@ def allows(roles: frozenset[str]) -> Any:
     """A dependency: the caller is authenticated and has one of these roles (an admin has all)."""
 
     async def check(request: Request) -> Principal:
-        services = services_of(request)
-        if len(request.headers.getlist("authorization")) > 1:
-            raise Unauthenticated("the request has several Authorization headers; send one")
-        address = "" if request.client is None else request.client.host
-        principal = await services.authenticate(request.headers, address)
-        request.state.principal = principal
-        if not principal.may(roles):
-            raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
+        principal = await admitted(request, roles)
         if request.method not in LOOKING and roles not in _IN_THE_LOG:
-            await services.audit.note(request, principal, "granted")
+            await services_of(request).audit.note(request, principal, "granted")
         return principal
 
     setattr(check, _MARK, roles)
     return Depends(check)
+
+
+async def admitted(request: Request, roles: frozenset[str]) -> Principal:
+    """Who asks, if it has one of these roles. Raises Unauthenticated or NotAllowed."""
+    if len(request.headers.getlist("authorization")) > 1:
+        raise Unauthenticated("the request has several Authorization headers; send one")
+    address = "" if request.client is None else request.client.host
+    try:
+        principal = await services_of(request).authenticate(request.headers, address)
+    except StoreError as problem:
+        # Whoever asks may be anybody: where the store is, is not for them.
+        log.warning("callers cannot be told apart: %s", problem)
+        raise StoreUnavailable("the server cannot look up who asks just now; try again in a moment") from None
+    request.state.principal = principal
+    if not principal.may(roles):
+        raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
+    return principal
 
 
 def public() -> Any:

@@ -17,6 +17,7 @@ from arclog.server.routes import (
     executions,
     health,
     keys,
+    pools,
     published,
     results,
     runs,
@@ -46,6 +47,7 @@ ROUTERS = (
     schedules.router,
     credentials.router,
     doctor.router,
+    pools.router,
 )
 #: The documentation of the API: what it says is no secret.
 DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"

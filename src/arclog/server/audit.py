@@ -15,9 +15,9 @@ from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, Unauth
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
-from arclog.ports.access import AccessBook, AuditEntry
+from arclog.ports.access import AccessBook, Audited, AuditEntry
 from arclog.ports.clock import Clock
-from arclog.server.audited import Audited, page
+from arclog.server.audited import page
 from arclog.server.problems import answer_of
 
 #: Methods that change nothing.

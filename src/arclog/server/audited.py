@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from arclog.model.ids import timestamp
-from arclog.ports.access import AccessBook
-
-
-class Audited(Struct, frozen=True):
-    """One decision, as it is told."""
-
-    position: int
-    at: str
-    #: granted | denied
-    decision: str
-    principal: str
-    tenant: str
-    method: str
-    route: str
-    target: str
-    address: str
-    reason: str
+from arclog.ports.access import AccessBook, Audited
 
 
 async def page(book: AccessBook, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
@@ -42,3 +24,14 @@ async def page(book: AccessBook, tenant: str, decision: str, before: int, limit:
         )
         for position, entry in found
     ]
+
+
+class AuditBook:
+    """Implements `ports.access.AuditApi` for one tenant; '' = all, and nobody's."""
+
+    def __init__(self, book: AccessBook, tenant: str = "") -> None:
+        self._book = book
+        self._tenant = tenant
+
+    async def page(self, *, decision: str = "", before: int = 0, limit: int = 100) -> list[Audited]:
+        return await page(self._book, self._tenant, decision, before, limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -43,6 +43,21 @@ async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> by
     except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
     return b"".join(chunks)
+
+
+async def pieces(request: Request) -> AsyncIterator[bytes]:
+    """A body of any length as it comes; each piece within `server.body_timeout_s` of the one before."""
+    patience = services_of(request).settings.number("server.body_timeout_s")
+    coming = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                piece = await anext(coming, None)
+        except TimeoutError:
+            raise HTTPException(408, f"nothing came for {patience:g} s (server.body_timeout_s)") from None
+        if piece is None:
+            return
+        yield piece
 
 
 async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes") -> T:

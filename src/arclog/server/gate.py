@@ -102,6 +102,10 @@ class Gate:
         self._failures.note(address)
         raise Unauthenticated(problem)
 
+    def key_made(self) -> None:
+        """A key was made here: who comes next is asked, without waiting for the next look at the store."""
+        self._looked_at = None
+
     async def _is_required(self) -> bool:
         if self._required or self._mode == "none":
             return self._required

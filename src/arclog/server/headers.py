@@ -16,6 +16,15 @@ _DOCS = (
     "img-src data: https://fastapi.tiangolo.com"
 )
 
+#: The type of content of which nothing is known.
+OCTETS = "application/octet-stream"
+_LONGEST_TYPE = 200
+
+
+def media_type(said: str) -> str:
+    """A content type as somebody else said it, if it can stand in a header: what cannot would end it, and begin another."""
+    return said if said.isascii() and said.isprintable() and 0 < len(said) <= _LONGEST_TYPE else OCTETS
+
 
 class SecurityHeaders:
     """Plain ASGI: adds what an answer does not say itself."""

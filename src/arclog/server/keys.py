@@ -21,7 +21,7 @@ from arclog.model.errors import RequestRejected, SettingsError, TooManyRequests,
 from arclog.model.ids import timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.model.settings import Settings
-from arclog.ports.access import AccessBook, KeyRecord
+from arclog.ports.access import AccessBook, KeyRecord, KeyShown
 from arclog.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -74,20 +74,6 @@ def make_key(
     return text, record
 
 
-class KeyShown(Struct, frozen=True):
-    """All of a key that may be told: neither its secret nor its hash."""
-
-    key_id: str
-    name: str
-    tenant: str
-    roles: tuple[str, ...]
-    project: str
-    environment: str
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-
-
 def shown(record: KeyRecord) -> KeyShown:
     return KeyShown(
         key_id=record.key_id,
@@ -116,6 +102,8 @@ class Keys:
         self._clock = clock
         self._cache_s = settings.number("auth.cache_s")
         self._proved: OrderedDict[bytes, _Proved] = OrderedDict()
+        #: by digest: what is being proved
+        self._proofs: dict[bytes, asyncio.Task[KeyRecord]] = {}
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
         self._nobodys = ""
@@ -137,14 +125,28 @@ class Keys:
 
     async def prove(self, text: str) -> Principal:
         """Whose key it is. Raises Unauthenticated, or TooManyRequests when too many wait for their turn."""
+        digest = _digest(text)
+        # Many may come with the same key at once, after a restart, say: it is proved once, and all are told.
+        proof = self._proofs.get(digest)
+        if proof is None:
+            proof = self._proofs[digest] = asyncio.ensure_future(self._proof(text, digest))
+            proof.add_done_callback(self._proved_now)
+        return self._holder(await asyncio.shield(proof))
+
+    def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
+        self._proofs = {digest: each for digest, each in self._proofs.items() if each is not proof}
+        if not proof.cancelled():
+            proof.exception()  # whoever asked may be gone: nobody else need hear of it
+
+    async def _proof(self, text: str, digest: bytes) -> KeyRecord:
         form = _FORM.fullmatch(text)
         record = await self._book.key(form["id"]) if form else None
         if not await self._fits(text, record) or record is None:
             raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
-        self._proved[_digest(text)] = _Proved(record, self._clock.monotonic())
+        self._proved[digest] = _Proved(record, self._clock.monotonic())
         while len(self._proved) > _REMEMBERED:
             self._proved.popitem(last=False)
-        return self._holder(record)
+        return record
 
     async def _fits(self, text: str, record: KeyRecord | None) -> bool:
         """Whether a text is the key; as slow for a key that is not there."""

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from arclog.core.state import State
 from arclog.engine.engine import Engine
+from arclog.engine.pools import EnginePools
 from arclog.engine.publishing import Publisher
 from arclog.model.commands import Command, Report, ReportAnswer
 from arclog.model.errors import ArclogError
@@ -23,6 +24,19 @@ from arclog.ports.bus import Bus
 from arclog.ports.control import Control, WorkerInfo
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+#: Pools that are told of.
+_MOST_POOLS = 200
+#: As an autoscaler wants to know it; a pool is told of while it has open work, a worker or a limit.
+_OF_POOLS = {
+    "backlog": "Commands of the pool that wait for a worker.",
+    "oldest_seconds": "How long the oldest of them has waited.",
+    "busy": "Commands of the pool that workers hold.",
+    "slots": "Commands that the workers of the pool can hold at a time.",
+    "workers": "Workers of the pool that were seen lately.",
+    "service_seconds": "Time that a command of the pool takes on average.",
+    "wanted_workers": "Workers that the pool should have.",
+}
 
 
 class Metrics:
@@ -46,6 +60,10 @@ class Metrics:
             ["pool"],
             registry=registry,
         )
+        self._pools = EnginePools(engine)
+        self.of_pools = {
+            name: Gauge(f"arclog_pool_{name}", told, ["pool"], registry=registry) for name, told in _OF_POOLS.items()
+        }
         self._seconds = {
             "append": Histogram(
                 "arclog_append_seconds", "Time of a durable append.", buckets=_BUCKETS, registry=registry
@@ -88,14 +106,25 @@ class Metrics:
         return generate_latest(self.registry)
 
     async def _look(self) -> None:
-        for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age):
+        for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age, *self.of_pools.values()):
             gauge.clear()  # a pool that has nothing open any more is not told of
         try:
             backlog = await self._engine.store.backlog()
+            scales = await self._pools.scales()
         except ArclogError:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
+        # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
+        backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
+        for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
+            self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
+            self.of_pools["oldest_seconds"].labels(scale.pool).set(scale.oldest_s)
+            self.of_pools["busy"].labels(scale.pool).set(scale.busy)
+            self.of_pools["slots"].labels(scale.pool).set(scale.slots)
+            self.of_pools["workers"].labels(scale.pool).set(scale.workers)
+            self.of_pools["service_seconds"].labels(scale.pool).set(scale.service_s)
+            self.of_pools["wanted_workers"].labels(scale.pool).set(scale.wanted_workers)
         for each in backlog:
             self.queue_depth.labels(each.pool).set(each.issued)
             self.claimed.labels(each.pool).set(each.claimed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from arclog.model import errors
+
+log = logging.getLogger("arclog.server")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -66,7 +70,12 @@ def install(app: FastAPI) -> None:
     """Answer every exception as a problem; what nobody expected is a 500 that gives nothing away."""
 
     @app.exception_handler(errors.ArclogError)
-    async def known(_: Request, error: errors.ArclogError) -> Response:
+    async def known(request: Request, error: errors.ArclogError) -> Response:
+        home = str(Path(request.app.state.services.settings.text("home")))
+        if home in str(error) and home not in (".", "/"):
+            # Which folder it is matters to whoever looks after the server, and to nobody who calls it.
+            log.warning("%s %s: %s", request.method, request.url.path, error)
+            error.args = (str(error).replace(home, "…"),)
         return answer_of(error)
 
     @app.exception_handler(RequestValidationError)

@@ -16,11 +16,13 @@ from arclog.ports.checks import Diagnosis
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
+from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Vault
 from arclog.server.audit import Audit
+from arclog.server.readings import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
@@ -38,6 +40,9 @@ class Workplace(NamedTuple):
 
 async def _no_metrics() -> bytes:
     return b""
+
+
+def _nothing() -> None: ...
 
 
 def _no_workers(_: Principal) -> Workplace:
@@ -62,12 +67,16 @@ class Services:
     book: AccessBook
     #: what callers were granted and denied
     audit: Audit
+    #: to be called when a key was made here
+    key_made: Callable[[], None] = field(default=_nothing)
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: what `/api/doctor` tells one principal; None: nothing
     doctor: Callable[[Principal], Awaitable[Diagnosis]] | None = None
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
+    #: the pools that one principal sees; None: there are none here
+    pools: Callable[[Principal], PoolApi] | None = None
     #: where credentials are kept; None: not here
     vault: Vault | None = None
     #: set once the server drains: long polls and streams wait for it beside what they wait for, and end
@@ -76,6 +85,8 @@ class Services:
     workplace: Callable[[Principal], Workplace] = field(default=_no_workers)
     #: what workers were answered last
     answers: Answers = field(default_factory=Answers)
+    #: where readers of dialects were
+    readings: Readings = field(default_factory=Readings)
     #: the requests under way
     traffic: Traffic = field(default_factory=Traffic)
 

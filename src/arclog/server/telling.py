@@ -7,7 +7,7 @@ the cursor is not told. Several records of one seq are never parted, neither by 
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,6 +19,7 @@ from arclog.dialects.run_record import RunSubject
 from arclog.dialects.telling import Reader, Told
 from arclog.model.errors import RequestRejected
 from arclog.ports.api import Api
+from arclog.server.readings import Readings, place_of
 from arclog.server.services import Services
 from arclog.server.waiting import unless_stopping
 
@@ -27,7 +28,7 @@ _PAGE = 500
 _LAST = "playbook.processed"
 #: A run that has ended but is not at its log's end is looked at again after so long.
 _LOOK_AGAIN_S = 0.25
-_KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class EventPage(Struct, frozen=True):
@@ -41,7 +42,9 @@ class EventPage(Struct, frozen=True):
 class Telling:
     """One run, one dialect, one filter by names of any dialect."""
 
-    def __init__(self, api: Api, execution_id: str, dialect: str, names: Sequence[str]) -> None:
+    def __init__(
+        self, api: Api, execution_id: str, dialect: str, names: Sequence[str], readings: Readings | None = None
+    ) -> None:
         if dialect not in DIALECTS:
             raise RequestRejected(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
         for name in names:
@@ -53,20 +56,24 @@ class Telling:
         self._id = execution_id
         self._dialect = dialect
         self._names = names
+        self._readings = readings or Readings()
 
-    async def _reader(self) -> Reader:
-        # Only the Run Events Contract names the run and its plan in every record.
-        if self._dialect != "run":
-            return reader_of(self._dialect, RunSubject("", "", ""))
-        listed = await self._api.list(before=str(int(self._id) + 1), limit=1)
-        run = listed[0]
-        return reader_of(self._dialect, RunSubject(run.run_id, run.path, run.version))
-
-    def _begun(self, reader: Reader, after: int) -> tuple[int, tuple[str, ...]]:
-        """Where in the log to begin, and which canonical types to read."""
+    async def _begun(self, after: int) -> tuple[Reader, int, tuple[str, ...]]:
+        """A reader, where in the log it is to begin, and which canonical types it reads."""
+        subject = RunSubject("", "", "")
+        if self._dialect == "run":  # only the Run Events Contract names the run and its plan in every record
+            (run,) = await self._api.list(before=str(int(self._id) + 1), limit=1)
+            subject = RunSubject(run.run_id, run.path, run.version)
+        place = self._readings.best(self._id, self._dialect, self._names, after)
+        reader = reader_of(self._dialect, subject, None if place is None else place.state)
         if reader.needs == frozenset():
-            return after, canonical_types(self._names)
-        return 0, tuple(reader.needs or ())
+            return reader, after, canonical_types(self._names)
+        return reader, 0 if place is None else place.at, tuple(reader.needs or ())
+
+    def _keep(self, reader: Reader, at: int, told: int) -> None:
+        """Remember where a reader is, unless it can begin anywhere."""
+        if reader.needs != frozenset():
+            self._readings.keep(self._id, self._dialect, self._names, place_of(reader, at, told))
 
     def _kept(self, told: Sequence[Told], after: int) -> list[Told]:
         return [one for one in told if one.seq > after and (not self._names or asked_for(one, self._names))]
@@ -74,14 +81,16 @@ class Telling:
     async def page(self, after: int, limit: int) -> EventPage:
         """Records behind a seq: `limit` of them, or a few more where one seq has several."""
         over = await self._ended()
-        reader = await self._reader()
-        at, types = self._begun(reader, after)
+        reader, at, types = await self._begun(after)
         found: list[Told] = []
         while len(found) <= limit:
             page = await self._api.events(self._id, after=at, limit=_PAGE, types=types)
             found += self._kept([one for envelope in page for one in reader.tell(envelope)], after)
             if page:
                 at = page[-1]["seq"]
+            # What is behind the page that is shown would be missing from the next.
+            if len(found) <= limit and at + 2 * _PAGE >= after:
+                self._keep(reader, at, found[-1].seq if found else after)
             if len(page) < _PAGE:
                 # What a dialect keeps back until it has seen more is told once there can be no more.
                 found += self._kept(reader.rest(), after) if over else []
@@ -93,15 +102,15 @@ class Telling:
         last = shown[-1].seq if shown else after
         return EventPage([one.record for one in shown], last, more=cut < len(found))
 
-    async def stream(self, services: Services, after: int) -> AsyncIterator[bytes]:
+    async def stream(self, services: Services, after: int) -> AsyncGenerator[bytes, None]:
         """Server-sent events behind a seq, to the end of the log or of the server."""
-        reader = await self._reader()
-        at, types = self._begun(reader, after)
+        reader, at, types = await self._begun(after)
+        told_to = noted = after
         if types:
             types = (*types, _LAST)  # not told unless asked for, but the end must be seen
         keep_alive_s = services.settings.number("server.keep_alive_s")
         # Headers and a first byte at once: whoever asked knows that it is being told.
-        yield _KEEP_ALIVE
+        yield KEEP_ALIVE
         head = 0
         over = await self._ended()
         while not services.draining():
@@ -110,7 +119,11 @@ class Telling:
                 over = over or any(envelope["event_type"] == _LAST for envelope in page)
                 told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
                 if told:
+                    told_to = told[-1].seq
                     yield _frames(told)
+                if at - noted >= _PAGE:
+                    noted = at
+                    self._keep(reader, at, told_to)
                 if len(page) < _PAGE or services.draining():
                     break
             if services.draining():
@@ -122,7 +135,7 @@ class Telling:
                 return
             news = await unless_stopping(services, self._news(max(head, at), keep_alive_s))
             if news is not None and news <= head:
-                yield _KEEP_ALIVE
+                yield KEEP_ALIVE
             head = news or head
 
     async def _news(self, head: int, timeout_s: float) -> int:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from arclog.model.errors import Conflict
 from arclog.model.retention import SCOPES
 from arclog.ports.access import KeyRecord
-from arclog.ports.store import CommandRecord, ExecutionRecord, ExecutionState, NewCommand, NewExecution, Scope
+from arclog.ports.store import (
+    Append,
+    Backlog,
+    CommandRecord,
+    ExecutionRecord,
+    ExecutionState,
+    NewCommand,
+    NewExecution,
+    Scope,
+    TerminalExists,
+)
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.rows import NewResult
 
@@ -78,6 +89,14 @@ def kinds_of(text: str) -> tuple[str, ...]:
     return _KINDS.decode(text)
 
 
+def resources_text(names: tuple[str, ...]) -> str:
+    return kinds_text(names) if names else ""
+
+
+def resources_of(text: str) -> tuple[str, ...]:
+    return kinds_of(text) if text else ()
+
+
 def command_columns(execution_id: int, command: NewCommand) -> Bindings:
     first, last = command.items
     head = (
@@ -90,15 +109,17 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
         first,
         last,
     )
+    tail = (command.order, resources_text(command.resources))
     grant = command.grant
     if grant is None:
-        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0)
-    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by)
+        return (*head, 0, "", HELD if command.held else 0, 0, 0, 0, *tail)
+    return (*head, 1, grant.worker_id, grant.lease_until, *grant.by, *tail)
 
 
 def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> CommandRecord:
     """`kinds`, where the table does not hold them as text."""
     execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until = row[:11]
+    rank, resources = row[15:17]
     return CommandRecord(
         command_id,
         execution_id,
@@ -111,6 +132,8 @@ def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> 
         fence,
         worker_id,
         max(lease_until, 0),
+        rank,
+        resources_of(resources),
     )
 
 
@@ -136,3 +159,30 @@ def key_columns(key: KeyRecord) -> Bindings:
 def key_record(row: Sequence[Any]) -> KeyRecord:
     key_id, name, hashed, tenant, roles, *rest = row
     return KeyRecord(key_id, name, hashed, tenant, _ROLES.decode(roles), *rest)
+
+
+def backlog_of(rows: Iterable[Sequence[Any]]) -> list[Backlog]:
+    """From (pool, sign of lease_until, count, oldest id, first end of a lease)."""
+    pools: dict[str, dict[str, int]] = {}
+    for pool, sign, count, oldest, first_end in rows:
+        if sign == 0:
+            pools.setdefault(pool, {}).update(issued=count, oldest=oldest)
+        elif sign > 0:
+            pools.setdefault(pool, {}).update(claimed=count, first_lease_end=first_end)
+    return [Backlog(pool, **figures) for pool, figures in sorted(pools.items())]
+
+
+def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) -> Conflict:
+    """Why the compare-and-set of an append found nothing, by the execution's head and whether it is over."""
+    own = what.execution_id
+    if found is None:
+        if what.new is not None:
+            key = what.new.idempotency_key
+            return Conflict(f"an execution with the idempotency key {key!r} exists in its scope already")
+        return Conflict(f"execution {own} does not exist in this store")
+    head, over = found
+    if terminal and over:
+        return TerminalExists(f"execution {own} has its terminal event already")
+    if what.new is not None:
+        return Conflict(f"execution {own} exists already")
+    return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")

@@ -38,7 +38,7 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 def _require_postgres(url: str) -> None:
     """The one other store that there is, and its driver."""
-    scheme = url.partition("://")[0]
+    scheme = url.partition(":")[0]  # nothing of what may be a password
     if scheme not in {"postgresql", "postgres"}:
         raise SettingsError(
             f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
@@ -80,10 +80,11 @@ def choose_results(settings: Settings) -> Results:
         if not settings.text("bus.url"):
             raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
         with _installed("nats"):
+            from arclog.buses.nats_address import address_of
+            from arclog.buses.nats_connect import connect
             from arclog.results.nats import NatsResults
-            from arclog.wiring.nats import connect, shown
-        timeout_s = settings.number("results.timeout_s")
-        return NatsResults(lambda: connect(settings, timeout_s), f"NATS {shown(settings)}", settings)
+        address, timeout_s = address_of(settings), settings.number("results.timeout_s")
+        return NatsResults(lambda: connect(address, timeout_s), f"NATS {address}", settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with _installed("object"):
             from arclog.results.objects import ObjectResults

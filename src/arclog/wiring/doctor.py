@@ -27,13 +27,13 @@ from arclog.wiring.embedded import Embedded, embedded
 _TENANT = "arclog-doctor"
 
 
-async def diagnosed(settings: Settings, here: Embedded, tenant: str = "") -> Diagnosis:
+async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, served: bool = True) -> Diagnosis:
     """What this process finds out about its store, bus, results and work."""
     probes = [
         *backend_probes(settings),
         ("clock", lambda: _clock(settings, here)),
         ("results", lambda: _results(here)),
-        *WorkDoctor(here.engine, here.api, tenant).probes(),
+        *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
     found = await examined(probes, settings.number("doctor.check_s"))
     return Diagnosis(__version__, work.PROTOCOL, here.engine.clock.now(), found)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arclog import __version__
 from arclog.core.inputs import Continue
 from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
@@ -21,9 +22,11 @@ from arclog.engine.outbox import Outbox
 from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from arclog.engine.publishing import Publisher
     from arclog.engine.relay import Relay
 
+#: Whose steps a worker runs that was told nothing else.
+DEFAULT_POOL = "default"
 #: Commands in the hands of workers that are looked at when a server starts.
 _MOST_CLAIMED = 10_000
 #: Time for what the last commits led to (telling parents, cancelling children) when the program leaves.
@@ -107,8 +112,16 @@ class Embedded:
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
         # Whoever is there for one run alone is all it has, whatever pools its steps name.
-        pools = () if only else ("default",)
-        info = WorkerInfo(self._worker_id, toolbox.kinds, pools, only)
+        pools = () if only else (DEFAULT_POOL,)
+        info = WorkerInfo(
+            self._worker_id,
+            toolbox.kinds,
+            pools,
+            only,
+            slots=self._settings.integer("worker.slots"),
+            host=socket.gethostname(),
+            version=__version__,
+        )
         worker = Worker(
             info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
         )
@@ -117,6 +130,12 @@ class Embedded:
         self.start_duties(only)
         if self._scratch is not None and self._scratch.has_others():
             self._tasks.append(asyncio.ensure_future(asyncio.to_thread(_tidy)))
+
+    def pools(self, caller: Principal | None = None) -> PoolApi:
+        """Pools and workers, as a caller sees them; without one, as whoever owns the store does."""
+        from arclog.engine.pools import EnginePools
+
+        return EnginePools(self.engine, caller)
 
     def start_duties(self, only: int = 0) -> None:
         """Begin to fire timers, to end leases that were lost and to start runs that wait, also for workers elsewhere. With

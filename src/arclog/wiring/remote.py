@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from arclog.client.asynchronous import AsyncClient
 from arclog.model.settings import Settings
 from arclog.ports.api import Api
+from arclog.ports.pools import PoolApi
 from arclog.ports.schedules import ScheduleApi
 
 
@@ -24,6 +25,10 @@ class Remote:
     def schedules(self) -> ScheduleApi:
         """Those of the caller's tenant."""
         return self._client.schedules
+
+    def pools(self) -> PoolApi:
+        """Pools and workers, as the caller sees them."""
+        return self._client.pools
 
     def open_tools(self, text: str) -> None:
         """Tools are opened by the workers."""

@@ -28,12 +28,13 @@ from arclog.ports.store import Scope
 from arclog.secrets.store import LocalStore
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
+from arclog.server.connections import connection_of
 from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
 from arclog.wiring.doctor import diagnosed
-from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.workplace import workplace_of
 
 #: Connections that may wait to be accepted.
@@ -63,6 +64,7 @@ async def serve(
             services = _services(settings, here, gate)
             here.worker_control = services.control
             if with_worker:
+                here.engine.pools = (DEFAULT_POOL,)
                 await here.start_worker()
             server = _Server(services, told)
             if here.worker is not None:
@@ -100,6 +102,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(services),
+                http=connection_of(services.settings),
+                ws="none",
                 # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=proxies,
@@ -202,11 +206,13 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         control=measured(here.control, metrics),
         metrics=metrics.text,
         schedules=schedules,
+        pools=here.pools,
         vault=LocalStore(Path(settings.text("home")), settings),
         ingest=EngineIngest(here.engine),
         runs=runs,
         results=here.results,
         authenticate=gate.authenticate,
+        key_made=gate.key_made,
         ready=ready,
         workplace=counted,
         clock=clock,

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from arclog import __version__
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
@@ -40,7 +41,15 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
         link = Link(connection)
         control = RemoteControl(link)
         toolbox = Toolbox(tool_kinds(), ToolServices(settings, scratch.folder))
-        info = WorkerInfo(_worker_id(), toolbox.kinds, tuple(pools))
+        info = WorkerInfo(
+            _worker_id(),
+            toolbox.kinds,
+            tuple(pools),
+            slots=settings.integer("worker.slots"),
+            host=socket.gethostname(),
+            version=__version__,
+            leaves=True,
+        )
         welcome = await link.until_answered(lambda: control.register(info))
         results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)

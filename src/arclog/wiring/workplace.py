@@ -13,11 +13,12 @@ from arclog.wiring.embedded import Embedded
 
 def workplace_of(here: Embedded) -> Callable[[Principal], Workplace]:
     engine = here.engine
+    shared = bool(engine.settings["workers.shared"])
+    own = engine.settings.text("scope.tenant")
 
     def workplace(principal: Principal) -> Workplace:
-        control = ScopedControl(
-            here.control, engine.store, engine.clock, tenant=principal.tenant, name=principal.subject
-        )
-        return Workplace(control, ScopedResults(here.results, principal.tenant))
+        tenant = "" if shared and principal.tenant == own else principal.tenant
+        control = ScopedControl(here.control, engine.store, engine.clock, tenant=tenant, name=principal.subject)
+        return Workplace(control, ScopedResults(here.results, tenant))
 
     return workplace

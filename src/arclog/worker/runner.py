@@ -267,6 +267,11 @@ class Worker:
         ]
 
     def _revoke(self, revocation: Revocation) -> None:
+        if revocation.leave:
+            if not self.is_leaving:
+                log.warning("worker %s was told to leave: it takes nothing new", self.info.worker_id)
+            self.leave()
+            return
         held = self._held.get(revocation.command_id)
         if held is None or held.concluding:
             # Nothing of it runs any more, and the answer to its last report says what is true: one server may see its

@@ -19,7 +19,7 @@ import pytest
 from arclog.buses.nats import NatsBus
 from arclog.buses.nats_address import address_of
 from arclog.buses.nats_connect import connect, discard
-from arclog.model.errors import SettingsError
+from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Message, Notice
 from arclog.testing.conformance.bus.base import Ear, until
@@ -362,6 +362,18 @@ async def test_the_events_of_another_cluster_are_not_mixed_with_ours(nats_server
         assert a.bus.topic is not None
         assert b.bus.topic is not None
         await a.bus.topic.publish(message)
-        with pytest.raises(Exception, match=r"another stream.*ARCLOG_BUS_EVENTS_SUBJECT"):
+        with pytest.raises(BusUnavailable, match=r"another stream.*ARCLOG_BUS_EVENTS_SUBJECT"):
             await b.bus.topic.publish(message)
         assert b.bus.figures().connected
+
+
+async def test_a_stream_of_the_operators_own_that_lacks_the_subjects_is_named(nats_server: NatsServer) -> None:
+    settings = settings_for(nats_server.url)
+    name, subject = settings.text("bus.prefix"), settings.text("bus.events_subject")
+    client, stream = await connect(address_of(settings), 5.0)
+    await stream.add_stream(name=f"{name}-events", subjects=[f"{name}.other"])
+    async with opened(settings) as ear:
+        assert ear.bus.topic is not None
+        with pytest.raises(BusUnavailable, match=f"no stream takes {subject}.>: {name}-events .* does not have"):
+            await ear.bus.topic.publish(Message(f"{subject}.step.done", "1-1", {}, b"{}"))
+    await discard(client)

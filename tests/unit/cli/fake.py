@@ -183,7 +183,7 @@ class FakeApi:
             yield self.body[at : at + 10 if end is None else min(at + 10, end)]
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        return Collected(dry_run, 3, 1, 5_000_000, 2)
+        return Collected(dry_run, 3, 1, 5_000_000, 2, 4)
 
     async def why(self, execution_id: str) -> Why:
         self.run(execution_id)

@@ -155,14 +155,16 @@ def test_save_that_fails_leaves_nothing(arclog, api):
 def test_gc_says_what_it_did(arclog, home):
     done = arclog("gc")
     assert done.out == (
-        "let go of 3 results and removed 1 file, which freed 4.8 MiB; cleared 2 files of writers that died\n"
+        "let go of 3 results and removed 1 file, which freed 4.8 MiB; cleared 2 files of writers that died; "
+        "forgot 4 runs that ended long ago\n"
     )
+    assert "would forget 4 runs" in arclog("gc", "--dry-run").out
     assert "would let go of 3 results and remove 1 file, to free 4.8 MiB" in arclog("gc", "--dry-run").out
     assert json.loads(arclog("gc", "--json").out) == {
-        "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2,
+        "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2, "executions": 4,
         "environments": 0, "environment_bytes": 0,
     }  # fmt: skip
-    assert home.opened == [False, True, False]
+    assert home.opened == [False, True, True, False]
 
 
 def test_gc_that_finds_nothing(arclog, api, monkeypatch):

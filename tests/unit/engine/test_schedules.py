@@ -260,6 +260,25 @@ async def test_backfill_runs_each_time_once_one_after_the_other(server: Server, 
     assert (await server.schedules.show("hourly")).queued == []
 
 
+async def test_a_queue_goes_on_as_soon_as_its_last_run_has_ended(server: Server, clock: FakeClock) -> None:
+    """Nobody waits until a schedule is looked at again: a backfill takes as long as its runs do."""
+    await server.schedules.add(NewSchedule("hourly", "0 * * * *", "flows/tidy"))
+    first, last = "2026-02-01T00:00:00Z", "2026-02-01T03:00:00Z"
+    queued = await server.schedules.backfill("hourly", first, last)
+    assert len(queued) == 4
+    for number in range(1, 5):
+        await server.scheduler.fire()
+        assert len(await server.fired()) == number
+        if number == 2:
+            await server.schedules.pause("hourly")
+        await server.end_last()
+        if number == 2:
+            await server.scheduler.fire()
+            assert len(await server.fired()) == number, "paused is paused, also for what waits"
+            await server.schedules.resume("hourly")
+            clock.advance(60)
+
+
 async def test_what_backfill_refuses(server: Server) -> None:
     await server.schedules.add(NEW)
     backfill = server.schedules.backfill

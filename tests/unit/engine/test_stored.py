@@ -37,11 +37,11 @@ class ClockedResults(MemoryResults):
 
 
 class Home:
-    def __init__(self) -> None:
+    def __init__(self, retention_s: float = 0.0) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(clock=self.clock)
         self.results = ClockedResults(self.clock)
-        settings = Settings({"results.keep_s": KEEP, "results.orphan_grace_s": GRACE})
+        settings = Settings({"results.keep_s": KEEP, "results.orphan_grace_s": GRACE, "store.retention_s": retention_s})
         engine = Engine(self.store, self.clock, settings, Minter(self.clock, 1))
         self.api = EngineApi(engine, {}, self.results)
         self._heads: dict[int, int] = {}
@@ -306,3 +306,20 @@ async def test_gc_reads_all_pages(home, monkeypatch):
     await home.end(run)
     home.clock.advance(2 * KEEP)
     assert await home.api.collect() == gone(10, 10)
+
+
+async def test_runs_are_forgotten_after_what_they_stored():
+    home = Home(retention_s=2 * KEEP)
+    await home.store.open()
+    run, live = await home.run(), await home.run()
+    await home.put(run, b"x" * 50)
+    await home.end(run)
+    home.clock.advance(2 * KEEP)
+    assert (await home.api.collect()).executions == 0  # its result went, and it is not yet long ago
+    home.clock.advance(1)
+    assert (await home.api.collect(dry_run=True)).executions == 1
+    assert await home.store.execution(run) is not None
+    assert (await home.api.collect()).executions == 1
+    assert await home.store.execution(run) is None
+    assert await home.store.execution(live) is not None
+    assert (await home.api.collect()).executions == 0

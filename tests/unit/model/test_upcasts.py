@@ -119,7 +119,9 @@ async def test_a_run_of_the_future_is_left_alone_and_the_others_go_on(tmp_path: 
         theirs, ours = await started(here), await started(here)
         with caplog.at_level(logging.ERROR, "arclog"):
             async with a_newer_release(here, theirs):
-                head = (await here.engine.store.execution(int(theirs))).head  # type: ignore[union-attr]  # it is there
+                record = await here.engine.store.execution(int(theirs))
+                assert record is not None
+                head = record.head
                 for _ in range(2):
                     with pytest.raises(NewerLog, match=r"playbook\.teleported.*newer arclog wrote.*update it"):
                         await here.api.signal(theirs, SignalRequest("APPROVE", "s1"))

@@ -52,6 +52,7 @@ def test_the_reference_names_every_key():
         "part",
         "webhook",
         "end",
+        "resource",
     }
     names = {
         field.name for field in (*fields(root_field({})), *TASK, *(TASK_POLICY.fields or ()), *ACTION, *ADMIT_THEN)

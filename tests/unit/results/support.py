@@ -17,6 +17,8 @@ from arclog.testing.conformance.results.base import TENANT, read
 
 ROOT = Path(__file__).parents[3]
 NOISE = random.Random(3).randbytes(3_500_000)
+#: of more parts than a writer holds
+LONG = random.Random(4).randbytes(8_000_000)
 ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for number in range(60_000)]
 
 _LARGE = """
@@ -27,17 +29,17 @@ def peak():
     # Not by getrusage: that of a child begins with what its parent had.
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024
 async def main():
-    results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[3:])))
+    results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[4:])))
     noise = random.Random(1).randbytes(1_000_000).hex()
     async def store(count):
         writer = results.writer("acme", listed=True)
         for number in range(count):
             await writer.add([{"id": number, "text": noise[number:] + noise[:number]}])
         done = await writer.commit()
-        total = 0
-        async for chunk in results.chunks("acme", done.sha256):
+        most, total = int(sys.argv[3]), 0
+        async for chunk in results.chunks("acme", done.sha256, 0, min(most, done.bytes)):
             total += len(chunk)
-        assert total == done.bytes
+        assert total == min(most, done.bytes)
         for at in range(0, count, count // 10):  # more parts than are kept
             assert (await results.items("acme", done.sha256, at, at + 1))[0]["id"] == at
     await store(int(sys.argv[1]))
@@ -54,7 +56,7 @@ from arclog.wiring.backends import choose_results
 async def main():
     results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[1:])))
     writer = results.writer("acme")
-    for number in range(24):
+    for number in range(12):
         await writer.write(os.urandom(1 << 20))
     print("under way", flush=True)
     await asyncio.Event().wait()
@@ -73,18 +75,18 @@ def _words(settings: Settings) -> list[str]:
     return [f"{name}={settings[name]}" for name in settings if settings[name] != Settings()[name]]
 
 
-async def growth_mib(settings: Settings, first: int = 12, then: int = 50) -> int:
+async def growth_mib(settings: Settings, first: int = 12, then: int = 60, most: int = 1 << 62) -> int:
     """By how much a process grows that stores and reads a list of so many items of 2 MB, half of it when packed, after a
-    smaller one.
+    smaller one; `most` bytes of it are read.
     """
-    process = _child(_LARGE, first, then, *_words(settings))
+    process = _child(_LARGE, first, then, most, *_words(settings))
     said, _ = await asyncio.to_thread(process.communicate, timeout=100)
     before, after = map(int, said.split())
     return after - before
 
 
 async def killed_writer(settings: Settings) -> None:
-    """A process that has written 24 MiB of a result, and is killed."""
+    """A process that has written 12 MiB of a result, and is killed."""
     process = _child(_KILLED, *_words(settings))
     assert process.stdout is not None
     assert await asyncio.to_thread(process.stdout.readline) == "under way\n"
@@ -93,13 +95,12 @@ async def killed_writer(settings: Settings) -> None:
 
 
 async def stored_around(results: Results, halfway: Callable[[], Awaitable[None]]) -> Content:
-    """Store noise; something happens when the first parts are written."""
+    """Store `LONG`; something happens when the first parts are written, and others wait to be."""
     writer = results.writer(TENANT)
     try:
-        for at in range(0, len(NOISE), 100_000):
-            if at == 3_400_000:
-                await halfway()
-            await writer.write(NOISE[at : at + 100_000])
+        await writer.write(LONG[:-100_000])
+        await halfway()
+        await writer.write(LONG[-100_000:])
         return await writer.commit()
     finally:
         await writer.abandon()

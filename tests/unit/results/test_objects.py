@@ -142,8 +142,11 @@ async def test_who_stores_while_another_removes_what_they_looked_at_loses_nothin
 # -- damage ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [NOISE, LARGE])
-@pytest.mark.parametrize("what", ["changed", "cut", "gone", "empty"])
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [("changed", NOISE), ("cut", NOISE), ("gone", NOISE), ("empty", NOISE), ("changed", LARGE), ("gone", LARGE)],
+    ids=["changed", "cut", "gone", "empty", "large-changed", "large-gone"],
+)
 async def test_damage_is_noticed_and_healed_by_storing_again(s3, bucket, results, what, body):
     sha256 = (await stored(results, body)).sha256
     key = min(keys(s3, bucket), key=len)
@@ -300,4 +303,5 @@ def test_other_clouds_are_reached_by_the_same_library(scheme, monkeypatch):
 
 async def test_memory_does_not_grow_with_the_content(s3, bucket):
     # An upload under way has a few pieces of 5 MiB at hand, more or fewer as the server takes them.
-    assert await growth_mib(settings_of(s3, bucket), 24, 64) < 32
+    # (This server takes the whole object into its hands for each part that is read.)
+    assert await growth_mib(settings_of(s3, bucket), 24, 72, 10_000_000) < 32

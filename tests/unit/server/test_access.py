@@ -73,7 +73,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def _world(home: Path, *, worker: bool = False) -> AsyncIterator[World]:
     keys = await make_keys(home, [(tenant, role) for tenant in ("acme", "globex") for role in ROLES])
     async with (
-        running(home, worker=worker, **{"auth.max_failures": 1_000_000}) as server,
+        running(home, worker=worker, **{"auth.max_failures": 1_000_000, "scope.tenant": "acme"}) as server,
         server.client() as client,
     ):
         yield World(server, keys, client)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.servers.arclog import running
 from tests.unit.server.callers import bearer, make_keys
 
@@ -41,5 +43,47 @@ async def test_a_credential_goes_in_is_used_and_never_comes_out(tmp_path: Path) 
         for answer in (kept, listed, stream, detail):
             assert SECRET not in answer.text
 
-        assert (await client.delete("/api/credentials/crm", headers=engineer)).status_code == 204
+        assert (await client.delete("/api/credentials/crm", headers=engineer)).json() == {
+            "name": "crm",
+            "scope": "default",
+            "removed": True,
+        }
         assert (await client.delete("/api/credentials/crm", headers=engineer)).status_code == 404
+
+
+ELSEWHERE = """
+metadata: {{name: elsewhere}}
+keychain:
+  - {{name: theirs, kind: env, var: ONLY_ON_THE_OTHER_MACHINE}}
+  - {{name: ours, kind: env, var: {ours}}}
+  - {{name: unused, kind: env, var: {unused}}}
+workflow:
+  - step: start
+    tool: {{kind: python, args: {{x: "{{{{ keychain.ours.value }}}}"}}, code: "result = len(x)"}}
+    next: {{arcs: [{{step: there}}]}}
+  - step: there
+    spec: {{pool: gpu}}
+    tool: {{kind: python, args: {{x: "{{{{ keychain.{used}.value }}}}"}}, code: "result = len(x)"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "ours", "unused", "missing"),
+    [
+        ("theirs", "PATH", "PATH", ""),
+        ("theirs", "NOT_SET_HERE", "PATH", "NOT_SET_HERE"),
+        ("theirs", "PATH", "NOT_SET_HERE", "NOT_SET_HERE"),
+        ("ours", "PATH", "PATH", "ONLY_ON_THE_OTHER_MACHINE"),
+    ],
+)
+async def test_what_only_another_pool_uses_is_looked_at_there(
+    tmp_path: Path, used: str, ours: str, unused: str, missing: str
+) -> None:
+    async with running(tmp_path / "home") as server, server.client() as client:
+        text = ELSEWHERE.format(used=used, ours=ours, unused=unused)
+        run = (await client.post("/api/executions", json={"playbook": text})).json()["execution_id"]
+        events = (await client.get(f"/api/executions/{run}/events")).json()["events"]
+        problems = [event["payload"]["error"]["message"] for event in events if "error" in event["payload"]]
+        assert [missing in problem for problem in problems] == [True] * len(problems)
+        assert bool(problems) == bool(missing)
+        await client.post(f"/api/executions/{run}/cancel", json={"reason": "enough"})

@@ -187,6 +187,20 @@ async def test_the_same_event_again_is_answered_with_its_first_seq(wire: Wire) -
     assert [one["event_id"] for one in await wire.log()].count(OTHER) == 1
 
 
+async def test_an_id_of_one_of_our_own_events_is_refused(wire: Wire) -> None:
+    """In the log an id is one event's: who takes ours, by chance or by intent, hears so."""
+    before = await wire.log()
+    for known in before:
+        answer = await wire.post(event_type="batch.completed", event_id=known["event_id"])
+        assert answer.status_code == 409
+        assert f"accepted as seq {known['seq']} with other content" in answer.json()["detail"]
+    items = await wire.batch(
+        {"event_type": "batch.completed", "event_id": before[0]["event_id"]}, {"event_type": "batch.completed"}
+    )
+    assert [one["status"] for one in items["results"]] == [409, 200]
+    assert len(await wire.log()) == len(before) + 1
+
+
 async def test_an_id_is_the_executions_own(home: Path) -> None:
     one, two = await start(home), await start(home)
     async with running(home, worker=False) as server, server.client() as client:

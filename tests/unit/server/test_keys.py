@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -114,6 +115,23 @@ async def test_argon2_is_asked_once_a_key(world: World, monkeypatch: pytest.Monk
         await world.gate.authenticate(bearer(text), "10.0.0.1")
         world.clock.advance(60)
     assert len(asked) == 1
+
+
+async def test_of_many_who_come_with_one_key_at_once_none_is_sent_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart all who follow a run come back together."""
+    asked = _counted(monkeypatch)
+    text, _ = await world.key()
+    found = await asyncio.gather(*(world.gate.authenticate(bearer(text), "10.0.0.1") for _ in range(300)))
+    assert {principal.name for principal in found} == {"ci"}
+    assert len(asked) == 1
+    wrong = f"ark_{'0' * 16}_{'0' * 43}"
+    refused = await asyncio.gather(
+        *(world.gate.authenticate(bearer(wrong), "10.0.0.2") for _ in range(100)), return_exceptions=True
+    )
+    assert {type(one) for one in refused} <= {Unauthenticated, TooManyRequests}
+    assert len(asked) <= 3
 
 
 async def test_remembered_keys_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

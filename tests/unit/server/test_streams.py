@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from tests.servers.arclog import RunningServer, running
+from tests.unit.server.callers import bearer, make_keys
 from tests.unit.server.test_executions import BIG, HELD, HELLO, ended, started, waits_for_approval
 
 
@@ -170,3 +171,130 @@ async def test_a_large_run_is_streamed_whole(server: RunningServer) -> None:
         assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
         assert len(told) > 1000
         assert told[-1]["event_type"] == "playbook.processed"
+
+
+PRINTING = """
+metadata: {name: printing}
+workflow:
+  - step: start
+    tool: {kind: shell, command: [sh, -c, "echo one; echo two >&2; echo three"]}
+    next: {arcs: [{step: gate}]}
+  - step: gate
+    tool: {kind: approval}
+    next: {arcs: [{step: end}]}
+  - step: end
+    tool: {kind: shell, command: [echo, four]}
+"""
+
+
+async def test_what_tasks_print_is_followed_to_the_runs_end(server: RunningServer) -> None:
+    async with server.client() as client:
+        execution_id = await started(client, playbook=PRINTING)
+        url = f"/api/executions/{execution_id}/logs/stream"
+        texts, marks = [], []
+        async with client.stream("GET", url) as answer:
+            async for mark, line in frames(answer):
+                if line is None:
+                    continue
+                texts.append(line["text"].strip())
+                marks.append(mark)
+                assert mark == str(line["position"])
+                if len(texts) == 3:
+                    await waits_for_approval(client, execution_id)
+                    await client.post(f"/api/executions/{execution_id}/approve")
+        assert sorted(texts[:3]) == ["one", "three", "two"]
+        assert texts[3:] == ["four"]
+        for how in ({"headers": {"Last-Event-ID": marks[2]}}, {"params": {"after": marks[2]}}):
+            async with client.stream("GET", url, **how) as answer:  # type: ignore[arg-type]  # headers or params
+                assert [line["text"].strip() async for _, line in frames(answer) if line] == ["four"]
+        async with client.stream("GET", url, params={"step": "start", "stream": "stderr"}) as answer:
+            assert [line["text"].strip() async for _, line in frames(answer) if line] == ["two"]
+        assert (await client.get(url, params={"step": "nosuch"})).status_code == 422
+        assert (await client.get(url, params={"stream": "nosuch"})).status_code == 422
+        assert (await client.get("/api/executions/123/logs/stream")).status_code == 404
+
+
+@pytest.mark.parametrize("what", ["events", "logs"])
+async def test_a_stream_ends_with_the_right_to_it(tmp_path: Path, what: str) -> None:
+    keys = await make_keys(tmp_path, [("default", "admin"), ("default", "viewer")])
+    admin, viewer = bearer(keys["default", "admin"]), bearer(keys["default", "viewer"])
+    settings: dict[str, Any] = {"auth.cache_s": 0.1}
+    async with running(tmp_path, **settings) as server, server.client() as client:
+        asked = await client.post("/api/executions", json={"playbook": HELD}, headers=admin)
+        url = f"/api/executions/{asked.json()['execution_id']}/{what}/stream"
+        async with (
+            client.stream("GET", url, headers=viewer) as ending,
+            client.stream("GET", url, headers=admin) as going_on,
+        ):
+            last = ""
+            async for line in ending.aiter_lines():
+                if line.startswith(":") and not last:
+                    key_id = keys["default", "viewer"].split("_")[1]
+                    assert (await client.delete(f"/api/keys/{key_id}", headers=admin)).status_code == 200
+                last = line or last
+            assert "was revoked" in json.loads(last.removeprefix("data: "))["detail"]
+            assert going_on.status_code == 200
+            assert (await client.get(url, headers=viewer)).status_code == 401
+            await client.post(url.replace(f"{what}/stream", "cancel"), json={"reason": "enough"}, headers=admin)
+            assert "denied" not in "".join([line async for line in going_on.aiter_lines()])
+
+
+LONG = """
+metadata: {name: long}
+workflow:
+  - step: start
+    loop: {in: "{{ range(150) | list }}", iterator: n}
+    tool: {kind: noop, data: "{{ iter.n }}"}
+    next: {arcs: [{step: hold}]}
+  - step: hold
+    spec: {pool: nowhere}
+    tool: {kind: noop}
+"""
+
+
+@pytest.mark.parametrize("dialect", ["lifecycle", "wire", "run"])
+async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, dialect: str
+) -> None:
+    from arclog.engine.api import EngineApi
+    from arclog.server import telling
+
+    read = 0
+    events = EngineApi.events
+
+    async def counted(self: EngineApi, *what: Any, **more: Any) -> list[dict[str, Any]]:
+        nonlocal read
+        found = await events(self, *what, **more)
+        read += len(found)
+        return found
+
+    async with server.client() as client:
+        execution_id = await started(client, playbook=LONG)
+        url = f"/api/executions/{execution_id}/events"
+        async with client.stream("GET", f"{url}/stream", params={"type": "step.scheduled"}) as answer:
+            async for _, scheduled in frames(answer):
+                if scheduled is not None and scheduled["step"] == "hold":
+                    break
+        whole = (await client.get(url, params={"dialect": dialect})).json()["events"]
+        named = {whole[-1].get("event_type") or whole[-1].get("eventType") or whole[-1]["name"]}
+        head = (await client.get(f"/api/executions/{execution_id}/head")).json()["head"]
+        monkeypatch.setattr(telling, "_PAGE", 10)
+        monkeypatch.setattr(EngineApi, "events", counted)
+        for names in ([], sorted(named)):
+            wanted = (await client.get(url, params={"dialect": dialect, "type": names})).json()["events"]
+            assert names or wanted == whole
+            read, after, pages, told = 0, 0, 0, []
+            while True:
+                asked: dict[str, Any] = {"dialect": dialect, "type": names, "after": after, "limit": 4}
+                page = (await client.get(url, params=asked)).json()
+                told += page["events"]
+                after, pages = page["next"], pages + 1
+                if not page["more"]:
+                    break
+            assert told == wanted
+            # Each page reads a few rows more than it tells; from the beginning they would be thousands.
+            assert read <= 40 * pages + head, (read, pages)
+        # Who goes back, or where nobody was, is told the same.
+        for after in (0, 3, whole[len(whole) // 2].get("seq", 5)):
+            page = (await client.get(url, params={"dialect": dialect, "after": after, "limit": 1000})).json()["events"]
+            assert page == whole[len(whole) - len(page) :]

@@ -1,167 +1,61 @@
-"""Two servers on one store, joined by a real NATS: what one commits wakes who waits at the other. Nobody here looks by himself:
-the time until he would is longer than any test.
-"""
+"""Two servers on one store: what is said to one holds at the other."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arclog.client import AsyncClient
-from arclog.client.connection import Connection
-from arclog.client.control import RemoteControl
-from arclog.client.link import Link
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, SignalRequest
-from arclog.ports.control import WorkerInfo
 from tests.servers.arclog import RunningServer, running
-from tests.servers.nats import NatsServer, running_nats
 
-pytest_plugins = ["tests.servers.nats"]
-
-NEVER = 100_000.0
-SLOW = """
-metadata: {name: slow}
-workflow:
-  - step: start
-    tool: {kind: noop}
-"""
+PLAYBOOK = "metadata: {name: hello, path: flows/hello}\nworkflow:\n  - step: s\n    tool: {kind: noop, data: hi}\n"
+ASKS = "metadata: {name: asks}\nworkflow:\n  - step: s\n    tool: {kind: approval, prompt: go on?}\n"
 
 
-@asynccontextmanager
-async def pair(home: Path, url: str, **settings: Any) -> AsyncIterator[tuple[RunningServer, RunningServer]]:
-    own = uuid.uuid4().hex[:12]
-    shared = {
-        "bus.url": url,
-        "bus.prefix": own,
-        "bus.events_subject": f"{own}.events",
-        "bus.max_retry_s": 0.1,
-        "engine.look_again_s": NEVER,
-        "engine.sweep_s": NEVER,
-        **settings,
-    }
-    async with running(home, worker=False, **shared) as a, running(home, worker=False, **shared) as b:
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, RunningServer]]:
+    async with AsyncExitStack() as stack:
+        # No cached answer may hide what the other one did.
+        settings: dict[str, Any] = {"auth.cache_s": 0.0, "engine.sweep_s": 0.05}
+        a = await stack.enter_async_context(running(tmp_path / "home", worker=False, **settings))
+        b = await stack.enter_async_context(running(tmp_path / "home", **settings))
         yield a, b
 
 
-@asynccontextmanager
-async def working_at(server: RunningServer) -> AsyncIterator[RemoteControl]:
-    connection = Connection(server.url, Settings({"client.patience_s": 0}))
-    try:
-        yield RemoteControl(Link(connection))
-    finally:
-        await connection.close()
+async def test_runs_signals_catalog_and_keys_of_one_are_the_others(pair: tuple[RunningServer, RunningServer]) -> None:
+    a, b = pair
+    async with a.client() as at_a, b.client() as at_b:
+        body = {"playbook": ASKS, "idempotency_key": "once"}
+        started = (await at_a.post("/api/execute", json=body)).json()["execution_id"]
+        assert (await at_b.post("/api/execute", json=body)).json()["execution_id"] == started
+        # It waits at B's worker; A is asked, A is told, and B's readers see it.
+        head = 0
+        while "approval" not in (await at_a.get(f"/api/executions/{started}/why")).text:
+            answer = await at_a.get(f"/api/executions/{started}/head", params={"after": head, "timeout_s": 5})
+            head = answer.json()["head"]
+        told = await at_a.post(f"/api/executions/{started}/signal", json={"signal": "APPROVE", "signal_id": "yes"})
+        assert told.json()["accepted"], told.text
+        again = await at_b.post(f"/api/executions/{started}/signal", json={"signal": "APPROVE", "signal_id": "yes"})
+        assert again.json()["accepted"], "the same signal at the other one is the same"
+        await at_b.get(f"/api/executions/{started}/head", params={"until": "ended", "timeout_s": 20})
+        for client in (at_a, at_b):
+            assert (await client.get(f"/api/executions/{started}/status")).json()["state"] == "COMPLETED"
+            assert (await client.get(f"/api/executions/{started}/events")).json()["next"] > head
 
+        assert (await at_a.post("/api/catalog", json={"playbook": PLAYBOOK})).status_code in (200, 201)
+        ran = await at_b.post("/api/execute", json={"path": "flows/hello"})
+        assert ran.status_code in (200, 201, 202), ran.text
+        schedule = {"name": "nightly", "cron": "0 6 * * *", "path": "flows/hello"}
+        assert (await at_a.post("/api/schedules", json=schedule)).status_code in (200, 201)
+        assert (await at_b.get("/api/schedules/nightly")).json()["cron"] == "0 6 * * *"
 
-async def waits(task: asyncio.Future[Any]) -> bool:
-    """It has been sent, and waits at the server."""
-    done, _ = await asyncio.wait((task,), timeout=0.3)
-    return not done
-
-
-async def test_a_claim_that_waits_at_one_server_gets_what_is_started_at_the_other(
-    tmp_path: Path, nats_server: NatsServer
-) -> None:
-    async with pair(tmp_path, nats_server.url) as (a, b), AsyncClient(a.url) as client, working_at(b) as control:
-        for _ in range(3):
-            worker = WorkerInfo("far", ("noop",))
-            claim = asyncio.ensure_future(control.claim(worker, 1, 30.0))
-            assert await waits(claim)
-            started = await client.execute(ExecuteRequest(SLOW))
-            async with asyncio.timeout(20):
-                (command,) = await claim
-            assert str(command.execution_id) == started.execution_id
-
-
-@pytest.mark.parametrize("signal", ["CANCEL", "PAUSE"])
-async def test_a_signal_at_one_server_reaches_the_worker_at_the_other(
-    tmp_path: Path, nats_server: NatsServer, signal: str
-) -> None:
-    async with pair(tmp_path, nats_server.url) as (a, b), AsyncClient(a.url) as client, working_at(b) as control:
-        started = await client.execute(ExecuteRequest(SLOW))
-        (command,) = await control.claim(WorkerInfo("far", ("noop",)), 1, 0.0)
-        revoked = asyncio.ensure_future(control.revoked("far", 30.0))
-        assert await waits(revoked)
-        await client.signal(started.execution_id, SignalRequest(signal, reason="enough"))
-        async with asyncio.timeout(20):
-            (one,) = await revoked
-        assert (one.command_id, one.pause) == (command.command_id, signal == "PAUSE")
-
-
-async def test_who_follows_a_run_at_one_server_sees_what_happens_at_the_other(
-    tmp_path: Path, nats_server: NatsServer
-) -> None:
-    async with pair(tmp_path, nats_server.url) as (a, b), AsyncClient(a.url) as client, b.client() as http:
-        number = (await client.execute(ExecuteRequest(SLOW))).execution_id
-        seen: list[str] = []
-        async with http.stream("GET", f"/api/executions/{number}/events/stream") as stream, asyncio.timeout(30):
-            async for line in stream.aiter_lines():
-                if line.startswith("data: "):
-                    seen.append(json.loads(line.removeprefix("data: "))["event_type"])
-                    if seen[-1] == "step.scheduled":
-                        await client.cancel(number, "enough")
-        assert "execution.cancelled" in seen
-
-
-async def test_who_waits_for_a_runs_end_at_one_server_is_answered_when_it_ends_at_the_other(
-    tmp_path: Path, nats_server: NatsServer
-) -> None:
-    async with pair(tmp_path, nats_server.url) as (a, b), AsyncClient(a.url) as here, AsyncClient(b.url) as there:
-        number = (await here.execute(ExecuteRequest(SLOW))).execution_id
-        end = asyncio.ensure_future(there.ended(number, timeout_s=30.0))
-        assert await waits(end)
-        await here.cancel(number, "enough")
-        async with asyncio.timeout(20):
-            assert await end
-
-
-async def test_with_nats_gone_the_next_look_finds_everything(tmp_path: Path) -> None:
-    with running_nats() as nats:
-        patient = {"engine.look_again_s": 0.2, "engine.sweep_s": 0.2}
-        async with (
-            pair(tmp_path, nats.url, **patient) as (a, b),
-            AsyncClient(a.url) as client,
-            working_at(b) as control,
-        ):
-            for is_there in (True, False, True):
-                if is_there:
-                    nats.kill()
-                    nats.start()
-                else:
-                    nats.wipe()
-                claim = asyncio.ensure_future(control.claim(WorkerInfo("far", ("noop",)), 1, 30.0))
-                started = await client.execute(ExecuteRequest(SLOW))
-                async with asyncio.timeout(20):
-                    (command,) = await claim
-                assert str(command.execution_id) == started.execution_id
-                revoked = asyncio.ensure_future(control.revoked("far", 30.0))
-                await client.cancel(started.execution_id, "enough")
-                async with asyncio.timeout(20):
-                    assert [one.command_id for one in await revoked] == [command.command_id]
-
-
-async def test_a_server_starts_without_nats_and_tells_how_the_bus_does(tmp_path: Path) -> None:
-    with running_nats() as nats:
-        nats.kill()
-        async with pair(tmp_path, nats.url) as (a, _), a.client() as http:
-            assert (await http.get("/ready")).status_code == 200
-            figures = (await http.get("/metrics")).text
-            assert "arclog_bus_connected 0.0" in figures
-            nats.start()
-            async with asyncio.timeout(30):
-                while "arclog_bus_connected 1.0" not in figures:
-                    figures = (await http.get("/metrics")).text
-            async with AsyncClient(a.url) as client:
-                await client.execute(ExecuteRequest(SLOW))
-            async with asyncio.timeout(30):
-                while "arclog_events_published_total 0.0" in figures:
-                    figures = (await http.get("/metrics")).text
-            assert "arclog_bus_notices_told_total" in figures
-            assert "arclog_bus_dropped_total 0.0" in figures
+        made = await at_a.post("/api/keys", json={"name": "me", "roles": ["admin"]})
+        key = {"authorization": f"Bearer {made.json()['key']}"}
+        assert (await at_b.get("/api/executions")).status_code == 401, "from the first key on B asks, too"
+        assert (await at_b.get("/api/executions", headers=key)).status_code == 200
+        gone = await at_b.delete(f"/api/keys/{made.json()['about']['key_id']}", headers=key)
+        assert gone.status_code in (200, 204), gone.text
+        assert (await at_a.get("/api/executions", headers=key)).status_code == 401

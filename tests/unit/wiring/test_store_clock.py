@@ -46,7 +46,7 @@ def clock(far: Far) -> StoreClock:
 
 
 async def test_it_tells_the_stores_time_whatever_its_own_machine_says(far: Far, clock: StoreClock, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "arclog"):
         await clock.measure()
     assert "3600.0 s off the store's" in caplog.text
     assert clock.now() == far.true()
@@ -65,7 +65,7 @@ async def test_it_does_not_go_back_when_an_answer_takes_longer(far: Far, clock: 
     await clock.measure()
     before = clock.now()
     far.takes_s = 0.4
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "arclog"):
         await clock.measure()
     assert clock.now() >= before
     assert "jumped" not in caplog.text
@@ -83,7 +83,7 @@ async def test_a_jump_of_the_store_is_followed_and_said(far: Far, clock: StoreCl
     await clock.measure()
     clock.now()
     far.set_by = jump_s * MICROS
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "arclog"):
         await clock.measure()
     assert clock.now() == far.true()
     assert f"jumped by {jump_s:.1f} s" in caplog.text

@@ -83,6 +83,12 @@ class Server:
         events = await self.api.events(execution_id)
         return str(events[-1]["event_type"])
 
+    async def processed(self, execution_id: str) -> None:
+        """Return once all was taken care of."""
+        with self.engine.hints.on_append(int(execution_id)) as news:
+            while await self.last(execution_id) != "playbook.processed":
+                assert await news.heard(30)
+
     async def close(self) -> None:
         await self.engine.close()
         await self.children.close()
@@ -175,6 +181,28 @@ async def test_a_slow_receiver_is_not_waited_for_and_holds_up_nobody(make: Calla
     assert (slow.state, quick.state) == (PENDING, DELIVERED)
     assert "webhooks.timeout_s" in slow.problem
     assert await server.last(run) == "execution.cancelled"
+
+
+async def test_one_receiver_that_stands_still_holds_up_no_other(make: Callable[..., Server], web: Web) -> None:
+    """Far more than fit at a time, the slow ones first: all others are told while it still has its two in hand."""
+    web.stalls("/slow")
+    with Web() as other:
+        other.answers("/quick")
+        settings = {"webhooks.max_concurrent": 4, "webhooks.max_per_receiver": 2, "webhooks.timeout_s": 60.0}
+        server = make(**settings)
+        slow = [await server.ended(playbook(hook(web.url("/slow")))) for _ in range(10)]
+        quick = [await server.ended(playbook(hook(other.url("/quick")))) for _ in range(20)]
+        sending = asyncio.ensure_future(server.outbox.run())
+        for run in quick:
+            await server.processed(run)
+        assert (len(web.asked), len(other.asked)) == (2, 20)
+        late = await server.ended(playbook(hook(other.url("/quick"))))
+        await server.processed(late)
+        assert {(await server.deliveries(run))[0].state for run in slow} == {PENDING}
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert len(web.asked) == 2, "no more than its share"
 
 
 async def test_a_redirect_is_refused(make: Callable[..., Server], web: Web) -> None:

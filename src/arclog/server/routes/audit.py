@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
+from arclog.ports.access import Audited
 from arclog.server.access import ADMIN, allows, principal_of, services_of
-from arclog.server.audited import Audited
 from arclog.server.bodies import answered
 from arclog.server.schemas import documented
 

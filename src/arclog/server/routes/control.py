@@ -15,9 +15,11 @@ from starlette.responses import Response
 
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import RequestRejected
+from arclog.model.ids import LATEST, MAX_ID
 from arclog.plan import net
 from arclog.ports import work
 from arclog.ports.control import Control, LoopPage, WorkerInfo
+from arclog.ports.task_logs import STREAMS, LogLine
 from arclog.server import work_examples as examples
 from arclog.server.access import WORK, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of, numbers_fit
@@ -29,6 +31,10 @@ router = APIRouter(prefix=work.ROOT, tags=["workers"], dependencies=[allows(WORK
 _LOOK_S = 0.5
 _MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
+#: Commands that one worker may say it holds; kinds or pools that it may name, and how long each may be.
+_MOST_HELD = 10_000
+_MOST_NAMES = 1000
+_LONGEST_NAME = 128
 
 T = TypeVar("T")
 
@@ -90,6 +96,8 @@ async def claim(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """The next piece of a command's report; durable when it is answered."""
     given = await body_of(request, Report, "server.max_report_bytes")
+    _checked_id(given.worker_id)
+    given.wants = max(0, min(given.wants, _MOST_COMMANDS))
     with numbers_fit():
         return answered(await _control(request).report(given))
 
@@ -101,6 +109,9 @@ async def report(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     """Extend leases; tells which commands are no longer the worker's."""
     asked = await body_of(request, work.HeartbeatAsked)
+    _checked_id(asked.worker_id)
+    if len(asked.held) > _MOST_HELD:
+        raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat is for {_MOST_HELD} at most")
     with numbers_fit():
         return answered(work.Lost(await _control(request).heartbeat(asked.worker_id, asked.held)))
 
@@ -118,6 +129,7 @@ async def heartbeat(request: Request) -> Response:
 async def give_back(request: Request) -> Response:
     """Return a command between two tasks."""
     asked = await body_of(request, work.GiveBackAsked)
+    _checked_id(asked.worker_id)
     with numbers_fit():
         await _control(request).give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)
     return answered(work.Done())
@@ -132,6 +144,7 @@ async def give_back(request: Request) -> Response:
 async def revoked(request: Request) -> Response:
     """Commands that were taken from the worker, or that shall pause; waits `wait_s` seconds for one."""
     asked = await body_of(request, work.RevokedAsked)
+    _checked_id(asked.worker_id)
     control = _control(request)
     services = services_of(request)
     key = _asker(request, asked.worker_id, "revoked")
@@ -177,6 +190,8 @@ async def loop_results(request: Request) -> Response:
 async def write_logs(request: Request) -> Response:
     """Keep task log lines."""
     given = await body_of(request, work.Lines, "server.max_report_bytes")
+    for line in given.lines:
+        _check_line(line)
     with numbers_fit():
         await _control(request).write_logs(given.lines)
     return answered(work.Done())
@@ -192,11 +207,31 @@ def _asker(request: Request, worker_id: str, call: str) -> tuple[str, ...]:
 
 
 def _checked(worker: WorkerInfo) -> WorkerInfo:
-    if work.WORKER_ID.fullmatch(worker.worker_id) is None:
-        raise RequestRejected(
-            f"worker_id: {worker.worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
-        )
+    _checked_id(worker.worker_id)
+    for what, names in (("kinds", worker.kinds), ("pools", worker.pools)):
+        if len(names) > _MOST_NAMES or any(len(name) > _LONGEST_NAME for name in names):
+            raise RequestRejected(f"{what}: at most {_MOST_NAMES} names of at most {_LONGEST_NAME} characters")
     return worker
+
+
+def _checked_id(worker_id: str) -> None:
+    if work.WORKER_ID.fullmatch(worker_id) is None:
+        raise RequestRejected(
+            f"worker_id: {worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+        )
+
+
+def _check_line(line: LogLine) -> None:
+    """A line that could not be told again would keep everybody from reading the others."""
+    if line.stream not in STREAMS:
+        raise RequestRejected(f"lines: there is no stream {line.stream[:50]!r}; there are {', '.join(STREAMS)}")
+    if not 0 <= line.at <= LATEST:
+        raise RequestRejected(f"lines: at: {line.at} is no moment (microseconds since 1970)")
+    numbers = (line.execution_id, line.run, line.task_run, line.attempt, *(line.iteration or ()))
+    if not all(0 <= number <= MAX_ID for number in numbers):
+        raise RequestRejected("lines: a number is larger than any that there can be, or less than nothing")
+    if len(line.step) > _LONGEST_NAME or len(line.task) > 2 * _LONGEST_NAME:
+        raise RequestRejected("lines: no step and no task has so long a name")
 
 
 async def _long_poll(request: Request, wait_s: float, ask: Callable[[float], Awaitable[list[T]]]) -> list[T]:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from arclog.model.errors import NotFound
 from arclog.model.ids import timestamp
+from arclog.model.principal import checked_name
 from arclog.ports.secrets import SecretInfo, Vault
 from arclog.server.access import BUILD, VIEW, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of
@@ -22,6 +23,8 @@ class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
     """A secret to keep: a text, or a JSON object as text."""
 
     value: str
+    #: the caller's own, or '': whoever names another has made a mistake, which is a 404
+    tenant: str = ""
     #: '' = all projects, all environments of a project
     project: str = ""
     environment: str = ""
@@ -29,6 +32,12 @@ class NewCredential(Struct, frozen=True, forbid_unknown_fields=True):
 
 class CredentialList(Struct, frozen=True):
     credentials: list[SecretInfo]
+
+
+class Forgotten(Struct, frozen=True):
+    name: str
+    scope: str
+    removed: bool = True
 
 
 _INFO = SecretInfo("crm", "acme/shop", ("client_id", "client_secret"), "2026-01-02T03:04:05.000000Z")
@@ -41,14 +50,14 @@ _INFO = SecretInfo("crm", "acme/shop", ("client_id", "client_secret"), "2026-01-
         answer=SecretInfo,
         example=_INFO,
         takes=NewCredential,
-        takes_example=NewCredential("the secret itself", "shop"),
+        takes_example=NewCredential("the secret itself", project="shop"),
         errors=(404,),
     ),
 )
 async def put(name: str, request: Request) -> Response:
     """Keep a secret for the caller's tenant, in place of an older one; no answer ever holds its value."""
     asked = await body_of(request, NewCredential)
-    scope = _scope(request, asked.project, asked.environment)
+    scope = _scope(request, asked.tenant, asked.project, asked.environment)
     at = timestamp(services_of(request).clock.now())
     return answered(await asyncio.to_thread(_vault(request).put, name, scope, asked.value, at))
 
@@ -64,17 +73,26 @@ async def listed(request: Request) -> Response:
 
 
 @router.delete(
-    "/{name}", dependencies=[allows(BUILD)], **documented(status=204, text="It is forgotten.", errors=(404,))
+    "/{name}",
+    dependencies=[allows(BUILD)],
+    **documented(answer=Forgotten, example=Forgotten("crm", "acme/shop"), errors=(404,)),
 )
-async def remove(name: str, request: Request, project: str = "", environment: str = "") -> Response:
+async def remove(name: str, request: Request, tenant: str = "", project: str = "", environment: str = "") -> Response:
     """Forget a secret of the caller's tenant."""
-    await asyncio.to_thread(_vault(request).remove, name, _scope(request, project, environment))
-    return Response(status_code=204)
+    scope = _scope(request, tenant, project, environment)
+    await asyncio.to_thread(_vault(request).remove, name, scope)
+    return answered(Forgotten(name, scope))
 
 
-def _scope(request: Request, project: str, environment: str) -> str:
-    parts = [principal_of(request).tenant, project, environment]
-    while parts and not parts[-1]:
+def _scope(request: Request, tenant: str, project: str, environment: str) -> str:
+    own = principal_of(request).tenant
+    if tenant not in ("", own):
+        raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+    for name, what in ((project, "project"), (environment, "environment")):
+        if name:
+            checked_name(name, what)
+    parts = [own, project, environment]
+    while not parts[-1]:
         parts.pop()
     return "/".join(parts)
 

@@ -39,6 +39,8 @@ class ExecuteBody(Struct, frozen=True, forbid_unknown_fields=True):
     scope: dict[str, str] = {}
     #: the same key again is the same run
     idempotency_key: str = ""
+    #: -100 to 100, in the place of the playbook's own: of the tenant's commands, those with the highest come first
+    priority: int | None = None
 
 
 class Executions(Struct, frozen=True):
@@ -77,6 +79,7 @@ async def start(request: Request) -> Response:
             path=body.path,
             version=_version(body.version),
             scope=body.scope,
+            priority=body.priority,
         )
     )
     where = f"/api/executions/{started.execution_id}"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from arclog.server.access import public, services_of
+from arclog.server.access import ADMIN, OPERATE, VIEW, admitted, public, services_of
 from arclog.server.bodies import answered
 from arclog.server.problems import problem
 from arclog.server.schemas import documented
 
 router = APIRouter(tags=["operations"])
 
+log = logging.getLogger("arclog.server")
+
+_SEEN_BY = {"viewer": VIEW, "operator": OPERATE, "admin": ADMIN}
 _STATUS = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,8 +31,14 @@ async def health() -> Response:
 async def ready(request: Request) -> Response:
     """The store can be used, and the server is not draining."""
     services = services_of(request)
-    wrong = "the server is draining" if services.draining() else await services.ready()
-    return problem(503, "NotReady", wrong) if wrong else answered({"status": "ready"})
+    if services.draining():
+        return problem(503, "NotReady", "the server is draining")
+    wrong = await services.ready()
+    if wrong:
+        # Anybody may ask: where the store is, and what is wrong with it, stands in the server's own log.
+        log.warning("not ready: %s", wrong)
+        return problem(503, "NotReady", "the store cannot be used; the server's log says why")
+    return answered({"status": "ready"})
 
 
 @router.get(
@@ -36,8 +47,11 @@ async def ready(request: Request) -> Response:
     **documented(example="arclog_http_requests_open 3.0\n", media="text/plain", errors=()),
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format."""
+    """Prometheus' text format. Public, unless `server.metrics_role` names who may see it."""
     services = services_of(request)
+    role = services.settings.text("server.metrics_role")
+    if role != "public":
+        await admitted(request, _SEEN_BY[role])
     traffic = services.traffic
     own = (
         "# HELP arclog_http_requests_open Requests under way, streams included.\n"

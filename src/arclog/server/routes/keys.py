@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.model.errors import NotFound
-from arclog.model.ids import MICROS
+from arclog.ports.access import KeyMade, KeyShown, NewKey
 from arclog.server.access import ADMIN, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of
-from arclog.server.keys import KeyShown, make_key, shown
+from arclog.server.key_book import KeyBook
 from arclog.server.schemas import documented
 
 router = APIRouter(prefix="/api/keys", tags=["access"])
-#: Ten years: longer is for ever.
-_LONGEST_S = 10 * 366 * 86_400
-
-
-class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key asked for. It is of the caller's own tenant."""
-
-    name: str
-    roles: tuple[str, ...]
-    project: str = ""
-    environment: str = ""
-    #: None: it does not expire
-    expires_in_s: int | None = None
-
-
-class KeyMade(Struct, frozen=True):
-    #: the key itself: shown this once, and kept nowhere
-    key: str
-    about: KeyShown
 
 
 class KeyList(Struct, frozen=True):
@@ -60,7 +38,7 @@ _SHOWN = KeyShown(
     **documented(
         status=201,
         answer=KeyMade,
-        example=KeyMade("ark_4k2m7q9x1c5v8b3n_…", _SHOWN),
+        example=KeyMade("ark_4k2m7q9x1c5v8b3n_…", _SHOWN, first=False),
         takes=NewKey,
         takes_example=NewKey("ci", ("operator",)),
         errors=(),
@@ -68,36 +46,23 @@ _SHOWN = KeyShown(
 )
 async def create(request: Request) -> Response:
     """Make a key for the caller's tenant; the answer's `key` is shown this once."""
-    services = services_of(request)
-    asked = await body_of(request, NewKey)
-    now = services.clock.now()
-    text, record = await asyncio.to_thread(
-        make_key,
-        asked.name,
-        asked.roles,
-        principal_of(request).tenant,
-        now,
-        project=asked.project,
-        environment=asked.environment,
-        expires_at=None if asked.expires_in_s is None else now + min(asked.expires_in_s, _LONGEST_S) * MICROS,
-    )
-    await services.book.add_key(record)
-    return answered(KeyMade(text, shown(record)), 201)
+    made = await _keys(request).create(await body_of(request, NewKey))
+    services_of(request).key_made()
+    return answered(made, 201)
 
 
 @router.get("", dependencies=[allows(ADMIN)], **documented(answer=KeyList, example=KeyList([_SHOWN]), errors=()))
 async def listed(request: Request) -> Response:
     """The tenant's keys, oldest first, without their secrets."""
-    found = await services_of(request).book.keys(principal_of(request).tenant)
-    return answered(KeyList([shown(record) for record in found]))
+    return answered(KeyList(await _keys(request).list()))
 
 
 @router.delete("/{key_id}", dependencies=[allows(ADMIN)], **documented(answer=KeyShown, example=_SHOWN))
 async def revoke(key_id: str, request: Request) -> Response:
     """End a key for good; every server sees it within `auth.cache_s`."""
+    return answered(await _keys(request).revoke(key_id))
+
+
+def _keys(request: Request) -> KeyBook:
     services = services_of(request)
-    found = await services.book.key(key_id)
-    if found is None or found.tenant != principal_of(request).tenant:
-        raise NotFound(f"there is no key {key_id[:64]}; GET /api/keys lists those there are")
-    revoked = await services.book.revoke_key(key_id, services.clock.now())
-    return answered(shown(revoked or found))
+    return KeyBook(services.book, services.clock, principal_of(request).tenant)

@@ -15,6 +15,7 @@ from arclog.ports.api import Collected, StoredResult
 from arclog.server import examples
 from arclog.server.access import ADMIN, VIEW, allows, api_of, services_of
 from arclog.server.bodies import answered, body_of
+from arclog.server.headers import media_type
 from arclog.server.params import Count, ExecutionId, Limit
 from arclog.server.problems import problem
 from arclog.server.schemas import documented
@@ -95,7 +96,7 @@ async def resolve(request: Request, ref: Ref) -> Response:
     }
     if partial:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{known.bytes}"
-    return StreamingResponse(_joined(first, chunks), 206 if partial else 200, headers, known.content_type)
+    return StreamingResponse(_joined(first, chunks), 206 if partial else 200, headers, media_type(known.content_type))
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros
-from arclog.ports.task_logs import LogFilter
+from arclog.ports.task_logs import STREAMS, LogFilter
 from arclog.server import examples
 from arclog.server.access import VIEW, allows, api_of, services_of
 from arclog.server.bodies import answered
+from arclog.server.log_stream import log_stream
 from arclog.server.params import Count, ExecutionId, Limit
 from arclog.server.schemas import documented
+from arclog.server.standing import while_allowed
 from arclog.server.telling import EventPage, Telling
 from arclog.server.waiting import unless_stopping
 
 router = APIRouter(prefix="/api/executions/{execution_id}", tags=["events and logs"])
 
 _EVENT_STREAM = "text/event-stream"
-_STREAMS = ("stdout", "stderr", "log", "progress")
 
 Dialect = Annotated[str, Query(description="canonical, lifecycle, run, wire or legacy")]
 Types = Annotated[
@@ -64,7 +65,7 @@ async def events(
     """Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`."""
     api = api_of(request)
     await api.status(execution_id)
-    return answered(await Telling(api, execution_id, dialect, types).page(after, limit))
+    return answered(await Telling(api, execution_id, dialect, types, services_of(request).readings).page(after, limit))
 
 
 @router.get(
@@ -90,19 +91,22 @@ async def stream(
     """
     api, services = api_of(request), services_of(request)
     await api.status(execution_id)
-    telling = Telling(api, execution_id, dialect, types)
+    telling = Telling(api, execution_id, dialect, types, services.readings)
     resumed = _resumed(request.headers.get("last-event-id", ""))
     if resumed is not None:
         after = resumed
         if await telling.is_over(after):
             return Response(status_code=204)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return _streamed(request, telling.stream(services, after))
 
+
+def _streamed(request: Request, frames: AsyncGenerator[bytes, None]) -> Response:
     async def told() -> AsyncIterator[bytes]:
-        with services.traffic.streaming():
-            async for frames in telling.stream(services, after):
-                yield frames
+        with services_of(request).traffic.streaming():
+            async for frame in while_allowed(request, VIEW, frames):
+                yield frame
 
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(told(), headers=headers, media_type=_EVENT_STREAM)
 
 
@@ -138,28 +142,58 @@ async def head(
     return answered(Head(now, ended, pausing=await api.pausing(execution_id)))
 
 
+Step = Annotated[str, Query(max_length=200)]
+Iteration = Annotated[str, Query(description="3, or 3.1 in a nested loop", max_length=200)]
+Streams = Annotated[
+    list[str], Query(alias="stream", description="stdout, stderr, log, progress (default: all but progress)")
+]
+Text = Annotated[str, Query(description="Only lines with this in them", max_length=1000)]
+Since = Annotated[str, Query(description="RFC 3339, or microseconds since 1970", max_length=64)]
+Position = Annotated[Count, Query(description="Only what comes behind this position")]
+
+
+def _where(
+    step: Step = "",
+    task: Step = "",
+    iteration: Iteration = "",
+    streams: Streams = [],  # noqa: B006 - FastAPI copies it
+    text: Text = "",
+    since: Since = "",
+) -> LogFilter:
+    unknown = next((one for one in streams if one not in STREAMS), None)
+    if unknown is not None:
+        raise RequestRejected(f"there is no stream {unknown[:50]!r}; there are {', '.join(STREAMS)}")
+    return LogFilter(step, task, _iteration(iteration), tuple(streams), text, _moment(since))
+
+
+Where = Annotated[LogFilter, Depends(_where)]
+
+
 @router.get("/logs", dependencies=[allows(VIEW)], **documented(answer=LogPage, example=LogPage([examples.LINE], 1)))
 async def logs(
-    execution_id: ExecutionId,
-    request: Request,
-    after: Annotated[Count, Query(description="Only what comes behind this position")] = 0,
-    limit: Limit = 1000,
-    step: str = "",
-    task: str = "",
-    iteration: Annotated[str, Query(description="3, or 3.1 in a nested loop", max_length=200)] = "",
-    streams: Annotated[
-        list[str], Query(alias="stream", description="stdout, stderr, log, progress (default: all but progress)")
-    ] = [],  # noqa: B006 - FastAPI copies it
-    text: Annotated[str, Query(description="Only lines with this in them", max_length=1000)] = "",
-    since: Annotated[str, Query(description="RFC 3339, or microseconds since 1970", max_length=64)] = "",
+    execution_id: ExecutionId, request: Request, where: Where, after: Position = 0, limit: Limit = 1000
 ) -> Response:
     """What the run's tasks printed."""
-    unknown = next((one for one in streams if one not in _STREAMS), None)
-    if unknown is not None:
-        raise RequestRejected(f"there is no stream {unknown!r}; there are {', '.join(_STREAMS)}")
-    where = LogFilter(step, task, _iteration(iteration), tuple(streams), text, _moment(since))
     lines = await api_of(request).logs(execution_id, after=after, limit=limit, where=where)
     return answered(LogPage(lines, lines[-1]["position"] if lines else after))
+
+
+@router.get(
+    "/logs/stream",
+    dependencies=[allows(VIEW)],
+    **documented(
+        example='id: 1\ndata: {"position": 1, "text": "hello"}\n\n',
+        media=_EVENT_STREAM,
+        text="Server-sent events; the id is the line's position.",
+    ),
+)
+async def log_lines(execution_id: ExecutionId, request: Request, where: Where, after: Position = 0) -> Response:
+    """Follow what the run's tasks print, from `after` or Last-Event-ID on, to the run's end."""
+    api = api_of(request)
+    resumed = _resumed(request.headers.get("last-event-id", ""))
+    begin = after if resumed is None else resumed
+    await api.logs(execution_id, after=begin, limit=1, where=where)  # what cannot be asked for is refused here
+    return _streamed(request, log_stream(services_of(request), api, execution_id, where, begin))
 
 
 def _iteration(raw: str) -> tuple[int, ...] | None:

@@ -10,10 +10,12 @@ from arclog.stores.memory.catalog import Catalog
 from arclog.stores.memory.duties import Duties
 from arclog.stores.memory.log import Log
 from arclog.stores.memory.odds import Odds
+from arclog.stores.memory.pools import Pools
+from arclog.stores.memory.retention import Retention
 from arclog.stores.memory.schedules import Schedules
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Log, Catalog, Odds, Access, Schedules, Duties):
+class MemoryStore(Log, Catalog, Odds, Access, Schedules, Duties, Pools, Retention):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
+from arclog.model.ids import node_of
 from arclog.ports.store import (
     Append,
     Appended,
@@ -116,8 +118,14 @@ class Log(Work, Stored, Outbox):
         self._check_open()
         execution = self._executions.get(execution_id)
         known = {} if execution is None else execution.ingested
-        found = [known[each] for each in dict.fromkeys(event_ids) if each in known]
-        return sorted(found, key=lambda one: one.seq)
+        found = {each: known[each] for each in event_ids if each in known}
+        rows = [] if execution is None else [one.row for one in execution.rows]
+        for each in event_ids:
+            if node_of(each) in self._nodes:
+                for row in rows:
+                    if row.base <= each <= row.base + row.seq1 - row.seq0:
+                        found.setdefault(each, Ingested(each, "", row.seq0 + each - row.base))
+        return sorted(found.values(), key=lambda one: one.seq)
 
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -160,10 +168,8 @@ class Log(Work, Stored, Outbox):
 
     async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
         self._check_open()
-        start = max(after, 0)
-        return [
-            LogBatch(each.position, each.execution_id, self._stored(each)) for each in self._log[start : start + limit]
-        ]
+        rows = (each for each in self._log[max(after, 0) :] if each.execution_id in self._executions)
+        return [LogBatch(each.position, each.execution_id, self._stored(each)) for each in islice(rows, limit)]
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         self._check_open()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from arclog.ports.outbox import DEAD, PENDING, Delivery, NewDelivery
+from arclog.ports.outbox import DEAD, PENDING, Delivery, NewDelivery, receiver_of
 from arclog.stores.memory.tables import Tables
 
 
@@ -23,12 +23,15 @@ class Outbox(Tables):
         self._check_open()
         return [each for (owner, _), each in sorted(self._outbox.items()) if owner == execution_id]
 
-    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> list[Delivery]:
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> list[Delivery]:
         self._check_open()
         free = sorted(
             (each.due, key)
             for key, each in self._outbox.items()
             if each.state == PENDING and each.due <= now and self._outbox_leases.get(key, 0) <= now
+            if receiver_of(each.url) not in but
         )
         for _, key in free[:limit]:
             self._outbox_leases[key] = until

@@ -11,8 +11,10 @@ from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.catalog import PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
+from arclog.ports.pools import ResourceRecord, WorkerRecord
 from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
 from arclog.ports.stored_results import ResultRecord
+from arclog.stores.choosing import Service
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
@@ -79,6 +81,12 @@ class Tables:
         self._outbox_leases: dict[tuple[int, int], int] = {}
         self._settled: set[int] = set()
         self._duties: dict[str, Duty] = {}
+        #: by pool and tenant
+        self._limits: dict[tuple[str, str], int] = {}
+        #: without what is held of them
+        self._resources: dict[str, ResourceRecord] = {}
+        self._service = Service()
+        self._seen: dict[str, WorkerRecord] = {}
 
     async def open(self) -> None:
         self._is_open = True

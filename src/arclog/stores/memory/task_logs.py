@@ -51,6 +51,10 @@ class MemoryLogs:
         self._position += 1
         self._lines.append((self._position, line))
 
+    def forget(self, execution_id: int) -> None:
+        self._lines = [each for each in self._lines if each[1].execution_id != execution_id]
+        self._sizes.pop(execution_id, None)
+
     def read(self, execution_id: int, after: int, limit: int, where: LogFilter) -> list[tuple[int, LogLine]]:
         start = bisect_right(self._lines, after, key=itemgetter(0))
         found = (each for each in self._lines[start:] if each[1].execution_id == execution_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from arclog.ports.pools import ResourceRecord
 from arclog.ports.store import Append, Backlog, CommandRecord, NewCommand, Timer
+from arclog.stores.choosing import Lane, Room, Waiting, chosen
 from arclog.stores.memory.tables import Execution, Tables
 from arclog.stores.rows import Derived, decode
 
@@ -88,17 +91,38 @@ class Work(Tables):
             and (not pools or command.pool in pools)
             and known.issuperset(command.kinds)
             and (not execution_id or command.execution_id in family)
-            and (not tenant or self._executions[command.execution_id].record.new.scope.tenant == tenant)
+            and (not tenant or self._tenant_of(command) == tenant)
         ]
-        eligible.sort(key=lambda command: (command.command_id, command.execution_id))
         taken = [
             replace(command, state="claimed", fence=command.fence + 1, worker_id=worker_id, lease_until=lease_until)
-            for command in eligible[: max(limit, 0)]
+            for command in self._chosen(eligible, limit)
         ]
         for command in taken:
             self._executions[command.execution_id].commands[command.command_id] = command
             self._grants.pop(command.command_id, None)
         return taken
+
+    def _chosen(self, eligible: Sequence[CommandRecord], limit: int) -> list[CommandRecord]:
+        """Of what could be claimed, what is."""
+        waiting: dict[tuple[str, str, tuple[str, ...]], list[Waiting]] = {}
+        for each in eligible:
+            lane = (each.pool, self._tenant_of(each), each.resources)
+            waiting.setdefault(lane, []).append(Waiting(each.order, each.command_id, each.execution_id))
+        lanes = [Lane(*lane, iter(sorted(those))) for lane, those in waiting.items()]
+        held = Counter((each.pool, self._tenant_of(each)) for each in self._all_commands() if each.state == "claimed")
+        room = Room(self._clock.now(), self._limits, held, self._held_resources())
+        shared = len({lane.tenant for lane in lanes}) > 1
+        found = chosen(lanes, limit, room, self._service if shared else None)
+        for name in room.spent:
+            self._resources[name] = replace(room.resources[name], held=0)
+        return [self._executions[each.execution_id].commands[each.command_id] for each in found]
+
+    def _held_resources(self) -> dict[str, ResourceRecord]:
+        held = Counter(name for each in self._all_commands() if each.state == "claimed" for name in each.resources)
+        return {name: replace(record, held=held[name]) for name, record in sorted(self._resources.items())}
+
+    def _tenant_of(self, command: CommandRecord) -> str:
+        return self._executions[command.execution_id].record.new.scope.tenant
 
     def _family(self, execution_id: int) -> set[int]:
         """An execution and those below it."""
@@ -181,4 +205,6 @@ def _issued(execution_id: int, command: NewCommand) -> CommandRecord:
         fence,
         worker_id,
         lease_until,
+        command.order,
+        command.resources,
     )

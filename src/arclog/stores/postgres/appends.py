@@ -18,7 +18,7 @@ from arclog.model.errors import RequestRejected
 from arclog.ports.store import Append
 from arclog.stores.postgres.link import Call
 from arclog.stores.postgres.values import columns
-from arclog.stores.records import HELD, new_columns, result_columns, state_columns
+from arclog.stores.records import HELD, new_columns, resources_text, result_columns, state_columns
 from arclog.stores.rows import Derived, NewResult
 
 #: log rows of one transaction: see `positions` in the schema
@@ -40,8 +40,8 @@ _COLUMNS = {
     "results": "ittiitiiititi",
     "closed": "ii",
     "changed": "iiiii",
-    "issued": "iitittiiitiiii",
-    "issued_again": "iitittiiitiiii",
+    "issued": "iitittiiitiiiiit",
+    "issued_again": "iitittiiitiiiiit",
     "cleared": "it",
     "timers": "itib",
     "ended": "i",
@@ -126,7 +126,8 @@ class Wave:
             if grant is not None:
                 lease = (1, grant.worker_id, grant.lease_until, *grant.by)
             kinds = kinds_literal(command.kinds)
-            row = (own, command.command_id, command.step, command.run, kinds, command.pool, first, last, *lease)
+            about = (own, command.command_id, command.step, command.run, kinds, command.pool, first, last)
+            row = (*about, *lease, command.order, resources_text(command.resources))
             self._put("issued_again" if again else "issued", [row])
         self._put("closed", [(own, command_id) for command_id in closed])
         timers = {timer.timer_id: (own, timer.timer_id, timer.due, payload) for timer, payload in derived.timers}

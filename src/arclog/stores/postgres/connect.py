@@ -19,11 +19,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.stores.postgres.errors import told
-from arclog.stores.postgres.link import Link
+from arclog.stores.postgres.link import Link, Preparing
 from arclog.stores.postgres.queries import load_migrations
 
 #: number of the newest migration
-SCHEMA = 1
+SCHEMA = 2
 _OLDEST_SERVER = 14
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _OLDEST_MARK = "-- oldest: "
@@ -33,11 +33,21 @@ _LOCK_CLASS = 1634886666
 _LOOK = """
 SELECT current_setting('server_version_num')::int8, current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('synchronous_commit'), pg_is_in_recovery(), current_setting('server_encoding'),
-       current_setting('transaction_read_only')
+       current_setting('transaction_read_only'), pg_backend_pid()
 """
-_IS_THERE = """
-SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-WHERE nspname = %s AND relname = 'schema_version' AND relkind = 'r'
+
+
+# Every statement finds its rows by an index, however many there are. The planner, which keeps a statement's plan, may have
+# made it when the table was empty, or have no figures of a queue that was filled a moment ago: it is not left the choice.
+_PLAINLY = """
+SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapscan', 'off', {local}),
+       set_config('jit', 'off', {local}), set_config('plan_cache_mode', 'force_generic_plan', {local})
+"""
+
+
+_TABLES = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE nspname = %s AND relkind IN ('r', 'p', 'v')
 """
 
 
@@ -48,7 +58,7 @@ class Address(Struct, frozen=True):
     place: str
     schema: str
     connect_timeout_s: float
-    prepare: bool
+    preparing: Preparing
     unsafe: bool
 
     def __repr__(self) -> str:
@@ -75,7 +85,7 @@ def address_of(url: str, settings: Settings) -> Address:
         place,
         schema,
         settings.number("store.connect_timeout_s"),
-        settings.text("store.prepare") != "never",
+        Preparing(on=settings.text("store.prepare") != "never"),
         bool(settings["store.unsafe"]),
     )
 
@@ -97,8 +107,12 @@ async def open_link(address: Address) -> Link:
     connection = await connect(address, name)
     try:
         with _answering(connection, address):
-            await _check(connection, address)
-        return Link(connection, name, prepare=address.prepare)
+            pid = await _check(connection, address)
+            if pid == connection.info.backend_pid:
+                await connection.execute(_PLAINLY.format(local="false"))
+                return Link(connection, name, address.preparing)
+        # Not the server itself but a pooler: what is set there must not outlive the transaction.
+        return Link(connection, name, address.preparing, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
         raise
@@ -128,10 +142,10 @@ def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[N
         timer.cancel()
 
 
-async def _check(connection: AsyncConnection[Any], address: Address) -> None:
-    """A promise is checked, not assumed."""
+async def _check(connection: AsyncConnection[Any], address: Address) -> int:
+    """A promise is checked, not assumed. Gives the server process that answered."""
     [row] = await (await connection.execute(_LOOK)).fetchall()
-    version, fsync, full_pages, commit, standby, encoding, read_only = row
+    version, fsync, full_pages, commit, standby, encoding, read_only, pid = row
     place = address.place
     if version < _OLDEST_SERVER * 10_000:
         raise StoreUnavailable(
@@ -145,7 +159,7 @@ async def _check(connection: AsyncConnection[Any], address: Address) -> None:
     if encoding != "UTF8":
         raise StoreUnavailable(f"{place} keeps texts as {encoding}; create the database with ENCODING 'UTF8'")
     if address.unsafe:
-        return
+        return int(pid)
     for name, value, loss in (
         ("fsync", fsync, "a power cut would lose or damage what was committed"),
         ("full_page_writes", full_pages, "a power cut could damage pages"),
@@ -156,6 +170,7 @@ async def _check(connection: AsyncConnection[Any], address: Address) -> None:
                 f"{place} runs with {name} = off: {loss}. Turn it on (look at ALTER SYSTEM, ALTER DATABASE and ALTER ROLE), "
                 "or set ARCLOG_STORE_UNSAFE=true where data may be lost"
             )
+    return int(pid)
 
 
 async def migrate(address: Address) -> None:
@@ -191,8 +206,8 @@ async def migrate(address: Address) -> None:
 
 async def _version(connection: AsyncConnection[Any], address: Address) -> int:
     """The schema's; -1 when there is none. A newer one is fine as long as its changes leave ours working."""
-    # Not to_regclass: within a transaction it may remember that there was none, after another server has made it.
-    found = await connection.execute(_IS_THERE, (address.schema,))
+    # By the tables of the catalog: to_regclass may remember from before a lock was waited for.
+    found = await connection.execute(_TABLES + " AND relname = 'schema_version'", (address.schema,))
     if await found.fetchone() is None:
         return -1
     row = await (
@@ -210,12 +225,7 @@ async def _version(connection: AsyncConnection[Any], address: Address) -> int:
 
 
 async def _check_foreign(connection: AsyncConnection[Any], address: Address) -> None:
-    row = await (
-        await connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v') LIMIT 1",
-            (f'"{address.schema}"',),
-        )
-    ).fetchone()
+    row = await (await connection.execute(_TABLES, (address.schema,))).fetchone()
     if row is not None:
         raise StoreUnavailable(
             f"{address.place}: the schema {address.schema} holds another program's tables ({row[0]}); "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import psycopg
 
 from arclog.model.errors import ArclogError, InvariantBroken, RequestRejected, StoreUnavailable
 
 _PASSWORD = re.compile(r"(?i)(password=)\S+|(://[^:/@\s]*:)[^@\s]*(@)")
+
+#: of a primary that became a standby
+READ_ONLY = "25006"
 
 #: by state: what is wrong, and what to do
 _UNAVAILABLE = {
@@ -32,10 +36,6 @@ _UNAVAILABLE = {
     "42501": ("the user lacks a right", "grant it, or name the user that owns the schema"),
     "42P01": ("a table is missing", "was the schema dropped? Restore it from a backup, or start arclog again"),
     "3F000": ("the schema is missing", "was it dropped? Restore it from a backup, or start arclog again"),
-    "42P05": (
-        "a pooler in front of it mixes up prepared statements",
-        "set ARCLOG_STORE_PREPARE=never, or use pgbouncer 1.21 or newer with max_prepared_statements",
-    ),
     "XX001": ("its data is damaged", "restore it from a backup"),
     "XX002": ("an index is damaged", "REINDEX it, or restore from a backup"),
 }
@@ -44,12 +44,12 @@ _REFUSALS = (
     ("password authentication failed", "28P01"),
     ("no password supplied", "28P01"),
     ("no pg_hba.conf entry", "28000"),
-    ("role ", "28000"),
     ("too many clients", "53300"),
     ("too many connections", "53300"),
     ("remaining connection slots", "53300"),
     ("no more connections allowed", "53300"),  # pgbouncer's
     ("the database system is", "57P03"),
+    ("role ", "28000"),
     ("does not exist", "3D000"),
 )
 #: values that can never be stored
@@ -60,7 +60,7 @@ def translated(error: BaseException, place: str) -> ArclogError:
     """What to raise instead of a driver's error."""
     if isinstance(error, ArclogError):
         return error
-    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "error":  # struct.error
+    if isinstance(error, UnicodeEncodeError | OverflowError | struct.error):
         return RequestRejected(f"{place} cannot take this value: {error}")
     if not isinstance(error, psycopg.Error):
         return InvariantBroken(f"{place}: unexpected {type(error).__name__}: {error}; nothing was written")
@@ -96,13 +96,13 @@ def state_of(error: psycopg.Error) -> str:
 
 
 def is_away(error: BaseException) -> bool:
-    """The server could not be spoken to, or not for long: the same may succeed soon."""
+    """The server could not be spoken to, not for long, or is no longer the primary: the same may succeed soon."""
     if not isinstance(error, psycopg.Error):
         return False
     state = state_of(error)
-    return not state or state in {"57P01", "57P02", "57P03", "53300", "26000"} or state.startswith("08")
+    return not state or state in {"57P01", "57P02", "57P03", "53300", READ_ONLY} or state.startswith("08")
 
 
 def is_tangled(error: BaseException) -> bool:
     """Rolled back because of others: the same will succeed at once."""
-    return isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000"}
+    return isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000", "42P05"}

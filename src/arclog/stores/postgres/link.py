@@ -8,8 +8,11 @@ each request another server process), and nobody waits for somebody else's turn.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import psycopg
@@ -20,13 +23,37 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 
 from arclog.stores.postgres.values import packed
 
+log = logging.getLogger(__name__)
+
 Rows = list[tuple[Any, ...]]
 #: a statement and its parameters
 Call = tuple[str, Sequence[Any]]
 
 _ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+#: there is a prepared statement of this name already; there is none
+MIXED_UP = frozenset({"42P05", "26000"})
 #: statements that a connection keeps prepared; more are sent as they are
 _MOST_PREPARED = 200
+
+
+class Preparing:
+    """Whether a store's connections prepare statements. A pooler that mixes them up puts an end to it."""
+
+    def __init__(self, *, on: bool) -> None:
+        self.on = on
+
+    def hear(self, error: psycopg.Error) -> None:
+        if self.on and error.sqlstate in MIXED_UP:
+            self.on = False
+            log.warning(
+                "a pooler in front of PostgreSQL does not know prepared statements: going on without (%s)", error
+            )
+
+
+@lru_cache(maxsize=4096)
+def _name_of(text: str) -> bytes:
+    """The same name is the same statement, whoever prepared it on the server connection that a pooler gives us."""
+    return b"arclog_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
 
 
 class _Request:
@@ -43,14 +70,15 @@ class _Request:
 class Link:
     """Takes a connection over; nobody else uses it from then on."""
 
-    def __init__(self, connection: AsyncConnection[Any], name: str, *, prepare: bool) -> None:
+    def __init__(self, connection: AsyncConnection[Any], name: str, preparing: Preparing, first: str = "") -> None:
+        """`first` is a statement that every request begins with."""
         #: as the server knows it (application_name)
         self.name = name
         self._connection = connection
         self._pg = connection.pgconn
-        self._prepare = prepare
+        self._preparing = preparing
+        self._first = first
         self._prepared: dict[str, bytes] = {}
-        self._count = 0
         self._requests: deque[_Request] = deque()
         self._loop = asyncio.get_running_loop()
         self._loader = Transformer(connection)
@@ -76,6 +104,8 @@ class Link:
         ready = [(text, [packed(value) for value in values]) for text, values in calls]
         request = _Request(future)
         try:
+            if self._first:
+                self._send(request, self._first, [])
             for text, values in ready:
                 self._send(request, text, values)
             self._pg.pipeline_sync()
@@ -89,10 +119,9 @@ class Link:
 
     def _send(self, request: _Request, text: str, values: list[bytes | None]) -> None:
         formats = [Format.BINARY] * len(values)
-        name = self._prepared.get(text)
-        if name is None and self._prepare and len(self._prepared) < _MOST_PREPARED:
-            self._count += 1
-            name = self._prepared[text] = b"a%d" % self._count
+        name = self._prepared.get(text) if self._preparing.on else None
+        if name is None and self._preparing.on and len(self._prepared) < _MOST_PREPARED:
+            name = self._prepared[text] = _name_of(text)
             self._pg.send_prepare(name, text.encode())
             request.left.append(text)
         if name is None:
@@ -151,6 +180,7 @@ class Link:
                 self._prepared.pop(prepares, None)
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
+                self._preparing.hear(request.error)
         if self._pg.status == ConnStatus.BAD:
             raise psycopg.OperationalError(self._pg.get_error_message())
 
@@ -167,7 +197,7 @@ class Link:
         if request.error is not None:
             request.future.set_exception(request.error)
         else:
-            request.future.set_result(request.rows)
+            request.future.set_result(request.rows[1:] if self._first else request.rows)
 
     def _lose(self, error: psycopg.Error) -> None:
         """The connection is over: whoever waits hears so, and does not know what became of its request."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from arclog.model.schedules import Schedule
 from arclog.ports.duties import DutyRecord
 from arclog.ports.outbox import Delivery
 from arclog.stores.postgres.part import Part, shown
+from arclog.stores.postgres.values import texts
 
 _SCHEDULE = msgspec.json.Decoder(Schedule)
 
@@ -52,8 +55,11 @@ class Operations(Part):
     async def deliveries(self, execution_id: int) -> list[Delivery]:
         return [Delivery(*row) for row in await self._pool.read(self._sql["deliveries"], execution_id)]
 
-    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> list[Delivery]:
-        return [Delivery(*row) for row in await self._pool.write(self._sql["lease_deliveries"], now, until, limit)]
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> list[Delivery]:
+        leased = await self._pool.write(self._sql["lease_deliveries"], now, until, limit, texts(but))
+        return [Delivery(*row) for row in leased]
 
     async def attempted(self, delivery: Delivery) -> None:
         changes = (delivery.state, delivery.due, delivery.attempts, shown(delivery.problem))

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from arclog.model.errors import Conflict, StoreUnavailable
-from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown, TerminalExists
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown
 from arclog.stores.postgres.errors import told
 from arclog.stores.postgres.link import Lost
 from arclog.stores.postgres.pool import Patience, Pool
 from arclog.stores.postgres.values import ints
+from arclog.stores.records import refusal_of
 from arclog.stores.rows import Derived
 
 
@@ -51,19 +52,8 @@ async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal
         known = await pool.read(queries["ingested"], own, ints(what.digests))
         if known:
             return EventIdTaken(f"execution {own} has an event {known[0][0]} already")
-    found = await pool.read(queries["heads"], ints([own]))
-    if not found:
-        if what.new is not None:
-            return Conflict(
-                f"an execution with the idempotency key {what.new.idempotency_key!r} exists in its scope already"
-            )
-        return Conflict(f"execution {own} does not exist in this store")
-    _, head, over = found[0]
-    if terminal and over:
-        return TerminalExists(f"execution {own} has its terminal event already")
-    if what.new is not None:
-        return Conflict(f"execution {own} exists already")
-    return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")
+    found = await pool.read(queries["head"], own)
+    return refusal_of(what, found[0] if found else None, terminal=terminal)
 
 
 async def find_out(pool: Pool, queries: dict[str, str], lost: Lost, group: Sequence[Item]) -> list[Item]:

@@ -7,12 +7,15 @@ tried again while the server is away, for as long as `store.patience_s` says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+import psycopg
+
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.errors import is_away, is_tangled, translated
-from arclog.stores.postgres.link import Call, Link, Rows
+from arclog.stores.postgres.errors import READ_ONLY, is_away, is_tangled, translated
+from arclog.stores.postgres.link import Call, Link, Lost, Rows
 
 #: first pause after a failure; each one doubles it, up to the second
 _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
@@ -49,8 +52,10 @@ class Pool:
         self.patience_s = patience_s
         self._links: list[Link] = []
         self._opening = 0
+        self._lent = 0
         self._is_open = False
         self._busy = 0
+        self._opened = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -86,39 +91,76 @@ class Pool:
             if not self._busy:
                 self._idle.set()
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Link]:
+        """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
+        exception leaves a transaction that may be open: the connection is given up, which ends it.
+        """
+        if not self._is_open:
+            raise closed(self._place)
+        self._busy += 1
+        self._idle.clear()
+        try:
+            link = await self._link()
+            self._links.remove(link)
+            self._lent += 1
+            try:
+                yield link
+            except BaseException:
+                link.close("a transaction was left")
+                raise
+            finally:
+                self._lent -= 1
+                if link.lost is None:
+                    self._links.append(link)
+                self._opened.set()  # there is room again, or a connection
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
     async def _run(self, calls: Sequence[Call], *, again: bool) -> list[Rows]:
         patience: Patience | None = None
         tangles = 0
         while True:
-            sent = False
             try:
                 link = await self._link()
-                sent = True
                 return await answer_of(link, calls, self.timeout_s)
             except Exception as error:
                 if is_tangled(error) and tangles < _TANGLES:
                     tangles += 1
                     continue
-                if not is_away(error) or (sent and not again):
+                if not is_away(error) or (isinstance(error, Lost) and not again):
                     raise translated(error, self._place) from error
                 patience = patience or Patience(self.patience_s)
                 if not await patience.more():
                     raise translated(error, self._place) from error
 
+    def best(self) -> Link | None:
+        """The connection with the fewest requests before it; None when there is none."""
+        self._links = [link for link in self._links if link.lost is None]
+        return min(self._links, key=lambda link: link.waiting, default=None)
+
     async def _link(self) -> Link:
-        links = self._links = [link for link in self._links if link.lost is None]
-        best = min(links, key=lambda link: link.waiting, default=None)
-        if best is not None and (not best.waiting or len(links) + self._opening >= self._most):
-            return best
+        while True:
+            best = self.best()
+            full = len(self._links) + self._opening + self._lent >= self._most
+            if best is not None and (full or not best.waiting):
+                return best
+            if not full:
+                break
+            self._opened.clear()
+            await self._opened.wait()  # all that may be opened are being opened, or in somebody's hands
         self._opening += 1
         try:
             link = await self._open_link()
         except Exception:
-            if best is not None and best.lost is None:
+            if (best := self.best()) is not None:
                 return best  # no further connection is to be had: this one serves
             raise
         finally:
             self._opening -= 1
+            self._opened.set()
         self._links.append(link)
         return link
 
@@ -129,6 +171,10 @@ async def answer_of(link: Link, calls: Sequence[Call], timeout_s: float) -> list
     timer = asyncio.get_running_loop().call_later(timeout_s, link.close, f"no answer within {timeout_s:g} s")
     try:
         return await future
+    except psycopg.Error as error:
+        if error.sqlstate == READ_ONLY:
+            link.close("no longer the primary")  # the next connection may find the one that is
+        raise
     finally:
         timer.cancel()
 

@@ -1,6 +1,6 @@
 -- Every statement that the store runs, by name. `arclog.` stands for the store's schema.
 -- Those named `append.` are parts of one statement: see appends.py. Their parameters are counted anew in each part;
--- $at is the time of the group.
+-- $at is the time of the group. `= ANY($1)` repeats what a join says: the rows are found by their index, however it is done.
 
 -- name: append.given
 -- The compare-and-set, for executions that exist.
@@ -13,7 +13,8 @@ advanced AS (
                 $9::bool[], $10::bytea[], $11::bool[])
         AS g (execution_id, expected, head, state, current_step, started_at, ended_at, terminal_event, paused, error,
               terminal)
-    WHERE e.execution_id = g.execution_id AND e.head = g.expected AND NOT (g.terminal AND e.over)$checks
+    WHERE e.execution_id = ANY($1) AND e.execution_id = g.execution_id AND e.head = g.expected
+      AND NOT (g.terminal AND e.over)$checks
     RETURNING e.execution_id, e.tenant
 )
 
@@ -105,7 +106,7 @@ named_steps AS (
     FROM unnest($1::int8[], $2::text[], $3::int8[], $4::int8[], $5::int8[], $6::text[])
         AS n (execution_id, step, run, closed, last, status)
     JOIN won USING (execution_id)
-    WHERE s.execution_id = n.execution_id AND s.step = n.step AND s.run = n.run
+    WHERE s.execution_id = ANY($1) AND s.execution_id = n.execution_id AND s.step = n.step AND s.run = n.run
       AND (s.seq1 IS NOT NULL OR n.closed IS NOT NULL)
 )
 
@@ -142,7 +143,7 @@ added_ingested AS (
 closed_commands AS (
     DELETE FROM arclog.commands c
     USING unnest($1::int8[], $2::int8[]) AS d (execution_id, command_id) JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id AND c.command_id = d.command_id
 )
 
 -- name: append.changed
@@ -157,7 +158,7 @@ changed_commands AS (
     FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[])
         AS d (execution_id, command_id, change, fence, lease_until)
     JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id AND c.command_id = d.command_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id AND c.command_id = d.command_id
       AND CASE d.change
           WHEN 1 THEN c.fence = d.fence AND c.lease_until > 0
           WHEN 4 THEN c.lease_until = -1
@@ -169,14 +170,14 @@ changed_commands AS (
 issued_commands AS (
     INSERT INTO arclog.commands (
         execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
-        by_command, by_fence, by_n
+        by_command, by_fence, by_n, rank, resources, tenant
     )
     SELECT i.execution_id, i.command_id, i.step, i.run, i.kinds::bytea[], i.pool, i.item0, i.item1, i.fence,
-           i.worker_id, i.lease_until, i.by_command, i.by_fence, i.by_n
+           i.worker_id, i.lease_until, i.by_command, i.by_fence, i.by_n, i.rank, i.resources, won.tenant
     FROM unnest($1::int8[], $2::int8[], $3::text[], $4::int8[], $5::text[], $6::text[], $7::int8[], $8::int8[],
-                $9::int8[], $10::text[], $11::int8[], $12::int8[], $13::int8[], $14::int8[])
+                $9::int8[], $10::text[], $11::int8[], $12::int8[], $13::int8[], $14::int8[], $15::int8[], $16::text[])
         AS i (execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
-              by_command, by_fence, by_n)
+              by_command, by_fence, by_n, rank, resources)
     JOIN won USING (execution_id)$again
 )
 
@@ -185,13 +186,14 @@ issued_commands AS (
 ON CONFLICT (execution_id, command_id) DO UPDATE SET
     step = excluded.step, run = excluded.run, kinds = excluded.kinds, pool = excluded.pool, item0 = excluded.item0,
     item1 = excluded.item1, fence = excluded.fence, worker_id = excluded.worker_id, lease_until = excluded.lease_until,
-    by_command = excluded.by_command, by_fence = excluded.by_fence, by_n = excluded.by_n
+    by_command = excluded.by_command, by_fence = excluded.by_fence, by_n = excluded.by_n, rank = excluded.rank,
+    resources = excluded.resources
 
 -- name: append.cleared
 cleared_timers AS (
     DELETE FROM arclog.timers t
     USING unnest($1::int8[], $2::text[]) AS d (execution_id, timer_id) JOIN won USING (execution_id)
-    WHERE t.execution_id = d.execution_id AND t.timer_id = d.timer_id
+    WHERE t.execution_id = ANY($1) AND t.execution_id = d.execution_id AND t.timer_id = d.timer_id
 )
 
 -- name: append.timers
@@ -207,11 +209,11 @@ added_timers AS (
 -- An execution that is over has no open work, whatever its last append lists.
 ended_commands AS (
     DELETE FROM arclog.commands c USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
-    WHERE c.execution_id = d.execution_id
+    WHERE c.execution_id = ANY($1) AND c.execution_id = d.execution_id
 ),
 ended_timers AS (
     DELETE FROM arclog.timers t USING unnest($1::int8[]) AS d (execution_id) JOIN won USING (execution_id)
-    WHERE t.execution_id = d.execution_id
+    WHERE t.execution_id = ANY($1) AND t.execution_id = d.execution_id
 )
 
 -- name: append.told
@@ -229,8 +231,8 @@ added_deliveries AS (
 -- For the rest of the transaction: who counts the runs of this path and tenant does so alone.
 SELECT pg_advisory_xact_lock(1634886668, hashtext(tenant || '/' || path)) FROM arclog.executions WHERE execution_id = $1
 
--- name: heads
-SELECT execution_id, head, over FROM arclog.executions WHERE execution_id = ANY($1::int8[])
+-- name: head
+SELECT head, over FROM arclog.executions WHERE execution_id = $1
 
 -- name: fences
 SELECT command_id, fence FROM arclog.commands WHERE execution_id = $1 AND command_id = ANY($2::int8[])
@@ -256,7 +258,14 @@ SELECT (SELECT max(ts) FROM arclog.log l WHERE l.execution_id = $1) FROM arclog.
 WHERE execution_id = $1 AND command_id = ANY($2::int8[]) LIMIT 1
 
 -- name: ingested
-SELECT event_id, digest, seq FROM arclog.ingested WHERE execution_id = $1 AND event_id = ANY($2::int8[]) ORDER BY seq
+SELECT event_id, digest, seq FROM arclog.ingested WHERE execution_id = $1 AND event_id = ANY($2::int8[])
+-- Ids of our own come from leased nodes; only one that looks so is looked for in the log, where rows have no index by id.
+UNION ALL
+SELECT asked.id, ''::bytea, l.seq0 + asked.id - l.base FROM unnest($2::int8[]) AS asked (id)
+JOIN arclog.nodes n ON n.node = (asked.id >> 12) & 1023
+JOIN arclog.log l ON l.execution_id = $1 AND l.base <= asked.id AND l.base + l.seq1 - l.seq0 >= asked.id
+WHERE NOT EXISTS (SELECT FROM arclog.ingested i WHERE i.execution_id = $1 AND i.event_id = asked.id)
+ORDER BY 3
 
 -- name: rows_of
 SELECT seq0, base, ts, body FROM arclog.log
@@ -381,29 +390,50 @@ INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON C
 DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 
 -- name: claim
--- Steps through the distinct (pool, kinds) of issued commands, one index look-up each; of those that the worker can run,
--- the oldest that nobody else is taking. A row of nulls: there are some, and others have their hands on all of them.
-WITH RECURSIVE offered (pool, kinds) AS (
-    (SELECT pool, kinds FROM arclog.commands WHERE lease_until = 0 ORDER BY pool, kinds LIMIT 1)
+-- Steps through the distinct lanes of its pools, one index look-up each; of those that the worker can serve, the
+-- first commands that nobody else is taking. Where tenants share, a limit is set or resources are needed, nothing is taken,
+-- and the first column names the pools for which a turn is needed; the second tells whether it must be everybody's.
+WITH RECURSIVE every (pool) AS (
+    (SELECT pool FROM arclog.commands WHERE lease_until = 0 AND cardinality($4::text[]) = 0 ORDER BY pool LIMIT 1)
     UNION ALL
-    SELECT n.pool, n.kinds FROM offered o CROSS JOIN LATERAL (
-        SELECT c.pool, c.kinds FROM arclog.commands c
-        WHERE c.lease_until = 0 AND (c.pool, c.kinds) > (o.pool, o.kinds) ORDER BY c.pool, c.kinds LIMIT 1
+    SELECT n.pool FROM every e CROSS JOIN LATERAL (
+        SELECT c.pool FROM arclog.commands c WHERE c.lease_until = 0 AND c.pool > e.pool ORDER BY c.pool LIMIT 1
     ) n
 ),
+wanted (pool) AS (SELECT pool FROM every UNION SELECT unnest($4::text[])),
+offered (pool, tenant, kinds, resources) AS (
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM wanted w CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $6::text
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = o.pool AND (c.tenant, c.kinds, c.resources) > (o.tenant, o.kinds, o.resources)
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+    WHERE $6::text IN ('', o.tenant)
+),
 fitting AS MATERIALIZED (
-    SELECT pool, kinds FROM offered
-    WHERE (cardinality($4::text[]) = 0 OR pool = ANY($4)) AND kinds <@ $5::bytea[]
+    SELECT * FROM offered WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+),
+verdict AS MATERIALIZED (
+    SELECT array_agg(DISTINCT pool) AS pools,
+           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '') AS wide,
+           count(DISTINCT tenant) > 1 OR EXISTS (
+               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared
+    FROM fitting HAVING count(*) > 0
 ),
 free AS MATERIALIZED (
     SELECT c.execution_id, c.command_id FROM fitting f CROSS JOIN LATERAL (
-        SELECT i.execution_id, i.command_id FROM arclog.commands i
-        WHERE i.lease_until = 0 AND i.pool = f.pool AND i.kinds = f.kinds
-          AND ($6::text = '' OR EXISTS (
-              SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id AND e.tenant = $6))
-        ORDER BY i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
+        SELECT i.execution_id, i.command_id, i.rank FROM arclog.commands i
+        WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
+          AND i.resources = f.resources
+        ORDER BY i.rank, i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
-    ORDER BY c.command_id LIMIT $3
+    WHERE NOT (SELECT wide OR shared FROM verdict)
+    ORDER BY c.rank, c.command_id LIMIT $3
 ),
 taken AS (
     UPDATE arclog.commands c
@@ -411,26 +441,176 @@ taken AS (
     FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
     RETURNING c.*
 )
-SELECT taken.* FROM (VALUES (1)) AS one LEFT JOIN taken ON true
-WHERE taken.command_id IS NOT NULL OR EXISTS (SELECT FROM fitting)
+SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
 
 -- name: claim_in
--- Of one execution and those below it.
+-- The same for one execution and those below it.
 WITH RECURSIVE family (id) AS (
     SELECT $6::int8
     UNION
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),
+fitting AS MATERIALIZED (
+    SELECT DISTINCT c.pool, c.tenant, c.resources FROM arclog.commands c
+    WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
+      AND (cardinality($4::text[]) = 0 OR c.pool = ANY($4)) AND c.kinds <@ $5::bytea[]
+      AND ($7::text = '' OR c.tenant = $7)
+),
+verdict AS MATERIALIZED (
+    SELECT array_agg(DISTINCT pool) AS pools,
+           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '') AS wide,
+           count(DISTINCT tenant) > 1 OR EXISTS (
+               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared
+    FROM fitting HAVING count(*) > 0
+),
 free AS MATERIALIZED (
     SELECT c.execution_id, c.command_id FROM arclog.commands c
     WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
       AND (cardinality($4::text[]) = 0 OR c.pool = ANY($4)) AND c.kinds <@ $5::bytea[]
-    ORDER BY c.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
+      AND ($7::text = '' OR c.tenant = $7) AND NOT (SELECT wide OR shared FROM verdict)
+    ORDER BY c.rank, c.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    UPDATE arclog.commands c
+    SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
+    FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+    RETURNING c.*
 )
+SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
+
+-- name: lock_turn
+-- For the rest of the transaction: who chooses in these pools does so alone. '' is everybody's.
+SELECT pg_advisory_xact_lock(1634886669, h) FROM (
+    SELECT DISTINCT hashtext(pool) AS h FROM unnest($1::text[]) AS p (pool) ORDER BY 1
+) locks
+
+-- name: lanes
+-- The first commands of every lane that a worker can serve.
+WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM unnest($2::text[]) AS w (pool) CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $4::text
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = o.pool AND (c.tenant, c.kinds, c.resources) > (o.tenant, o.kinds, o.resources)
+        ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
+    ) n
+    WHERE $4::text IN ('', o.tenant)
+)
+SELECT f.pool, f.tenant, f.resources, c.rank, c.command_id, c.execution_id
+FROM offered f CROSS JOIN LATERAL (
+    SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
+    WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
+      AND i.resources = f.resources
+    ORDER BY i.rank, i.command_id LIMIT $1
+) c
+WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
+
+-- name: lanes_in
+-- The same of one execution and those below it.
+WITH RECURSIVE family (id) AS (
+    SELECT $5::int8
+    UNION
+    SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
+),
+waiting AS (
+    SELECT c.*, row_number() OVER (
+        PARTITION BY c.pool, c.tenant, c.kinds, c.resources ORDER BY c.rank, c.command_id) AS nth
+    FROM arclog.commands c
+    WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
+      AND c.pool = ANY($2::text[]) AND c.kinds <@ $3::bytea[] AND ($4::text = '' OR c.tenant = $4)
+)
+SELECT pool, tenant, resources, rank, command_id, execution_id FROM waiting WHERE nth <= $1
+
+-- name: held
+SELECT pool, tenant, count(*) FROM arclog.commands WHERE lease_until > 0 GROUP BY pool, tenant
+
+-- name: limits
+SELECT pool, tenant, concurrency FROM arclog.limits ORDER BY pool, tenant
+
+-- name: set_limit
+INSERT INTO arclog.limits (pool, tenant, concurrency) VALUES ($1, $2, $3)
+ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
+
+-- name: remove_limit
+DELETE FROM arclog.limits WHERE pool = $1 AND tenant = $2 RETURNING pool
+
+-- name: resources
+SELECT r.name, r."interval", r.burst, r.concurrency, r.full_at, (
+    SELECT count(*) FROM arclog.commands c
+    WHERE c.resources <> '' AND c.lease_until > 0 AND c.resources::jsonb ? r.name
+) FROM arclog.resources r ORDER BY r.name
+
+-- name: set_resource
+-- What is owed stays owed, up to the new burst.
+INSERT INTO arclog.resources AS r (name, "interval", burst, concurrency, full_at) VALUES ($1, $2, $3, $4, 0)
+ON CONFLICT (name) DO UPDATE SET
+    "interval" = excluded."interval", burst = excluded.burst, concurrency = excluded.concurrency,
+    full_at = least(r.full_at, (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + excluded.burst * excluded."interval")
+
+-- name: remove_resource
+DELETE FROM arclog.resources WHERE name = $1 RETURNING name
+
+-- name: spend
+UPDATE arclog.resources r SET full_at = s.full_at
+FROM unnest($1::text[], $2::int8[]) AS s (name, full_at) WHERE r.name = s.name
+
+-- name: service
+SELECT pool, tenant, served FROM arclog.service WHERE pool = ANY($1::text[])
+
+-- name: serve
+INSERT INTO arclog.service (pool, tenant, served) SELECT * FROM unnest($1::text[], $2::text[], $3::int8[])
+ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
+
+-- name: forget_service
+-- Who stands at the present, or behind it, needs no row.
+DELETE FROM arclog.service s USING arclog.service now
+WHERE now.pool = s.pool AND now.tenant = '' AND s.pool = ANY($1::text[]) AND s.tenant <> '' AND s.served <= now.served
+
+-- name: take
 UPDATE arclog.commands c
 SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
-FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
+FROM unnest($3::int8[], $4::int8[]) AS t (execution_id, command_id)
+WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id AND c.lease_until = 0
 RETURNING c.*
+
+-- name: shares
+SELECT pool, tenant, count(*) FILTER (WHERE lease_until = 0), count(*) FILTER (WHERE lease_until > 0),
+       coalesce(min(command_id) FILTER (WHERE lease_until = 0), 0)
+FROM arclog.commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
+
+-- name: contest
+SELECT (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool, tenant LIMIT 1),
+       (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool DESC, tenant DESC LIMIT 1),
+       EXISTS (SELECT FROM arclog.limits WHERE pool IN ('', $1))
+
+-- name: ahead
+SELECT count(*) FROM arclog.commands me JOIN arclog.commands other ON other.pool = me.pool AND other.tenant = me.tenant
+WHERE me.execution_id = $1 AND me.command_id = $2 AND other.lease_until = 0
+  AND (other.rank, other.command_id) < (me.rank, me.command_id)
+
+-- name: forget_workers
+DELETE FROM arclog.workers WHERE seen_at < $1
+
+-- name: see_worker
+INSERT INTO arclog.workers (
+    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, false)
+ON CONFLICT (worker_id) DO UPDATE SET
+    pools = excluded.pools, kinds = excluded.kinds, tenant = excluded.tenant, host = excluded.host,
+    version = excluded.version, slots = excluded.slots, busy = excluded.busy, pace = excluded.pace,
+    seen_at = excluded.seen_at, leaves = excluded.leaves
+RETURNING draining
+
+-- name: workers
+SELECT worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining FROM arclog.workers
+ORDER BY worker_id
+
+-- name: drain_worker
+UPDATE arclog.workers SET draining = true WHERE worker_id = $1 RETURNING worker_id
 
 -- name: heartbeat
 UPDATE arclog.commands c SET lease_until = $2
@@ -650,6 +830,10 @@ WHERE execution_id = $1 ORDER BY n
 -- name: lease_deliveries
 WITH free AS MATERIALIZED (
     SELECT execution_id, n FROM arclog.outbox WHERE state = 'pending' AND due <= $1 AND lease_until <= $1
+    AND NOT EXISTS (
+        SELECT 1 FROM unnest($4::text[]) AS receiver
+        WHERE lower(left(url, length(receiver))) = receiver AND substr(url, length(receiver) + 1, 1) IN ('', '/', '?', '#')
+    )
     ORDER BY due, execution_id, n LIMIT $3 FOR UPDATE SKIP LOCKED
 ),
 leased AS (
@@ -678,3 +862,21 @@ UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
 
 -- name: spans
 SELECT lower, upper FROM arclog.spans ORDER BY lower
+
+-- name: retirable
+-- Spans that lie before $1, the id of that time, all of whose executions ended before it ($2, microseconds): how many.
+SELECT s.lower, s.upper, (
+    SELECT count(*) FROM arclog.executions e WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+)
+FROM arclog.spans s
+WHERE s.upper <= $1
+  AND NOT EXISTS (
+      SELECT FROM arclog.executions e LEFT JOIN arclog.executions p ON p.execution_id = e.parent
+      WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+        AND (NOT e.over OR coalesce(e.ended_at, e.created_at) >= $2 OR NOT p.over))
+  AND NOT EXISTS (
+      SELECT FROM arclog.results r
+      WHERE r.execution_id >= s.lower AND r.execution_id < s.upper AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (
+      SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
+ORDER BY s.lower

@@ -8,12 +8,12 @@ import asyncio
 from bisect import bisect_right
 from typing import Any
 
-from arclog.model.ids import MAX_ID, NODE_BITS, SEQUENCE_BITS
+from arclog.model.ids import EPOCH_MS, MAX_ID, NODE_BITS, SEQUENCE_BITS, compose
 from arclog.stores.postgres.connect import Address, connect
 from arclog.stores.postgres.errors import translated
 from arclog.stores.postgres.pool import Pool
 
-_PARTED = ("log", "task_logs")
+PARTED = ("log", "task_logs")
 #: of advisory locks
 _LOCK_CLASS = 1634886665
 
@@ -28,6 +28,17 @@ class Spans:
         self._lowers: list[int] = []
         self._uppers: list[int] = []
         self._lock = asyncio.Lock()
+
+    async def make_ahead(self, now: int) -> None:
+        """Tables for what is minted now and in the next span (`now` in microseconds), so that no append waits for them."""
+        first = compose(max(now // 1000, EPOCH_MS), 0, 0)
+        for execution_id in (first, first + self._width):
+            if not self.has(execution_id):
+                await self.ensure(execution_id)
+
+    def is_last(self, execution_id: int) -> bool:
+        """No span beyond that of this id is known."""
+        return not self._uppers or execution_id >= self._lowers[-1]
 
     def has(self, execution_id: int) -> bool:
         index = bisect_right(self._lowers, execution_id) - 1
@@ -54,6 +65,7 @@ class Spans:
             connection = await connect(address)
             try:
                 async with connection.transaction():
+                    await connection.execute("SET LOCAL statement_timeout = 0")
                     await self._create_in(connection, execution_id)
             finally:
                 await connection.close()
@@ -62,7 +74,7 @@ class Spans:
 
     async def _create_in(self, connection: Any, execution_id: int) -> None:
         schema = self._address.schema
-        await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
+        await lock_spans(connection, schema)
         # As wide as the setting says, but never over the spans beside it, which may be of another width.
         lower = execution_id // self._width * self._width
         upper = min(lower + self._width, MAX_ID)
@@ -76,7 +88,7 @@ class Spans:
                 lower = max(lower, known_upper)
             else:
                 upper = min(upper, known_lower)
-        for table in _PARTED:
+        for table in PARTED:
             # Made beside the table and then attached: this waits for nobody's reads and writes, nor they for it.
             part = f'"{schema}"."{table}_{lower}"'
             await connection.execute(f'CREATE TABLE {part} (LIKE "{schema}".{table} INCLUDING ALL)')
@@ -84,3 +96,8 @@ class Spans:
                 f'ALTER TABLE "{schema}".{table} ATTACH PARTITION {part} FOR VALUES FROM ({lower}) TO ({upper})'
             )
         await connection.execute(f'INSERT INTO "{schema}".spans VALUES (%s, %s)', (lower, upper))  # noqa: S608 - the schema is a plain name
+
+
+async def lock_spans(connection: Any, schema: str) -> None:
+    """Until the end of the transaction, nobody else makes or drops any."""
+    await connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema))

@@ -7,13 +7,16 @@ from arclog.ports.clock import Clock
 from arclog.ports.store import Append, Appended
 from arclog.stores.postgres.access import Access
 from arclog.stores.postgres.catalog import Catalog
+from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connect import address_of, migrate, open_link
 from arclog.stores.postgres.errors import is_away, translated
 from arclog.stores.postgres.link import Link
 from arclog.stores.postgres.operations import Operations
 from arclog.stores.postgres.pool import Patience, Pool
+from arclog.stores.postgres.pools import Pools
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.reading import Reading
+from arclog.stores.postgres.retention import Retention
 from arclog.stores.postgres.spans import Spans
 from arclog.stores.postgres.stored import Stored
 from arclog.stores.postgres.task_logs import TaskLogs
@@ -25,7 +28,7 @@ from arclog.stores.rows import Codec
 _LANES = 2
 
 
-class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access):
+class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -42,6 +45,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
             settings.number("store.timeout_s"),
             settings.number("store.patience_s"),
         )
+        self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
 
@@ -58,8 +62,13 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
                 if not is_away(error) or not await patience.more():
                     raise translated(error, self.place) from error
         self._pool.open()
-        await self._pool.write(self._sql["lift_positions"])
-        await self._spans.reload()
+        try:
+            await self._pool.write(self._sql["lift_positions"])
+            await self._spans.reload()
+            await self._spans.make_ahead(self._clock.now())
+        except BaseException:
+            await self._pool.close()
+            raise
         self._writer.open()
 
     async def close(self) -> None:
@@ -68,6 +77,8 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
 
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
+        if append.new is not None and self._spans.is_last(append.execution_id):
+            await self._spans.make_ahead(self._clock.now())
         if not self._spans.has(append.execution_id):
             await self._spans.ensure(append.execution_id)
         return await self._writer.append(append, derived)

@@ -6,19 +6,14 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any
 
-_INT8 = Struct("!q")
-_HEAD = Struct("!iiIii")
-_SIZE = Struct("!i")
-_SIZED_INT8 = Struct("!iq")
-_NULL = _SIZE.pack(-1)
+_INT8 = Struct("!q").pack
+_HEAD = Struct("!iiIii").pack
+_SIZE = Struct("!i").pack
+_SIZED_INT8 = Struct("!iq").pack
+_NULL = _SIZE(-1)
 _TRUE, _FALSE = b"\x01", b"\x00"
 _OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT = 16, 17, 20, 25
-
-
-class Packed(bytes):
-    """A parameter that is in its binary form already."""
-
-    __slots__ = ()
+_HEADS_OF_ONE = {oid: _HEAD(1, 1, oid, 1, 1) for oid in (_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT)}
 
 
 def packed(value: Any) -> bytes | None:
@@ -29,34 +24,36 @@ def packed(value: Any) -> bytes | None:
         return value.encode()
     if isinstance(value, bool):
         return _TRUE if value else _FALSE
-    return _INT8.pack(value)
+    return _INT8(value)
 
 
-def ints(values: Iterable[int | None]) -> Packed:
-    return _array(_OID_INT8, [_NULL if value is None else _SIZED_INT8.pack(8, value) for value in values])
+def ints(values: Iterable[int | None]) -> bytes:
+    return _array(_OID_INT8, [_NULL if value is None else _SIZED_INT8(8, value) for value in values])
 
 
-def bools(values: Iterable[bool]) -> Packed:
+def bools(values: Iterable[bool]) -> bytes:
     return _array(_OID_BOOL, [b"\x00\x00\x00\x01\x01" if value else b"\x00\x00\x00\x01\x00" for value in values])
 
 
-def texts(values: Iterable[str | None]) -> Packed:
-    return blobs((None if value is None else value.encode() for value in values), _OID_TEXT)
+def texts(values: Iterable[str | None]) -> bytes:
+    return blobs([None if value is None else value.encode() for value in values], _OID_TEXT)
 
 
-def blobs(values: Iterable[bytes | None], oid: int = _OID_BYTEA) -> Packed:
-    return _array(oid, [_NULL if value is None else _SIZE.pack(len(value)) + value for value in values])
+def blobs(values: Iterable[bytes | None], oid: int = _OID_BYTEA) -> bytes:
+    return _array(oid, [_NULL if value is None else _SIZE(len(value)) + value for value in values])
 
 
-def _array(oid: int, items: list[bytes]) -> Packed:
+def _array(oid: int, items: list[bytes]) -> bytes:
+    if len(items) == 1:  # an append by itself
+        return _HEADS_OF_ONE[oid] + items[0]
     if not items:
-        return Packed(_HEAD.pack(0, 0, oid, 0, 0)[:12])
-    return Packed(b"".join((_HEAD.pack(1, 1, oid, len(items), 1), *items)))
+        return _HEAD(0, 0, oid, 0, 0)[:12]
+    return b"".join((_HEAD(1, 1, oid, len(items), 1), *items))
 
 
-def columns(kinds: str, rows: Iterable[tuple[Any, ...]]) -> list[Packed]:
+def columns(kinds: str, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
     """Rows as one array a column. `kinds` has a letter a column: i(nteger) t(ext) b(ytes) y(es or no)."""
     return [_PACKERS[kind](values) for kind, values in zip(kinds, zip(*rows, strict=True), strict=True)]
 
 
-_PACKERS: dict[str, Callable[[Iterable[Any]], Packed]] = {"i": ints, "t": texts, "b": blobs, "y": bools}
+_PACKERS: dict[str, Callable[[Iterable[Any]], bytes]] = {"i": ints, "t": texts, "b": blobs, "y": bools}

@@ -154,8 +154,15 @@ class Writer:
 
     async def _link(self, number: int) -> Link:
         link = self._lanes[number]
-        if link is None or link.lost is not None:
+        if link is not None and link.lost is None:
+            return link
+        try:
             link = self._lanes[number] = await self._open_link()
+        except Exception:
+            others = [lane for lane in self._lanes if lane is not None and lane.lost is None]
+            if (other := others[0] if others else self._pool.best()) is None:
+                raise
+            return other  # no further connection is to be had: this one serves
         return link
 
     async def _send(self, link: Link, group: list[Item]) -> None:

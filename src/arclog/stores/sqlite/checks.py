@@ -32,16 +32,24 @@ def _database(path: str, busy_timeout_s: float) -> list[Check]:
     size, wal = Path(path).stat().st_size, Path(f"{path}-wal")
     wal_size = wal.stat().st_size if wal.exists() else 0
     detail = (
-        f"SQLite {apsw.sqlite_lib_version()}, schema {version}, journal {mode}, every commit synced; "
+        f"SQLite {apsw.sqlite_lib_version()}, journal {mode}, every commit synced; "
         f"{size / _MIB:.1f} MiB and {wal_size / _MIB:.1f} MiB of write-ahead log in {path}"
     )
-    if version != SCHEMA or mode != "wal":
-        remedy = f"this arclog writes schema {SCHEMA} in mode wal; start a server or run of this version once"
-        return [Check("store", WARN, detail, remedy)]
     if wal_size > _LARGE_WAL:
         remedy = "a process that reads the store never lets go: find it (fuser) and end it, then the log shrinks"
-        return [Check("store", WARN, detail, remedy)]
-    return [Check("store", OK, detail)]
+        return [Check("store", WARN, detail, remedy), _schema(version)]
+    return [Check("store", OK, detail), _schema(version)]
+
+
+def _schema(version: int) -> Check:
+    """A store of another version is left alone: whoever opened it to look would change it."""
+    detail = f"version {version}; this arclog writes {SCHEMA}"
+    if version > SCHEMA:
+        return Check("schema", FAIL, detail, "a newer arclog has used this home: update this one")
+    if version < SCHEMA:
+        remedy = "stop what an older arclog runs here, then a server or run of this version brings it up to date"
+        return Check("schema", WARN, detail, remedy)
+    return Check("schema", OK, detail)
 
 
 def _room(path: str, min_free_bytes: int) -> Check:

@@ -52,9 +52,9 @@ def translated(error: BaseException, path: str, waited: float = 0.0) -> ArclogEr
             "or choose another ARCLOG_HOME"
         )
     if isinstance(error, apsw.TooBigError):
-        return RequestRejected(f"{path} cannot take a single value this large; keep large results outside of the log")
+        return RequestRejected("the store cannot take a single value this large; keep large results outside of the log")
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return RequestRejected(f"{path} cannot take this value: {error}")
+        return RequestRejected(f"the store cannot take this value: {error}")
     if isinstance(error, apsw.ConstraintError):
         return InvariantBroken(f"{path} refused a row that breaks one of its rules ({error}); nothing was written")
     return InvariantBroken(f"{path}: unexpected {type(error).__name__}: {error}; nothing was written")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from arclog.ports.outbox import Delivery, NewDelivery
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
@@ -16,8 +18,13 @@ def put(tx: Tx, execution_id: int, tell: Sequence[NewDelivery]) -> None:
         tx.execute(SQL["add_delivery"], row)
 
 
-def lease(tx: Tx, now: int, until: int, limit: int) -> list[Delivery]:
-    found = [Delivery(*row) for row in tx.execute(SQL["due_deliveries"], (now, now, limit)).fetchall()]
+def due(execute: Execute, now: int, limit: int, but: Sequence[str]) -> list[Delivery]:
+    left_out = msgspec.json.encode(list(but)).decode()
+    return [Delivery(*row) for row in execute(SQL["due_deliveries"], (now, left_out, limit)).fetchall()]
+
+
+def lease(tx: Tx, now: int, until: int, limit: int, but: Sequence[str]) -> list[Delivery]:
+    found = due(tx.execute, now, limit, but)
     for each in found:
         tx.execute(SQL["lease_delivery"], (until, each.execution_id, each.n))
     return found

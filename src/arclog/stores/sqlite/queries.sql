@@ -32,7 +32,14 @@ INSERT INTO ingested (execution_id, event_id, digest, seq) VALUES (?, ?, ?, ?)
 
 -- name: ingested
 SELECT event_id, digest, seq FROM ingested
-WHERE execution_id = ? AND event_id IN (SELECT value FROM json_each(?)) ORDER BY seq
+WHERE execution_id = ?1 AND event_id IN (SELECT value FROM json_each(?2))
+-- Ids of our own come from leased nodes; only one that looks so is looked for in the log, where rows have no index by id.
+UNION ALL
+SELECT asked.value, x'', log.seq0 + asked.value - log.base FROM json_each(?2) AS asked
+JOIN nodes ON nodes.node = (asked.value >> 12) & 1023
+JOIN log ON log.execution_id = ?1 AND log.base <= asked.value AND log.base + log.seq1 - log.seq0 >= asked.value
+WHERE NOT EXISTS (SELECT 1 FROM ingested WHERE execution_id = ?1 AND event_id = asked.value)
+ORDER BY 3
 
 -- name: open_step
 INSERT INTO step_runs (execution_id, step, run, seq0, seq1, until, status) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -50,8 +57,11 @@ WHERE execution_id = ? AND step = ? AND run = ? AND seq1 IS NOT NULL
 -- name: issue
 INSERT INTO commands (
     execution_id, command_id, step, run, kinds, pool, item0, item1, fence, worker_id, lease_until,
-    by_command, by_fence, by_n
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    by_command, by_fence, by_n, rank, resources, tenant
+) VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+    (SELECT tenant FROM executions WHERE execution_id = ?1)
+)
 
 -- name: close_command
 DELETE FROM commands WHERE execution_id = ? AND command_id = ?
@@ -197,18 +207,94 @@ INSERT INTO catalog (tenant, path, version, digest, source, created_at)
 SELECT ?5, ?1, 1 + coalesce(max(version), 0), ?2, ?3, ?4 FROM catalog WHERE tenant = ?5 AND path = ?1
 RETURNING version
 
--- name: next_kinds
--- Steps through the distinct kind lists of a pool's issued commands, one index look-up each.
-SELECT min(kinds) FROM commands WHERE lease_until = 0 AND pool = ? AND kinds > ?
+-- name: next_lane
+-- Steps through the distinct lanes of a pool's issued commands, one index look-up each; the first command of each comes along.
+SELECT tenant, kinds, resources, rank, command_id, execution_id, (SELECT 1 FROM limits) FROM commands
+WHERE lease_until = 0 AND pool = ?1 AND (tenant, kinds, resources) > (?2, ?3, ?4)
+ORDER BY tenant, kinds, resources, rank, command_id LIMIT 1
 
--- name: issued_of
-SELECT command_id, execution_id FROM commands
-WHERE lease_until = 0 AND pool = ? AND kinds = ? ORDER BY command_id LIMIT ?
+-- name: in_lane
+SELECT rank, command_id, execution_id FROM commands
+WHERE lease_until = 0 AND pool = ? AND tenant = ? AND kinds = ? AND resources = ? AND (rank, command_id) > (?, ?)
+ORDER BY rank, command_id LIMIT ?
 
--- name: issued_to
--- Of one tenant.
-SELECT c.command_id, c.execution_id FROM commands c JOIN executions e ON e.execution_id = c.execution_id
-WHERE c.lease_until = 0 AND c.pool = ? AND c.kinds = ? AND e.tenant = ? ORDER BY c.command_id LIMIT ?
+-- name: held
+SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool, tenant
+
+-- name: service
+SELECT tenant, served FROM service WHERE pool = ?
+
+-- name: serve
+INSERT INTO service (pool, tenant, served) VALUES (?, ?, ?)
+ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
+
+-- name: forget_service
+DELETE FROM service WHERE pool = ? AND tenant <> '' AND served <= ?
+
+-- name: spend
+UPDATE resources SET full_at = ? WHERE name = ?
+
+-- name: set_limit
+INSERT INTO limits (pool, tenant, concurrency) VALUES (?, ?, ?)
+ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
+
+-- name: remove_limit
+DELETE FROM limits WHERE pool = ? AND tenant = ?
+
+-- name: limits
+SELECT pool, tenant, concurrency FROM limits ORDER BY pool, tenant
+
+-- name: resource_full_at
+SELECT full_at FROM resources WHERE name = ?
+
+-- name: set_resource
+INSERT INTO resources (name, interval, burst, concurrency, full_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET
+    interval = excluded.interval, burst = excluded.burst, concurrency = excluded.concurrency, full_at = excluded.full_at
+
+-- name: remove_resource
+DELETE FROM resources WHERE name = ?
+
+-- name: resources
+SELECT name, interval, burst, concurrency, full_at FROM resources ORDER BY name
+
+-- name: held_resources
+SELECT needed.value, count(*) FROM commands INDEXED BY commands_needing, json_each(commands.resources) needed
+WHERE commands.resources <> '' AND lease_until > 0 GROUP BY needed.value
+
+-- name: shares
+SELECT pool, tenant, sum(lease_until = 0), sum(lease_until > 0), coalesce(min(iif(lease_until = 0, command_id, NULL)), 0)
+FROM commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
+
+-- name: contest
+SELECT (SELECT min(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
+       (SELECT max(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
+       (SELECT 1 FROM limits WHERE pool IN ('', ?1))
+
+-- name: ahead
+SELECT count(*) FROM commands me JOIN commands other ON other.pool = me.pool AND other.tenant = me.tenant
+WHERE me.execution_id = ?1 AND me.command_id = ?2 AND other.lease_until = 0
+  AND (other.rank, other.command_id) < (me.rank, me.command_id)
+
+-- name: forget_workers
+DELETE FROM workers WHERE seen_at < ?
+
+-- name: see_worker
+INSERT INTO workers (
+    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+ON CONFLICT (worker_id) DO UPDATE SET
+    pools = excluded.pools, kinds = excluded.kinds, tenant = excluded.tenant, host = excluded.host,
+    version = excluded.version, slots = excluded.slots, busy = excluded.busy, pace = excluded.pace,
+    seen_at = excluded.seen_at, leaves = excluded.leaves
+RETURNING draining
+
+-- name: workers
+SELECT worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining FROM workers
+ORDER BY worker_id
+
+-- name: drain_worker
+UPDATE workers SET draining = 1 WHERE worker_id = ?
 
 -- name: next_pool
 SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
@@ -220,8 +306,8 @@ WITH RECURSIVE family (id) AS (
     UNION
     SELECT e.execution_id FROM family JOIN executions e ON e.parent = family.id AND e.parent <> 0
 )
-SELECT command_id, execution_id, kinds, pool FROM family JOIN commands ON execution_id = family.id
-WHERE lease_until = 0 ORDER BY command_id, execution_id
+SELECT pool, tenant, kinds, resources, rank, command_id, execution_id, (SELECT 1 FROM limits)
+FROM family JOIN commands ON execution_id = family.id WHERE lease_until = 0
 
 -- name: take
 UPDATE commands
@@ -402,7 +488,12 @@ WHERE execution_id = ? ORDER BY n
 
 -- name: due_deliveries
 SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM outbox
-WHERE state = 'pending' AND due <= ? AND lease_until <= ? ORDER BY due, execution_id, n LIMIT ?
+WHERE state = 'pending' AND due <= ?1 AND lease_until <= ?1
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?2)
+    WHERE lower(substr(url, 1, length(value))) = value AND substr(url, length(value) + 1, 1) IN ('', '/', '?', '#')
+)
+ORDER BY due, execution_id, n LIMIT ?3
 
 -- name: lease_delivery
 UPDATE outbox SET lease_until = ? WHERE execution_id = ? AND n = ?
@@ -448,3 +539,14 @@ WHERE over = 0 AND paused = 0 AND execution_id > ?1
   AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.execution_id = e.execution_id)
   AND NOT EXISTS (SELECT 1 FROM timers t WHERE t.execution_id = e.execution_id)
 ORDER BY execution_id LIMIT ?3
+
+-- name: retirable
+-- But for the execution of the newest log row: its position must not be given again.
+SELECT execution_id FROM executions e
+WHERE over = 1 AND coalesce(ended_at, created_at) < ?1
+  AND execution_id <> (SELECT l.execution_id FROM log l ORDER BY pos DESC LIMIT 1)
+  AND NOT EXISTS (
+      SELECT 1 FROM results r WHERE r.execution_id = e.execution_id AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.execution_id = e.execution_id AND o.settled = 0)
+  AND NOT EXISTS (SELECT 1 FROM executions p WHERE p.execution_id = e.parent AND p.over = 0)
+ORDER BY execution_id LIMIT ?2

@@ -25,7 +25,7 @@ from arclog.ports.store import (
     Timer,
 )
 from arclog.ports.stored_results import ResultRecord
-from arclog.stores.records import command_record, execution_record, result_record
+from arclog.stores.records import backlog_of, command_record, execution_record, result_record
 from arclog.stores.rows import Codec, bits_of, decode
 from arclog.stores.sqlite.queries import SQL
 
@@ -211,10 +211,4 @@ def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes
 
 
 def backlog(execute: Execute) -> list[Backlog]:
-    pools: dict[str, dict[str, int]] = {}
-    for pool, sign, count, oldest, first_end in execute(SQL["backlog"]).fetchall():
-        if sign == 0:
-            pools.setdefault(pool, {}).update(issued=count, oldest=oldest)
-        elif sign > 0:
-            pools.setdefault(pool, {}).update(claimed=count, first_lease_end=first_end)
-    return [Backlog(pool, **figures) for pool, figures in sorted(pools.items())]
+    return backlog_of(execute(SQL["backlog"]).fetchall())

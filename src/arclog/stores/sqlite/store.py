@@ -13,6 +13,7 @@ from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.duties import DutyRecord
 from arclog.ports.outbox import Delivery
+from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.ports.store import (
     Append,
     Appended,
@@ -31,7 +32,7 @@ from arclog.ports.store import (
 from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, duties, outbox, reads, schedules, task_logs, writes
+from arclog.stores.sqlite import access, claims, duties, outbox, pools, reads, retention, schedules, task_logs, writes
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -111,6 +112,11 @@ class SqliteStore:
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         return await self._reader.do(lambda execute: reads.idle(execute, before, after, limit))
 
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        if dry_run:
+            return await self._reader.do(lambda execute: retention.count(execute, before))
+        return await self._writer.do(lambda tx: retention.retire(tx, before))
+
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
 
@@ -162,7 +168,7 @@ class SqliteStore:
     ) -> list[CommandRecord]:
         known = frozenset(kinds)
         return await self._writer.do(
-            lambda tx: writes.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
+            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
         )
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
@@ -213,10 +219,12 @@ class SqliteStore:
     async def deliveries(self, execution_id: int) -> list[Delivery]:
         return await self._look_up(lambda execute: outbox.several(execute, execution_id))
 
-    async def lease_deliveries(self, now: int, until: int, limit: int = 100) -> list[Delivery]:
-        if not await self._look_up(lambda execute: execute(SQL["due_deliveries"], (now, now, 1)).fetchall()):
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> list[Delivery]:
+        if not await self._look_up(lambda execute: outbox.due(execute, now, 1, but)):
             return []
-        return await self._writer.do(lambda tx: outbox.lease(tx, now, until, limit))
+        return await self._writer.do(lambda tx: outbox.lease(tx, now, until, limit, but))
 
     async def attempted(self, delivery: Delivery) -> None:
         await self._writer.do(lambda tx: outbox.attempted(tx, delivery))
@@ -243,6 +251,44 @@ class SqliteStore:
 
     async def duties(self) -> list[DutyRecord]:
         return await self._look_up(duties.several)
+
+    # -- pools --------------------------------------------------------------------------------------------------------
+
+    async def set_limit(self, limit: Limit) -> None:
+        await self._writer.do(lambda tx: pools.set_limit(tx, limit))
+
+    async def remove_limit(self, pool: str, tenant: str) -> bool:
+        return await self._writer.do(lambda tx: pools.remove_limit(tx, pool, tenant))
+
+    async def limits(self) -> list[Limit]:
+        return await self._look_up(pools.limits)
+
+    async def set_resource(self, resource: Resource) -> None:
+        await self._writer.do(lambda tx: pools.set_resource(tx, resource))
+
+    async def remove_resource(self, name: str) -> bool:
+        return await self._writer.do(lambda tx: pools.remove_resource(tx, name))
+
+    async def resources(self) -> list[ResourceRecord]:
+        return await self._look_up(pools.resources)
+
+    async def shares(self) -> list[Share]:
+        return await self._reader.do(pools.shares)
+
+    async def contest(self, pool: str) -> Contest:
+        return await self._look_up(lambda execute: pools.contest(execute, pool))
+
+    async def ahead(self, execution_id: int, command_id: int) -> int:
+        return await self._reader.do(lambda execute: pools.ahead(execute, execution_id, command_id))
+
+    async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
+        return await self._writer.do(lambda tx: pools.see_worker(tx, worker, forget))
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._reader.do(pools.workers)
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        return await self._writer.do(lambda tx: pools.drain_worker(tx, worker_id))
 
     # -- results stored outside the log -------------------------------------------------------------------------------
 

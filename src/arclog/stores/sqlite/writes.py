@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import json
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.ports.catalog import PlanRecord
-from arclog.ports.store import Append, Appended, CommandRecord, EventIdTaken, NoSlot, TerminalExists
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.records import (
     command_columns,
-    command_record,
-    kinds_of,
     new_columns,
+    refusal_of,
     result_columns,
     state_columns,
 )
@@ -53,7 +52,7 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         statement = _FINISH if derived.terminal else _ADVANCE
         execute(statement, (derived.last_seq, *state_columns(what.now), execution_id, expected))
     if not tx.changes():
-        raise _refusal(tx, what, terminal=derived.terminal)
+        raise refusal_of(what, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
     for row in derived.rows:
         execute(_ADD_ROW, (execution_id, row.seq0, row.seq1, row.base, tx.at, row.types, row.body))
     for event_type, seq in derived.marks:
@@ -87,23 +86,6 @@ def _check_unknown(tx: Tx, what: Append) -> None:
     known = tx.execute(SQL["ingested"], (what.execution_id, ids)).fetchone()
     if known is not None:
         raise EventIdTaken(f"execution {what.execution_id} has an event {known[0]} already")
-
-
-def _refusal(tx: Tx, what: Append, *, terminal: bool) -> Conflict:
-    """Why the compare-and-set found nothing."""
-    found = tx.execute(SQL["head"], (what.execution_id,)).fetchone()
-    if found is None:
-        if what.new is not None:
-            return Conflict(
-                f"an execution with the idempotency key {what.new.idempotency_key!r} exists in its scope already"
-            )
-        return Conflict(f"execution {what.execution_id} does not exist in this store")
-    head, over = found
-    if terminal and over:
-        return TerminalExists(f"execution {what.execution_id} has its terminal event already")
-    if what.new is not None:
-        return Conflict(f"execution {what.execution_id} exists already")
-    return Conflict(f"execution {what.execution_id} is at seq {head}, not {what.expected}: reload and decide again")
 
 
 def _change_step(tx: Tx, execution_id: int, change: StepChange) -> None:
@@ -162,56 +144,6 @@ def archive(tx: Tx, tenant: str, path: str, at: int | None) -> None:
         tx.execute(SQL["unarchive"], (tenant, path))
     else:
         tx.execute(SQL["archive"], (tenant, path, at))
-
-
-def claim(
-    tx: Tx,
-    worker_id: str,
-    limit: int,
-    lease_until: int,
-    kinds: frozenset[str],
-    pools: Sequence[str],
-    execution_id: int,
-    tenant: str,
-) -> list[CommandRecord]:
-    if execution_id:
-        found = [
-            (command_id, owner)
-            for command_id, owner, needs, pool in tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
-            if (not pools or pool in pools) and kinds.issuperset(kinds_of(needs))
-        ]
-    else:
-        found = [each for pool in set(pools) or _pools(tx) for each in _issued(tx, pool, kinds, limit, tenant)]
-        found.sort()
-    taken = [
-        tx.execute(SQL["take"], (worker_id, lease_until, owner, command_id)).fetchall()
-        for command_id, owner in found[: max(limit, 0)]
-    ]
-    return [command_record(row) for rows in taken for row in rows]
-
-
-def _pools(tx: Tx) -> Iterator[str]:
-    """The pools that issued commands wait for."""
-    pool = tx.execute(SQL["next_pool"], ("",)).get
-    while pool is not None:
-        yield pool
-        pool = tx.execute(SQL["next_pool"], (pool,)).get
-
-
-def _issued(tx: Tx, pool: str, kinds: frozenset[str], limit: int, tenant: str) -> list[tuple[int, int]]:
-    """The oldest issued commands of a pool that a worker with these kinds can run: (command_id, execution_id).
-    Distinct kind lists are few, so each is looked at once, however long the queue is.
-    """
-    found: list[tuple[int, int]] = []
-    needs = tx.execute(SQL["next_kinds"], (pool, "")).get
-    while needs is not None:
-        if kinds.issuperset(kinds_of(needs)):
-            query, given = (
-                ("issued_to", (pool, needs, tenant, limit)) if tenant else ("issued_of", (pool, needs, limit))
-            )
-            found += tx.execute(SQL[query], given).fetchall()
-        needs = tx.execute(SQL["next_kinds"], (pool, needs)).get
-    return found
 
 
 def heartbeat(tx: Tx, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

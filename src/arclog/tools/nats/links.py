@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from arclog.model.settings import Settings
 from arclog.tools.http.guard import Guard
@@ -20,6 +21,8 @@ from arclog.tools.nats.where import Target
 SETTING = "nats.allow_networks"
 #: Unused connections that are kept at most, whatever their age.
 _KEPT = 64
+#: A cancellation that was lost is repeated this often.
+_AGAIN_S = 0.05
 
 
 class _Place:
@@ -63,10 +66,10 @@ class Links:
 
     async def close(self) -> None:
         places, self._places = list(self._places.values()), {}
-        opening = [place.opening for place in places if place.opening is not None]
         for place in places:
             self._shut(place)
-        await asyncio.gather(*opening, *self._closing, return_exceptions=True)
+        while self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _link(self, target: Target, place: _Place) -> Link:
         link = place.link
@@ -104,15 +107,25 @@ class Links:
             place.expiry.cancel()
             place.expiry = None
         if place.opening is not None:
-            place.opening.cancel()
+            self._later(self._abandon(place, place.opening))
         self._close(place)
+
+    async def _abandon(self, place: _Place, opening: asyncio.Task[Link]) -> None:
+        """End the making of a connection; one cancellation may be lost in the client."""
+        while not opening.done():
+            opening.cancel()
+            await asyncio.wait({opening}, timeout=_AGAIN_S)
+        self._close(place)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        closing = asyncio.ensure_future(work)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def _close(self, place: _Place) -> None:
         link, place.link = place.link, None
         if link is not None:
-            closing = asyncio.ensure_future(link.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._later(link.close())
 
     def _trusted(self) -> ssl.SSLContext:
         if self._trust is None:

@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import os
+import pwd
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, OutcomeUnknown
+from arclog.stores.postgres import pool, writer
 from arclog.stores.postgres.link import Link, Lost
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
@@ -27,6 +34,22 @@ def own(own_server):
     own_server.drop(database)
 
 
+class Answers(dict):
+    """The last seq of each execution that was answered; wakes who waits for them to grow."""
+
+    def __init__(self):
+        self._grown = asyncio.Event()
+
+    def note(self, execution_id, head):
+        self[execution_id] = head
+        self._grown.set()
+
+    async def until(self, enough):
+        while not enough(self):
+            self._grown.clear()
+            await self._grown.wait()
+
+
 async def write(store, execution_id, answers, stop):
     """Append one event after another until told to stop; notes every answer, and carries on after a refusal."""
     head = 0
@@ -40,19 +63,17 @@ async def write(store, execution_id, answers, stop):
             head = head if record is None else record.head
             continue
         head = appended.last_seq
-        answers[execution_id] = head
+        answers.note(execution_id, head)
 
 
 async def under_load(store, harm, executions=8):
     """Does harm to the server while appends come; what was answered is there, without a gap."""
-    answers, stop = {}, asyncio.Event()
+    answers, stop = Answers(), asyncio.Event()
     writers = [asyncio.ensure_future(write(store, n, answers, stop)) for n in range(1, executions + 1)]
-    while len(answers) < executions:
-        await asyncio.sleep(0.001)
+    await answers.until(lambda now: len(now) == executions)
     before = dict(answers)
     await asyncio.to_thread(harm)
-    while not all(answers[n] > before[n] + 3 for n in before):
-        await asyncio.sleep(0.001)
+    await answers.until(lambda now: all(now[n] > before[n] + 3 for n in before))
     stop.set()
     await asyncio.gather(*writers)
     for execution_id, head in answers.items():
@@ -81,10 +102,7 @@ async def test_connections_that_are_ended_under_load(own, opened):
     def harm():
         own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
 
-    store = await opened(own)
-    for _ in range(3):
-        await under_load(store, harm, executions=4) if not await store.executions() else harm()
-    assert await store.executions()
+    await under_load(await opened(own), harm)
 
 
 async def test_an_answer_that_got_lost_is_found_in_the_log(own, opened, monkeypatch):
@@ -115,38 +133,26 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
 
 def lose_after_commit(monkeypatch):
     """The next append's connection is lost after its commit and before its answer."""
-    answer = Link._answer
-    lost = []
+    answer_of = pool.answer_of
+    lost: list[Link] = []
 
-    def lose(self, request):
-        if not lost and request.rows and "won" in request.texts:
-            lost.append(self)
-            request.error = Lost("the network was cut")
-            request.error.link = self.name
-            self.close("the network was cut")
-        answer(self, request)
+    async def lose(link, calls, timeout_s):
+        found = await answer_of(link, calls, timeout_s)
+        if lost:
+            return found
+        lost.append(link)
+        link.close("the network was cut")
+        error = Lost("the network was cut")
+        error.link = link.name
+        raise error
 
-    send = Link._send
-
-    def remember(self, request, text, values):
-        request.texts = getattr(request, "texts", "") + ("won" if "FROM won" in text else "")
-        send(self, request, text, values)
-
-    monkeypatch.setattr("arclog.stores.postgres.link._Request", type("_Request", (_plain_request(),), {}))
-    monkeypatch.setattr(Link, "_send", remember)
-    monkeypatch.setattr(Link, "_answer", lose)
-
-
-def _plain_request():
-    from arclog.stores.postgres.link import _Request
-
-    return _Request
+    monkeypatch.setattr(writer, "answer_of", lose)
 
 
 def lose_before_sending(monkeypatch):
     """The next append's connection is lost before anything of it reaches the server."""
     flush = Link._flush
-    lost = []
+    lost: list[Link] = []
 
     def lose(self):
         if not lost and self._requests:
@@ -164,7 +170,7 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
     await asyncio.to_thread(own_server.freeze)
     try:
         reading = store.execution(1)
-        with pytest.raises(StoreUnavailable, match="no answer within|cannot be reached"):
+        with pytest.raises(StoreUnavailable, match=r"no answer within|cannot be reached"):
             await reading
         with pytest.raises(OutcomeUnknown, match="may or may not have taken place"):
             await store.append(change(1, 1))
@@ -176,19 +182,74 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
 
 
 async def test_a_server_without_free_connections(own, opened):
-    store = await opened(own, store__connections=6)
-    await store.append(creation(1))
-    own.rows(f"ALTER DATABASE {own.dbname} CONNECTION LIMIT 0")
+    own.rows("CREATE ROLE few LOGIN PASSWORD 'correct horse' CONNECTION LIMIT 2")
+    own.rows(f"GRANT CREATE ON DATABASE {own.dbname} TO few")
+    few = replace(own, user="few")
+    store = await opened(few)
     # What is open serves everybody.
-    found = await asyncio.gather(*(store.execution(1) for _ in range(50)))
+    await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
+    found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
     assert {each.head for each in found} == {1}
+    with pytest.raises(StoreUnavailable, match=r"takes no more connections.*ARCLOG_STORE_CONNECTIONS"):
+        await opened(few, store__patience_s=0)
+    await store.close()
+    own.rows("DROP OWNED BY few CASCADE")
+    own.rows("DROP ROLE few")
+
+
+async def test_a_primary_that_becomes_a_standby_is_left_for_the_one_that_takes_writes(own, opened):
+    store = await opened(own)
+    await store.append(creation(1))
+    own.rows(f"ALTER DATABASE {own.dbname} SET default_transaction_read_only = on")
+    own.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'arclog %'")
+    with pytest.raises(StoreUnavailable, match="takes no writes"):
+        await store.append(change(1, 1))
+    replace(own, dbname="postgres").rows(f"ALTER DATABASE {own.dbname} RESET default_transaction_read_only")
+    assert (await store.append(change(1, 1))).last_seq == 2
+
+
+@pytest.fixture
+def small_disk():
+    """A tablespace of a few megabytes."""
+    folder = Path(tempfile.mkdtemp(prefix="arclog-small-"))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=777", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        folder.rmdir()
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
+
+
+async def test_a_full_disk_writes_nothing_and_is_not_the_end(own, opened, small_disk):
+    os.chown(small_disk, pwd.getpwnam("nobody").pw_uid, -1)
+    own.rows(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    store = await opened(own)
+    await store.append(creation(1))
+    [(part,)] = own.rows("SELECT tableoid::regclass::text FROM arclog.log")
+    own.rows(f"ALTER TABLE {part} SET TABLESPACE small")
+    big = Event("task.done", 1, payload={"x": os.urandom(1 << 20).hex()})
+    head = 1
+
+    async def fill():
+        nonlocal head
+        while True:
+            head = (await store.append(change(1, head, big))).last_seq
+
+    with pytest.raises(StoreUnavailable, match="disk is full, nothing was written"):
+        await fill()
+    assert (await store.execution(1)).head == head
+    assert len(await store.events(1)) == head
+    own.rows(f"ALTER TABLE {part} SET TABLESPACE pg_default")
+    assert (await store.append(change(1, head, big))).last_seq == head + 1
+    own.rows("DROP TABLESPACE small")
 
 
 async def test_a_statement_that_takes_too_long_says_so(own, opened):
-    own.rows(f"ALTER DATABASE {own.dbname} SET statement_timeout = '50ms'")
     store = await opened(own)
+    impatient = "SELECT set_config('statement_timeout', '20', true)"
     with pytest.raises(StoreUnavailable, match="statement_timeout"):
-        await store._pool.read("SELECT pg_sleep(10)")
+        await store._pool.run([(impatient, ()), ("SELECT pg_sleep(10)", ())])
     await store.append(creation(1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -116,6 +117,7 @@ async def test_a_server_that_is_frozen_and_thaws(opened: Open) -> None:
         process = server._process
         assert process is not None
         process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)  # noqa: ASYNC222 - until it stands still
         try:
             assert (await run.failure("request", subject="ask", wait_s=0.05)).kind == "timeout"
             problem = await run.failure("publish", **PUBLISH)

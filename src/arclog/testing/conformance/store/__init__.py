@@ -18,8 +18,10 @@ from arclog.testing.conformance.store.log import LogRules
 from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
+from arclog.testing.conformance.store.pools import PoolRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
+from arclog.testing.conformance.store.retention import RetentionRules
 from arclog.testing.conformance.store.stored import StoredRules
 from arclog.testing.conformance.store.task_logs import TaskLogRules
 
@@ -40,5 +42,7 @@ class StoreContract(
     AccessRules,
     IngestedRules,
     DutyRules,
+    RetentionRules,
+    PoolRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

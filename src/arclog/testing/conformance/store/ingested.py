@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import Event
+from arclog.model.ids import compose
 from arclog.ports.store import EventIdTaken, Ingested
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
@@ -30,6 +31,17 @@ class IngestedRules(Rules):
         assert await world.store.ingested(execution_id, []) == []
         assert await world.store.ingested(other, [7]) == []
         assert [each.event_id for each in await world.store.events(execution_id, after=2)] == [7, 9]
+
+    async def test_an_id_of_our_own_is_known_for_one(self, world: World) -> None:
+        now = world.clock.now()
+        node = await world.store.lease_node("a server", now, now + 1)
+        base = compose(now // 1000, node, 5)
+        execution_id, other = await world.create(), await world.create()
+        first = [event("playbook.started"), event("workflow.started"), event("step.scheduled", step="a", run=1)]
+        await world.store.append(replace(world.change(execution_id, 1, *first), base_id=base))
+        asked = [base - 1, base, base + 2, base + 3, base + 4096]
+        assert await world.store.ingested(execution_id, asked) == [Ingested(base, "", 2), Ingested(base + 2, "", 4)]
+        assert await world.store.ingested(other, asked) == []
 
     async def test_an_id_is_in_an_execution_once(self, world: World) -> None:
         execution_id, other = await world.create(), await world.create()

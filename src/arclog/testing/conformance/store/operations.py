@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arclog.model.errors import Conflict
 from arclog.model.schedules import Schedule
-from arclog.ports.outbox import DEAD, DELIVERED, PENDING, NewDelivery
+from arclog.ports.outbox import DEAD, DELIVERED, PENDING, NewDelivery, receiver_of
 from arclog.ports.store import Backlog
 from arclog.testing.conformance.store.base import DONE, Rules, World, command, event
 
@@ -125,6 +125,16 @@ class OperationRules(Rules):
         assert await store.lease_deliveries(now + 9999, now + 99999) == []
         await store.attempted(replace(again, state=DEAD))  # too late: it stays what it is
         assert [each.state for each in await store.deliveries(execution_id)] == [DELIVERED]
+
+    async def test_receivers_that_have_enough_in_hand_are_passed_over(self, world: World) -> None:
+        store, now = world.store, world.clock.now()
+        urls = ["http://a/1", "HTTP://A", "http://a:8/1", "http://ab/1", "http://a?x", "https://a/1"]
+        await world.create(event("playbook.finished"), now=DONE, tell=[replace(HOOK, url=url) for url in urls])
+        found = await store.lease_deliveries(now, now + 50, but=["http://a"])
+        assert [each.url for each in found] == ["http://a:8/1", "http://ab/1", "https://a/1"]
+        found = await store.lease_deliveries(now, now + 50, 2, but=["http://a:8", "http://%", "http://_"])
+        assert [each.url for each in found] == ["http://a/1", "HTTP://A"]
+        assert {receiver_of(url) for url in urls[:2]} == {"http://a"} == {receiver_of(urls[4])}
 
     async def test_an_execution_is_told_once_nothing_is_pending(self, world: World) -> None:
         store, now = world.store, world.clock.now()

@@ -1,0 +1,91 @@
+"""Limits, resources and workers: what bounds the claims, and who makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
+from arclog.stores.postgres.part import Part, shown
+
+_NAMES = msgspec.json.Decoder(tuple[str, ...])
+
+
+class Pools(Part):
+    async def set_limit(self, limit: Limit) -> None:
+        await self._pool.write(self._sql["set_limit"], limit.pool, limit.tenant, limit.concurrency)
+
+    async def remove_limit(self, pool: str, tenant: str) -> bool:
+        return bool(await self._pool.write(self._sql["remove_limit"], pool, tenant))
+
+    async def limits(self) -> list[Limit]:
+        return [Limit(*row) for row in await self._pool.read(self._sql["limits"])]
+
+    async def set_resource(self, resource: Resource) -> None:
+        about = (resource.name, resource.interval, resource.burst, resource.concurrency)
+        await self._pool.write(self._sql["set_resource"], *about)
+
+    async def remove_resource(self, name: str) -> bool:
+        return bool(await self._pool.write(self._sql["remove_resource"], name))
+
+    async def resources(self) -> list[ResourceRecord]:
+        rows = await self._pool.read(self._sql["resources"])
+        return [ResourceRecord(Resource(*row[:4]), *row[4:]) for row in rows]
+
+    async def shares(self) -> list[Share]:
+        return [Share(*row) for row in await self._pool.read(self._sql["shares"])]
+
+    async def contest(self, pool: str) -> Contest:
+        [(first, last, limited)] = await self._pool.read(self._sql["contest"], pool)
+        return Contest(() if first is None else tuple(sorted({first, last})), limited)
+
+    async def ahead(self, execution_id: int, command_id: int) -> int:
+        [(count,)] = await self._pool.read(self._sql["ahead"], execution_id, command_id)
+        return int(count)
+
+    async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
+        calls = [(self._sql["forget_workers"], (forget,)), (self._sql["see_worker"], _columns(worker))]
+        _, [(draining,)] = await self._pool.run(calls, again=True)
+        return bool(draining)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return [_worker(row) for row in await self._pool.read(self._sql["workers"])]
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        return bool(await self._pool.write(self._sql["drain_worker"], worker_id))
+
+
+def _columns(worker: WorkerRecord) -> tuple[Any, ...]:
+    return (
+        worker.worker_id,
+        msgspec.json.encode(worker.pools).decode(),
+        msgspec.json.encode(worker.kinds).decode(),
+        worker.tenant,
+        shown(worker.host),
+        shown(worker.version),
+        worker.slots,
+        worker.busy,
+        worker.pace,
+        worker.seen_at,
+        worker.leaves,
+    )
+
+
+def _worker(row: tuple[Any, ...]) -> WorkerRecord:
+    worker_id, pools, kinds, *about, seen_at, leaves, draining = row
+    tenant, host, version, slots, busy, pace = about
+    return WorkerRecord(
+        worker_id=worker_id,
+        pools=_NAMES.decode(pools),
+        kinds=_NAMES.decode(kinds),
+        tenant=tenant,
+        host=host,
+        version=version,
+        slots=slots,
+        busy=busy,
+        pace=pace,
+        seen_at=seen_at,
+        leaves=leaves,
+        draining=draining,
+    )

@@ -1,0 +1,115 @@
+"""Limits, resources and workers: what bounds the claims, and who makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
+from arclog.stores.choosing import carried_over
+from arclog.stores.sqlite.lanes import Execute, Tx
+from arclog.stores.sqlite.queries import SQL
+
+_NAMES = msgspec.json.Decoder(tuple[str, ...])
+
+
+def set_limit(tx: Tx, limit: Limit) -> None:
+    tx.execute(SQL["set_limit"], (limit.pool, limit.tenant, limit.concurrency))
+
+
+def remove_limit(tx: Tx, pool: str, tenant: str) -> bool:
+    tx.execute(SQL["remove_limit"], (pool, tenant))
+    return bool(tx.changes())
+
+
+def limits(execute: Execute) -> list[Limit]:
+    return [Limit(*row) for row in execute(SQL["limits"]).fetchall()]
+
+
+def limits_by_place(tx: Tx) -> dict[tuple[str, str], int]:
+    return {(pool, tenant): most for pool, tenant, most in tx.execute(SQL["limits"]).fetchall()}
+
+
+def set_resource(tx: Tx, resource: Resource) -> None:
+    known = tx.execute(SQL["resource_full_at"], (resource.name,)).get
+    full_at = 0 if known is None else carried_over(resource, known, tx.at)
+    about = (resource.name, resource.interval, resource.burst, resource.concurrency, full_at)
+    tx.execute(SQL["set_resource"], about)
+
+
+def remove_resource(tx: Tx, name: str) -> bool:
+    tx.execute(SQL["remove_resource"], (name,))
+    return bool(tx.changes())
+
+
+def resources(execute: Execute) -> list[ResourceRecord]:
+    rows = execute(SQL["resources"]).fetchall()
+    if not rows:
+        return []
+    held = dict(execute(SQL["held_resources"]).fetchall())
+    return [ResourceRecord(Resource(*row[:4]), row[4], held.get(row[0], 0)) for row in rows]
+
+
+def shares(execute: Execute) -> list[Share]:
+    return [Share(*row) for row in execute(SQL["shares"]).fetchall()]
+
+
+def contest(execute: Execute, pool: str) -> Contest:
+    first, last, limited = execute(SQL["contest"], (pool,)).fetchone()
+    return Contest(() if first is None else tuple(sorted({first, last})), bool(limited))
+
+
+def ahead(execute: Execute, execution_id: int, command_id: int) -> int:
+    count: int = execute(SQL["ahead"], (execution_id, command_id)).get
+    return count
+
+
+def see_worker(tx: Tx, worker: WorkerRecord, forget: int) -> bool:
+    tx.execute(SQL["forget_workers"], (forget,))
+    (draining,) = tx.execute(SQL["see_worker"], _columns(worker)).fetchall()[0]
+    return bool(draining)
+
+
+def workers(execute: Execute) -> list[WorkerRecord]:
+    return [_worker(row) for row in execute(SQL["workers"]).fetchall()]
+
+
+def drain_worker(tx: Tx, worker_id: str) -> bool:
+    tx.execute(SQL["drain_worker"], (worker_id,))
+    return bool(tx.changes())
+
+
+def _columns(worker: WorkerRecord) -> tuple[Any, ...]:
+    return (
+        worker.worker_id,
+        msgspec.json.encode(worker.pools).decode(),
+        msgspec.json.encode(worker.kinds).decode(),
+        worker.tenant,
+        worker.host,
+        worker.version,
+        worker.slots,
+        worker.busy,
+        worker.pace,
+        worker.seen_at,
+        int(worker.leaves),
+    )
+
+
+def _worker(row: tuple[Any, ...]) -> WorkerRecord:
+    worker_id, pools, kinds, *about, seen_at, leaves, draining = row
+    tenant, host, version, slots, busy, pace = about
+    return WorkerRecord(
+        worker_id=worker_id,
+        pools=_NAMES.decode(pools),
+        kinds=_NAMES.decode(kinds),
+        tenant=tenant,
+        host=host,
+        version=version,
+        slots=slots,
+        busy=busy,
+        pace=pace,
+        seen_at=seen_at,
+        leaves=bool(leaves),
+        draining=bool(draining),
+    )

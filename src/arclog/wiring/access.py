@@ -1,0 +1,60 @@
+"""Who looks after a home looks after its keys, its audit and its secrets, on the home itself or at a server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from arclog.model.errors import NotFound
+from arclog.model.settings import Settings
+from arclog.ports.access import AuditApi, KeyApi
+from arclog.ports.secrets import CredentialApi
+
+
+class Access(NamedTuple):
+    keys: KeyApi
+    audit: AuditApi
+
+
+@asynccontextmanager
+async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = False) -> AsyncIterator[Access]:
+    """Keys and audit of the server that settings name, else of the home's store: whoever may write there needs no key,
+    and sees all tenants unless one is named. Only who `may_create` makes a home.
+    """
+    if settings.text("client.server"):
+        from arclog.client.asynchronous import AsyncClient
+
+        async with AsyncClient(settings=settings) as client:
+            yield Access(client.keys, client.audits)
+        return
+    from arclog.server.audited import AuditBook
+    from arclog.server.key_book import KeyBook
+    from arclog.wiring.backends import DATABASE, keeps_files
+    from arclog.wiring.clock import SystemClock
+    from arclog.wiring.embedded import opened_store
+
+    home = settings.text("home")
+    if keeps_files(settings) and not may_create and not (Path(home) / DATABASE).exists():
+        raise NotFound(f"there is nothing in {home} yet; `arclog key create` makes a key, and a home")
+    async with opened_store(settings) as store:
+        own = tenant or settings.text("scope.tenant")
+        yield Access(KeyBook(store, SystemClock(), own, sees_all=not tenant), AuditBook(store, tenant))
+
+
+@asynccontextmanager
+async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
+    """The secrets that the server keeps that settings name, else those of the home."""
+    if settings.text("client.server"):
+        from arclog.client.asynchronous import AsyncClient
+
+        async with AsyncClient(settings=settings) as client:
+            yield client.credentials
+        return
+    from arclog.secrets.credentials import LocalCredentials
+    from arclog.secrets.store import LocalStore
+    from arclog.wiring.clock import SystemClock
+
+    scope = "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))
+    yield LocalCredentials(LocalStore(Path(settings.text("home")), settings), SystemClock(), scope)

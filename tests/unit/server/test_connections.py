@@ -1,0 +1,133 @@
+"""Whoever never finishes asking is left, and holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.arclog import RunningServer, running
+
+PATIENCE_S = 20
+
+
+@pytest.fixture
+async def strict(tmp_path: Path) -> AsyncIterator[RunningServer]:
+    settings: dict[str, Any] = {
+        "server.head_timeout_s": 0.3,
+        "server.max_head_bytes": 4096,
+        "server.body_timeout_s": 0.3,
+    }
+    async with running(tmp_path, worker=False, **settings) as server:
+        yield server
+
+
+async def opened(server: RunningServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = server.url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """All that the server says before it ends the connection."""
+    async with asyncio.timeout(PATIENCE_S):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b"reset"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"G",
+        b"GET /health HTTP/1.1\r\nHost: x",
+        b"\r\n\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /he",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n\r\n",
+        # answered at once, and the body never comes
+        b"POST /api/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nx",
+    ],
+)
+async def test_a_head_that_never_ends_ends_the_connection(strict: RunningServer, sent: bytes) -> None:
+    reader, writer = await opened(strict)
+    writer.write(sent)
+    said = await answer(reader)
+    writer.close()
+    assert said.count(b"HTTP/1.1 ") == sent.count(b"\r\n\r\n") if sent.strip() else said == b""
+
+
+async def test_a_head_has_a_size(strict: RunningServer) -> None:
+    for piece in (b"X-%d: %s\r\n", b"X%d%s"):  # many headers, or one name without end
+        reader, writer = await opened(strict)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        for number in range(200):
+            writer.write(piece % (number, b"a" * 100))
+        said = await answer(reader)
+        writer.close()
+        assert said[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400", b"reset"), said
+        assert b" 200 " not in said
+
+
+async def test_three_hundred_who_dawdle_hold_up_nobody(strict: RunningServer) -> None:
+    dawdling = [await opened(strict) for _ in range(300)]
+    for _, writer in dawdling:
+        writer.write(b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow")
+    async with strict.client() as client:
+        assert (await client.get("/api/executions")).status_code == 200
+        assert await asyncio.gather(*(answer(reader) for reader, _ in dawdling)) == [b""] * 300
+        assert (await client.get("/health")).status_code == 200
+    for _, writer in dawdling:
+        writer.close()
+
+
+async def test_an_upload_that_stands_still_is_left(strict: RunningServer) -> None:
+    reader, writer = await opened(strict)
+    sha256 = "0" * 64
+    head = f"POST /api/worker/results?tenant=default&sha256={sha256} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+    writer.write(head.encode() + b"x")
+    async with asyncio.timeout(PATIENCE_S):
+        assert b" 408 " in await reader.readline()
+    writer.close()
+
+
+async def test_what_is_too_large_still_hears_so(strict: RunningServer) -> None:
+    """The body that is sent on after its answer is no head."""
+    async with strict.client() as client:
+        refused = await client.post("/api/executions", content=b" " * (9 << 20))
+        assert refused.status_code == 413
+        assert (await client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked, x\r\n\r\n{}",
+        b"GET http://127.0.0.1:1/health HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+async def test_what_two_could_read_in_two_ways_is_refused(strict: RunningServer, head: bytes) -> None:
+    reader, writer = await opened(strict)
+    writer.write(head)
+    said = await answer(reader)
+    writer.close()
+    assert b" 200 " not in said.partition(b"\r\n")[0]
+    assert b" 5" not in said[:13]
+
+
+async def test_an_upgrade_is_not_taken(strict: RunningServer) -> None:
+    async with strict.client() as client:
+        asked = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "x" * 22,
+        }
+        assert (await client.get("/api/executions", headers=asked)).status_code in (200, 400)

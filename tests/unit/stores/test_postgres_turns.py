@@ -1,0 +1,117 @@
+"""Several servers on one PostgreSQL: limits, tokens and shares hold between them, and nobody keeps a turn for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from arclog.model.settings import Settings
+from arclog.ports.pools import Limit, Resource
+from arclog.ports.store import Append, ExecutionState, NewCommand, NewExecution, Scope
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres.claims import Claims
+from arclog.testing.clock import FakeClock
+from arclog.testing.conformance.store.base import event
+from tests.servers.postgres import Database, running_postgres
+
+SETTINGS = Settings({"store.unsafe": True, "store.connections": 4})
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with running_postgres(unsafe=True) as server:
+        yield server.create()
+
+
+@pytest.fixture
+async def servers(database: Database) -> AsyncIterator[list[PostgresStore]]:
+    clock = FakeClock()
+    stores = [PostgresStore(database.dsn, clock=clock, settings=SETTINGS) for _ in range(4)]
+    for each in stores:
+        await each.open()
+    yield stores
+    for each in stores:
+        await each.close()
+    database.rows("TRUNCATE arclog.commands, arclog.executions, arclog.limits, arclog.resources, arclog.service")
+
+
+_last = 1 << 52
+
+
+def new_id() -> int:
+    global _last  # noqa: PLW0603 - ids that no test used before
+    _last += 1
+    return _last
+
+
+async def issue(store: PostgresStore, tenant: str, count: int, *resources: str) -> list[int]:
+    work = [new_id() for _ in range(count)]
+    new = NewExecution("run", "a", "a", 1, "d" * 64, Scope(tenant, "x", "y"), 1)
+    commands = [NewCommand(each, "s", 1, ("noop",), resources=resources) for each in work]
+    first = [event("playbook.execution.requested")]
+    await store.append(Append(new_id(), 0, first, new_id(), ExecutionState("RUNNING"), new, commands))
+    return work
+
+
+async def claim(store: PostgresStore, limit: int) -> list[int]:
+    found = await store.claim("w", limit=limit, lease_until=1 << 60, kinds=["noop"])
+    return [each.command_id for each in found]
+
+
+async def test_a_limit_holds_between_servers(servers: list[PostgresStore]) -> None:
+    await issue(servers[0], "a", 60)
+    await servers[0].set_limit(Limit("default", "", 9))
+    taken = await asyncio.gather(*(claim(servers[n % 4], 2) for n in range(40)))
+    assert sum(map(len, taken)) == len({each for some in taken for each in some}) == 9
+
+
+async def test_tokens_hold_between_servers(servers: list[PostgresStore]) -> None:
+    await issue(servers[0], "a", 40, "api")
+    await issue(servers[0], "b", 40, "api", "db")
+    await servers[0].set_resource(Resource("api", interval=3_600_000_000, burst=7))
+    taken = await asyncio.gather(*(claim(servers[n % 4], 3) for n in range(40)))
+    assert sum(map(len, taken)) == 7
+
+
+async def test_shares_hold_between_servers(servers: list[PostgresStore]) -> None:
+    await issue(servers[0], "big", 200)
+    small = await issue(servers[1], "small", 10)
+    taken = [each for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22))) for each in some]
+    assert len(set(taken)) == 22
+    assert set(small) <= set(taken)
+
+
+async def test_without_tenants_to_share_a_claim_is_one_statement(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        raise AssertionError("nobody needs a turn here")
+
+    monkeypatch.setattr(Claims, "_in_turn", never)
+    work = await issue(servers[0], "a", 30)
+    await servers[0].set_limit(Limit("elsewhere", "", 1))
+    taken = await asyncio.gather(*(claim(servers[n % 4], 3) for n in range(20)))
+    assert sorted(each for some in taken for each in some) == work
+
+
+async def test_who_gives_up_in_its_turn_lets_the_others_go_on(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between reading and taking, the lock is held: a caller that is cancelled there must not keep it."""
+    await issue(servers[0], "a", 5)
+    await issue(servers[0], "b", 5)
+    holds, plain = asyncio.Event(), Claims._chosen
+
+    def stop(*_: object, **__: object) -> None:
+        holds.set()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Claims, "_chosen", stop)
+    with pytest.raises(asyncio.CancelledError):
+        await claim(servers[0], 2)
+    assert holds.is_set()
+    monkeypatch.setattr(Claims, "_chosen", plain)
+    assert len(await claim(servers[1], 4)) == 4
+    assert len(await claim(servers[0], 4)) == 4
