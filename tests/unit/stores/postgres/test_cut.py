@@ -33,8 +33,8 @@ def far(postgres, proxy):
 
 async def committed(database, seq):
     """As seen from outside."""
-    while not await asyncio.to_thread(database.rows, f"SELECT 1 FROM arclog.executions WHERE head = {seq}"):
-        await asyncio.sleep(0.01)  # nobody tells
+    while not await asyncio.to_thread(database.rows, f"SELECT 1 FROM arclog.executions WHERE head = {seq}"):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
 
 
 async def is_whole(store, least):
