@@ -45,9 +45,9 @@ class Verdict:
         ends = [event["event_type"] for event in facts if event["event_type"] in TERMINAL]
         if ends != ["playbook.finished"] or not _completed(facts):
             problem(f"it did not end well, and once: {ends}")
-        done = Counter(
-            event["payload"]["outcome"]["data"]["stdout"] for event in facts if event["event_type"] == "task.done"
-        )
+        # A wait is a task, too, and writes nothing.
+        results = [event["payload"]["outcome"]["data"] for event in facts if event["event_type"] == "task.done"]
+        done = Counter(data["stdout"] for data in results if "stdout" in data)
         for key, count in done.items():
             if count > 1:
                 problem(f"{key} has {count} results")

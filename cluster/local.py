@@ -25,6 +25,7 @@ from tests.servers.proxy import Proxy
 #: Two workers for ordinary steps, one for those that say `pool: heavy`.
 POOLS = (("default",), ("default",), ("heavy",))
 START_S = 60.0
+_CLIENT = "client"
 
 
 class Process:
@@ -133,7 +134,9 @@ class Cluster:
                 **(settings or {}),
             }
             self.servers = [self._server(f"server-{n}") for n in range(1, servers + 1)]
-            self.workers = [self._worker(f"worker-{n}", each) for n, each in enumerate(pools, 1)]
+            self.url_for(_CLIENT)  # its network stands from the beginning, as the others' does
+            for number, each in enumerate(pools, 1):
+                self.workers.append(self.worker(f"worker-{number}", each))
         except BaseException:
             self.close()
             raise
@@ -145,8 +148,10 @@ class Cluster:
             environment["ARCLOG_BUS_URL"] = f"nats://127.0.0.1:{self._way(name, 'nats', self.nats.port)}"
         return Server(name, environment, self.folder)
 
-    def _worker(self, name: str, pools: Sequence[str]) -> Process:
-        environment = {**self.environment, "ARCLOG_SERVER": self.url_for(name), "ARCLOG_HOME": str(self.folder / name)}
+    def worker(self, name: str, pools: Sequence[str], url: str = "") -> Process:
+        """One that is yet to be started, and is its caller's to end."""
+        url = url or self.url_for(name)
+        environment = {**self.environment, "ARCLOG_SERVER": url, "ARCLOG_HOME": str(self.folder / name)}
         # A worker has no results of its own: they are its servers', as are store and bus.
         environment.pop("ARCLOG_RESULTS_URL")
         serving = [part for pool in pools for part in ("--pool", pool)]
@@ -164,7 +169,7 @@ class Cluster:
     @property
     def url(self) -> str:
         """All servers, as clients are told."""
-        return self.url_for("client")
+        return self.url_for(_CLIENT)
 
     def url_for(self, who: str) -> str:
         ports = [self._way(who, server.name, server.port) for server in self.servers]

@@ -50,7 +50,7 @@ NETWORK_SETTINGS = {
     "ARCLOG_ENGINE_DUTY_LEASE_S": "1.5",
 }
 #: What a client that is cut off waits for.
-_CLIENT = Settings({"client.timeout_s": 1.5, "client.patience_s": 3.0})
+_CLIENT = Settings({"client.timeout_s": 1.5, "client.patience_s": 3.0, "client.poll_s": 3.0})
 
 
 class Storm:

@@ -70,7 +70,7 @@ def new_columns(new: NewExecution) -> Bindings:
 
 def execution_record(row: Sequence[Any]) -> ExecutionRecord:
     (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, _over) = row[:10]
-    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[10:]
+    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[10:21]
     return ExecutionRecord(
         execution_id,
         head,

@@ -105,4 +105,15 @@ def is_away(error: BaseException) -> bool:
 
 def is_tangled(error: BaseException) -> bool:
     """Rolled back because of others: the same will succeed at once."""
-    return isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000", "42P05"}
+    known = isinstance(error, psycopg.Error) and error.sqlstate in {"40P01", "40001", "26000", "42P05"}
+    return known or is_outdated(error)
+
+
+def is_outdated(error: BaseException) -> bool:
+    """A prepared statement from before a newer server changed a table: PostgreSQL refuses it until it is prepared anew."""
+    # The state alone says "not supported", and the text comes in the server's language; the function does not.
+    return (
+        isinstance(error, psycopg.Error)
+        and error.sqlstate == "0A000"
+        and error.diag.source_function == "RevalidateCachedQuery"
+    )

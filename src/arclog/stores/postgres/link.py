@@ -21,6 +21,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
+from arclog.stores.postgres.errors import is_outdated
 from arclog.stores.postgres.values import packed
 
 log = logging.getLogger(__name__)
@@ -180,6 +181,9 @@ class Link:
                 self._prepared.pop(prepares, None)
             if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
                 request.error = error_from_result(result)
+                if is_outdated(request.error):
+                    # Each is prepared anew, under another name.
+                    self._prepared.clear()
                 self._preparing.hear(request.error)
         if self._pg.status == ConnStatus.BAD:
             raise psycopg.OperationalError(self._pg.get_error_message())

@@ -161,3 +161,14 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened)
         one, other = await asyncio.gather(*opening)
     await one.append(creation(1))
     assert len(await other.events(1)) == 1
+
+
+async def test_a_table_that_a_newer_server_changes_under_statements_that_are_prepared(postgres, opened):
+    """A column more, as a migration adds it while this server goes on."""
+    store = await opened(postgres)
+    await store.append(creation(1))
+    assert (await store.execution(1)).head == 1
+    postgres.rows("ALTER TABLE arclog.executions ADD COLUMN later int8")
+    assert (await store.execution(1)).head == 1
+    await store.append(creation(2))
+    assert len(await store.executions()) == 2
