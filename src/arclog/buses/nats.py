@@ -18,7 +18,7 @@ from nats.js import JetStreamContext
 
 from arclog.buses.names import name_of, token_of
 from arclog.buses.nats_address import address_of
-from arclog.buses.nats_connect import FAULTS, Connection, connect, discard, text_of
+from arclog.buses.nats_connect import FAULTS, Connection, connect, text_of
 from arclog.buses.nats_offers import Offers
 from arclog.buses.nats_topic import NatsTopic
 from arclog.buses.pending import Pending
@@ -168,7 +168,7 @@ class NatsBus:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await discard(client)
+            await client.close()
 
     # -- telling and hearing -------------------------------------------------------------------------------------------
 

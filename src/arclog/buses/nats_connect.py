@@ -27,6 +27,8 @@ OLDEST = (2, 9)
 #: A connection is taken for dead when nothing came back for so many pings, so far apart.
 _PING_S = 10
 _PINGS = 2
+#: Time for a connection to say goodbye.
+_CLOSE_S = 1.0
 #: Things that are not allowed, of which the log tells: each once a connection.
 _FORBIDDEN = 20
 #: What NATS says to a caller whom it does not let in.
@@ -42,6 +44,16 @@ class Connection(Client):
         super().__init__()
         self._encrypted = encrypted
         self.over = asyncio.Event()
+
+    async def close(self) -> None:
+        """Whatever state it is in."""
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSE_S):
+                await super().close()
+        # A close that failed on the way has left the socket open.
+        if self._transport is not None:
+            with suppress(Exception):
+                self._transport.close()  # type: ignore[no-untyped-call]  # not typed there
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         # The client encrypts only where the server asks for it, and would send its password in clear else.
@@ -108,30 +120,19 @@ async def _connect_to(server: str, address: Address, timeout_s: float) -> tuple[
                 **address.options,
             )
     except Exception as problem:  # noqa: BLE001 - nats-py lets through whatever a socket or a file raises
-        await discard(client)
+        await client.close()
         raise _explained(server, cause or problem) from None
     except BaseException:
-        await discard(client)
+        await client.close()
         raise
     try:
         stream = client.jetstream(timeout=timeout_s)
         _check_version(server, client)
         await _check_jetstream(server, stream)
     except BaseException:
-        await discard(client)
+        await client.close()
         raise
     return client, stream
-
-
-async def discard(client: Client) -> None:
-    """Close it, whatever state it is in."""
-    with suppress(Exception):
-        async with asyncio.timeout(1.0):
-            await client.close()
-    # A close that failed on the way has left the socket open.
-    if client._transport is not None:  # noqa: SLF001 - there is no other way to it
-        with suppress(Exception):
-            client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above; not typed there
 
 
 def text_of(problem: BaseException) -> str:

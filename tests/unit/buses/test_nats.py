@@ -18,7 +18,7 @@ import pytest
 
 from arclog.buses.nats import NatsBus
 from arclog.buses.nats_address import address_of
-from arclog.buses.nats_connect import connect, discard
+from arclog.buses.nats_connect import connect
 from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.bus import Message, Notice
@@ -193,7 +193,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 async def test_of_several_servers_one_that_is_there_is_enough(nats_server: NatsServer) -> None:
     client, _ = await connect(address_of(Settings({"bus.url": f"nats://127.0.0.1:1,{nats_server.url}"})), 5.0)
-    await discard(client)
+    await client.close()
 
 
 # -- servers that will not do ----------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ async def test_a_stream_that_somebody_removed_is_made_anew(nats_server: NatsServ
 
         async with asyncio.timeout(30):
             await again()
-    await discard(client)
+    await client.close()
 
 
 async def test_something_that_is_no_notice_is_passed_over(
@@ -314,7 +314,7 @@ async def test_something_that_is_no_notice_is_passed_over(
         a.bus.tell(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
     assert "is no notice" in caplog.text
-    await discard(client)
+    await client.close()
 
 
 async def test_a_permission_that_is_missing_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -376,4 +376,4 @@ async def test_a_stream_of_the_operators_own_that_lacks_the_subjects_is_named(na
         assert ear.bus.topic is not None
         with pytest.raises(BusUnavailable, match=f"no stream takes {subject}.>: {name}-events .* does not have"):
             await ear.bus.topic.publish(Message(f"{subject}.step.done", "1-1", {}, b"{}"))
-    await discard(client)
+    await client.close()
