@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from typing import IO, Any
@@ -26,6 +27,7 @@ _PATH = f"{work.ROOT}/results"
 #: Content up to this size is kept in memory until it is sent.
 _IN_MEMORY = 1 << 20
 _PIECE = 256 << 10
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class RemoteResults:
@@ -42,6 +44,7 @@ class RemoteResults:
         return RemoteWriter(self, tenant, listed, content_type)
 
     async def chunks(self, tenant: str, sha256: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        _check_name(sha256)
         at = max(start, 0)
         whole = hashlib.sha256() if at == 0 and end is None else None
         while True:
@@ -62,6 +65,7 @@ class RemoteResults:
             raise ResultUnavailable(f"the stored result {sha256[:80]} was changed on its way; run it again")
 
     async def items(self, tenant: str, sha256: str, first: int, last: int) -> list[Any]:
+        _check_name(sha256)
         found: list[Any] = []
         first = max(first, 0)
         while True:
@@ -72,10 +76,14 @@ class RemoteResults:
                 return found
 
     async def find(self, tenant: str, sha256: str) -> StoredBlob | None:
+        if not _SHA256.fullmatch(sha256):
+            return None
         answer = await self.link.get("/results/about", _params(tenant, sha256))
         return msgspec.json.decode(answer, type=StoredBlob | None)
 
     async def remove(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
+        if not _SHA256.fullmatch(sha256):
+            return False
         params = _params(tenant, sha256, stored_at=stored_at)
         return bool(decoded(await self.connection.ask("DELETE", _PATH, params=params), work.Removed).removed)
 
@@ -180,6 +188,12 @@ class RemoteWriter:
     def _end(self, why: str) -> None:
         self._over = why
         self._file.close()
+
+
+def _check_name(sha256: str) -> None:
+    """A server takes nothing else for a name: whatever it is, it is not there."""
+    if not _SHA256.fullmatch(sha256):
+        raise ResultUnavailable(f"there is no stored result {sha256[:80]!r}: a name is 64 hexadecimal digits")
 
 
 def _params(tenant: str, sha256: str, **more: Any) -> dict[str, Any]:
