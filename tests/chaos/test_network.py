@@ -53,7 +53,11 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster(folder, pools=(("default",),), settings=NETWORK_SETTINGS, proxied=True)
-        self.cluster.start()
+        try:
+            self.cluster.start()
+        except BaseException:
+            self.cluster.close()
+            raise
         self.spare: Process = self.cluster.worker("spare", ("default",))
         self._count = 0
 

@@ -94,9 +94,12 @@ class Proxy:
             if self._server is not None:
                 self._server.close()
             self._reset()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            while self._tasks:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await asyncio.sleep(0)  # their ends are noted
+            await asyncio.sleep(0)  # sockets are closed
 
         self._call(end)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -137,6 +140,9 @@ class Proxy:
             await asyncio.gather(self._carry(reader, far_writer, _THERE), self._carry(far_reader, writer, _BACK))
         except OSError:  # one end is gone: the other hears of it
             link.reset()
+        except asyncio.CancelledError:
+            link.reset()
+            raise
         finally:
             self._links.discard(link)
             for end in link.ends:

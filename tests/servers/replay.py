@@ -40,9 +40,12 @@ class Replay:
     def close(self) -> None:
         async def end() -> None:
             self._server.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            while self._tasks:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await asyncio.sleep(0)  # their ends are noted
+            await asyncio.sleep(0)  # sockets are closed
 
         self._call(end)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -63,7 +66,7 @@ class Replay:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = next((int(line[15:]) for line in head.lower().splitlines() if line[:15] == b"content-length:"), 0)
             request = _alone(head) + await reader.readexactly(length)
@@ -71,8 +74,12 @@ class Replay:
             if method == "POST":
                 self._go(self._again(path, request))
             writer.write(await self._answer_to(reader, request))
-            await writer.drain()
-        writer.close()
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the caller is gone, or the server
+        finally:
+            writer.transport.abort()
 
     async def _answer_to(self, caller: asyncio.StreamReader, request: bytes) -> bytes:
         """A caller that leaves ends its request; the copy knows nothing of that."""
