@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ ONLY = os.environ.get("SIMULATION_SEED")
 EAGER = Settings({"worker.started_flush_ms": 0, "leases.max_losses": 1_000_000})
 #: As shipped, but a command may be lost as often as a test kills.
 LEAN = Settings({"leases.max_losses": 1_000_000})
-
-logging.getLogger("arclog").setLevel(logging.CRITICAL)
 
 
 def seeds(count: int, groups: int, first: int = 0) -> list[range]:
