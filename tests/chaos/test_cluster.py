@@ -15,8 +15,8 @@ from cluster.local import Cluster
 from cluster.storm import SETTINGS, Storm
 
 SEED = int(os.environ.get("CHAOS_SEED", "20261116"))
-RUNS = int(os.environ.get("CHAOS_RUNS", "120"))
-STRIKES = int(os.environ.get("CHAOS_KILLS", "12"))
+RUNS = int(os.environ.get("CHAOS_RUNS", "60"))
+STRIKES = int(os.environ.get("CHAOS_KILLS", "8"))
 #: all of it, on a machine that is busy with other tests
 PATIENCE_S = 100.0 + RUNS / 2
 
