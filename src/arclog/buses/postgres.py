@@ -59,6 +59,7 @@ class PostgresBus:
         self._channel = f"{name_of(settings, 'bus.prefix')}_notices"
         self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
+        self._gather_s = settings.number("bus.gather_ms") / 1000
         self._pending = Pending(settings.integer("bus.max_pending"))
         self._me = os.urandom(8).hex()
         self._heard: Callable[[Notice], None] | None = None
@@ -192,6 +193,8 @@ class PostgresBus:
         while True:
             await self._pending.some()
             await self._send(teller)
+            if not self._pending:  # else there is more than one notice holds
+                await asyncio.sleep(self._gather_s)
 
     async def _send(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         notice = self._pending.take(_RUNS, _POOLS)

@@ -157,6 +157,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("bus.nkey_file", "", "path", "File with the NKEY seed for NATS."),
     Setting("bus.connect_timeout_s", 5.0, "seconds", "How long a bus may take to accept a connection, or to answer one question.", 0.1),
     Setting("bus.max_retry_s", 5.0, "seconds", "Longest pause between two attempts to reach a bus that is away.", 0.01),
+    Setting("bus.gather_ms", 20.0, "ms", "PostgreSQL's notices: what is to be told within so long of the last notice goes out together, since each one costs PostgreSQL a transaction.", 0.0),
     Setting("bus.max_pending", 10_000, "runs", "Most runs of which other servers are still to be told; more are dropped and counted, and the others find them by looking.", 1),
     Setting("bus.offer_max_age_s", 5.0, "seconds", "How long NATS keeps the word that a command is offered, for the next worker that waits.", 1.0),
     Setting("bus.offer_max_messages", 10_000, "messages", "Most of them that NATS keeps; the oldest go first.", 1),
