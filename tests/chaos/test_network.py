@@ -21,7 +21,7 @@ from cluster.storm import NETWORK_SETTINGS
 from tests.servers.proxy import Mode
 from tests.servers.replay import Replay
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE_S = 100.0
 #: As they are told to the client: whoever takes longer hangs.

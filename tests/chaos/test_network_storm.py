@@ -20,7 +20,7 @@ STRIKES = int(os.environ.get("CHAOS_KILLS", "8"))
 #: all of it, on a machine that is busy with other tests
 PATIENCE_S = 150.0 + RUNS / 2
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(PATIENCE_S + 120)]
+pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(PATIENCE_S + 120)]
 
 
 def test_log_is_ledger_and_nothing_is_stuck_whoever_is_cut_off(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from arclog.model.settings import Settings
 from arclog.wiring.embedded import embedded
 from tests.e2e.test_backup import followed, start
@@ -28,6 +30,7 @@ def settings_of(home: Path, database: Database) -> dict[str, Any]:
     return {"home": str(home), "store.url": database.dsn, "store.unsafe": True}
 
 
+@pytest.mark.soak
 async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp_path: Path):
     dump = str(tmp_path / "arclog.dump")
     with running_postgres(unsafe=True) as server_a, running_postgres(unsafe=True) as server_b:

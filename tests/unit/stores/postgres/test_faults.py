@@ -186,6 +186,7 @@ async def test_a_server_without_free_connections(own, opened):
     own.rows(f"GRANT CREATE ON DATABASE {own.dbname} TO few")
     few = replace(own, user="few")
     store = await opened(few)
+    assert await store.execution(1) is None  # one connection for requests, and one is left for appends
     # What is open serves everybody.
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 21)))
     found = await asyncio.gather(*(store.execution(number) for number in range(1, 21)))
