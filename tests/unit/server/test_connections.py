@@ -78,7 +78,8 @@ async def test_three_hundred_who_dawdle_hold_up_nobody(strict: RunningServer) ->
         writer.write(b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow")
     async with strict.client() as client:
         assert (await client.get("/api/executions")).status_code == 200
-        assert await asyncio.gather(*(answer(reader) for reader, _ in dawdling)) == [b""] * 300
+        # Closed on them, without a word; one whose last byte crossed that is reset.
+        assert {*await asyncio.gather(*(answer(reader) for reader, _ in dawdling))} <= {b"", b"reset"}
         assert (await client.get("/health")).status_code == 200
     for _, writer in dawdling:
         writer.close()
