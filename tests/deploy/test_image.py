@@ -50,7 +50,8 @@ def steps() -> list[Step]:
 
 
 def one(word: str) -> str:
-    (found,) = [step.rest for step in steps() if step.word == word]
+    """The only such instruction of the image itself."""
+    (found,) = [step.rest for step in steps() if step.word == word and step.stage == steps()[-1].stage]
     return found
 
 

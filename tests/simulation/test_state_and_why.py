@@ -11,7 +11,7 @@ import pytest
 from arclog.engine.explain import explain
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import micros
-from arclog.ports.api import Cause, StateView, Why
+from arclog.ports.insight import Cause, StateView, Why
 from arclog.testing.harness import World
 from arclog.testing.playbooks import by_seed
 from arclog.testing.virtual import run_virtually

@@ -10,7 +10,8 @@ from arclog.cli.exits import OK
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api, StateView, StepRunView
+    from arclog.ports.api import Api
+    from arclog.ports.insight import StateView, StepRunView
 
 
 def state_arguments(parser: Parser) -> None:

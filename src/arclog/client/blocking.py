@@ -26,12 +26,11 @@ from arclog.ports.api import (
     SignalAnswer,
     SignalRequest,
     Started,
-    StateView,
     Status,
     StoredResult,
     Summary,
-    Why,
 )
+from arclog.ports.insight import StateView, Why
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 T = TypeVar("T")

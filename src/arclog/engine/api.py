@@ -37,13 +37,11 @@ from arclog.ports.api import (
     SignalAnswer,
     SignalRequest,
     Started,
-    StateView,
     Status,
-    StepSummary,
     StoredResult,
     Summary,
-    Why,
 )
+from arclog.ports.insight import StateView, StepSummary, Why
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 from arclog.ports.task_logs import ANY_LINE, LogFilter

@@ -19,7 +19,7 @@ from arclog.engine.standing import PoolFacts, hindrance
 from arclog.model.commands import Pipeline
 from arclog.model.ids import MICROS, timestamp
 from arclog.plan.program import Program
-from arclog.ports.api import Cause, Wait, Why
+from arclog.ports.insight import Cause, Wait, Why
 from arclog.ports.store import CommandRecord
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from arclog.core.state import State
 from arclog.model.ids import timestamp
-from arclog.ports.api import Wait
+from arclog.ports.insight import Wait
 
 
 def waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:

@@ -9,7 +9,7 @@ from arclog.core.state import State
 from arclog.model.errors import Position
 from arclog.model.events import Event
 from arclog.plan.program import Program, TaskProgram
-from arclog.ports.api import Cause
+from arclog.ports.insight import Cause
 from arclog.ports.store import Store, StoredEvent
 
 _PAGE = 1000

@@ -7,7 +7,7 @@ from arclog.engine.position import current_task, task_run_of
 from arclog.model.commands import Pipeline
 from arclog.model.ids import timestamp
 from arclog.plan.program import Program, StepProgram
-from arclog.ports.api import CommandView, LoopView, StateView, StepRunView, StepSummary, TaskView, TokenView
+from arclog.ports.insight import CommandView, LoopView, StateView, StepRunView, StepSummary, TaskView, TokenView
 from arclog.ports.store import StoredEvent
 
 

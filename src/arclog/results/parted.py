@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from arclog.results.packing import Behind, PackingWriter, Sink, limits_of
 from arclog.results.threads import Threads
 
 
-class PartedResults:
+class PartedResults(ABC):
     """Half of `ports.results.Results`. A subclass opens, and gives sinks."""
 
     def __init__(self, settings: Settings, threads: Threads | None = None) -> None:
@@ -21,12 +22,13 @@ class PartedResults:
         self._behind = Behind()
         self._items = ItemReader(self._threads)
 
+    @abstractmethod
     def _sink(self, tenant: str, *, listed: bool) -> Sink:
-        raise NotImplementedError
+        """Where the parts of new content go."""
 
+    @abstractmethod
     async def _open(self, tenant: str, sha256: str, known: Known) -> Opened:
         """Open stored content; its index need not be read when it is known. Raises ResultUnavailable."""
-        raise NotImplementedError
 
     def writer(self, tenant: str, *, listed: bool = False, content_type: str = "application/json") -> ResultWriter:
         sink = self._sink(tenant, listed=listed)

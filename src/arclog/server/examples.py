@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.ports import api
+from arclog.ports import api, insight
 
 ID = "7392145190625280001"
 RUN = "6f1c2b7e-3a52-4c1e-9a0b-2f6f7f1f0d11"
@@ -19,7 +19,7 @@ SUMMARY = api.Summary(
     terminal_event="playbook.completed",
     started_at=AT,
     ended_at=AT,
-    steps={"start": api.StepSummary("done", 1)},
+    steps={"start": insight.StepSummary("done", 1)},
     ctx={},
     result=None,
     error=None,
@@ -47,8 +47,10 @@ LINE: dict[str, Any] = {
     "stream": "stdout",
     "text": "hello",
 }
-WHY = api.Why(ID, "RUNNING", "waits for a worker", [api.Wait("worker", "step start waits for a worker", "start")])
-STATE = api.StateView(
+WHY = insight.Why(
+    ID, "RUNNING", "waits for a worker", [insight.Wait("worker", "step start waits for a worker", "start")]
+)
+STATE = insight.StateView(
     execution_id=ID,
     at=1,
     head=12,

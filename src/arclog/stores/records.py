@@ -11,6 +11,7 @@ import msgspec
 from arclog.model.errors import Conflict
 from arclog.model.retention import SCOPES
 from arclog.ports.access import KeyRecord
+from arclog.ports.pools import WorkerRecord
 from arclog.ports.store import (
     Append,
     Backlog,
@@ -186,3 +187,16 @@ def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) 
     if what.new is not None:
         return Conflict(f"execution {own} exists already")
     return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")
+
+
+def worker_columns(worker: WorkerRecord) -> Bindings:
+    """As `see_worker` takes them."""
+    pools, kinds = kinds_text(worker.pools), kinds_text(worker.kinds)
+    about = (worker.tenant, worker.host, worker.version, worker.slots, worker.busy, worker.pace)
+    return (worker.worker_id, pools, kinds, *about, worker.seen_at, worker.leaves)
+
+
+def worker_record(row: Sequence[Any]) -> WorkerRecord:
+    worker_id, pools, kinds, tenant, host, version, slots, busy, pace, seen_at, leaves, draining = row
+    about = (tenant, host, version, slots, busy, pace, seen_at)
+    return WorkerRecord(worker_id, kinds_of(pools), kinds_of(kinds), *about, bool(leaves), bool(draining))

@@ -22,14 +22,11 @@ from arclog.ports.api import (
     SignalAnswer,
     SignalRequest,
     Started,
-    StateView,
     Status,
-    StepSummary,
     StoredResult,
     Summary,
-    Wait,
-    Why,
 )
+from arclog.ports.insight import StateView, StepSummary, Wait, Why
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 #: what tests of the catalog need, they ask of a real engine

@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected
-from arclog.ports import api
+from arclog.ports import insight
 from arclog.ports.api import ExecuteRequest, Listed, Started, Status, Summary
 from arclog.server import examples
 from arclog.server.access import OPERATE, VIEW, allows, api_of
@@ -135,7 +135,7 @@ async def status(execution_id: ExecutionId, request: Request) -> Response:
 @router.get(
     "/executions/{execution_id}/why",
     dependencies=[allows(VIEW)],
-    **documented(answer=api.Why, example=examples.WHY),
+    **documented(answer=insight.Why, example=examples.WHY),
 )
 async def why(execution_id: ExecutionId, request: Request) -> Response:
     """What the run waits for, or why it ended as it did."""
@@ -145,7 +145,7 @@ async def why(execution_id: ExecutionId, request: Request) -> Response:
 @router.get(
     "/executions/{execution_id}/state",
     dependencies=[allows(VIEW)],
-    **documented(answer=api.StateView, example=examples.STATE),
+    **documented(answer=insight.StateView, example=examples.STATE),
 )
 async def state_at(
     execution_id: ExecutionId,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from msgspec.structs import replace
 
 from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.stores.postgres.part import Part, shown
-
-_NAMES = msgspec.json.Decoder(tuple[str, ...])
+from arclog.stores.records import worker_columns, worker_record
 
 
 class Pools(Part):
@@ -45,47 +42,13 @@ class Pools(Part):
         return int(count)
 
     async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
-        calls = [(self._sql["forget_workers"], (forget,)), (self._sql["see_worker"], _columns(worker))]
+        told = replace(worker, host=shown(worker.host), version=shown(worker.version))
+        calls = [(self._sql["forget_workers"], (forget,)), (self._sql["see_worker"], worker_columns(told))]
         _, [(draining,)] = await self._pool.run(calls, again=True)
         return bool(draining)
 
     async def workers(self) -> list[WorkerRecord]:
-        return [_worker(row) for row in await self._pool.read(self._sql["workers"])]
+        return [worker_record(row) for row in await self._pool.read(self._sql["workers"])]
 
     async def drain_worker(self, worker_id: str) -> bool:
         return bool(await self._pool.write(self._sql["drain_worker"], worker_id))
-
-
-def _columns(worker: WorkerRecord) -> tuple[Any, ...]:
-    return (
-        worker.worker_id,
-        msgspec.json.encode(worker.pools).decode(),
-        msgspec.json.encode(worker.kinds).decode(),
-        worker.tenant,
-        shown(worker.host),
-        shown(worker.version),
-        worker.slots,
-        worker.busy,
-        worker.pace,
-        worker.seen_at,
-        worker.leaves,
-    )
-
-
-def _worker(row: tuple[Any, ...]) -> WorkerRecord:
-    worker_id, pools, kinds, *about, seen_at, leaves, draining = row
-    tenant, host, version, slots, busy, pace = about
-    return WorkerRecord(
-        worker_id=worker_id,
-        pools=_NAMES.decode(pools),
-        kinds=_NAMES.decode(kinds),
-        tenant=tenant,
-        host=host,
-        version=version,
-        slots=slots,
-        busy=busy,
-        pace=pace,
-        seen_at=seen_at,
-        leaves=leaves,
-        draining=draining,
-    )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.stores.choosing import carried_over
+from arclog.stores.records import worker_columns, worker_record
 from arclog.stores.sqlite.lanes import Execute, Tx
 from arclog.stores.sqlite.queries import SQL
-
-_NAMES = msgspec.json.Decoder(tuple[str, ...])
 
 
 def set_limit(tx: Tx, limit: Limit) -> None:
@@ -67,49 +62,14 @@ def ahead(execute: Execute, execution_id: int, command_id: int) -> int:
 
 def see_worker(tx: Tx, worker: WorkerRecord, forget: int) -> bool:
     tx.execute(SQL["forget_workers"], (forget,))
-    (draining,) = tx.execute(SQL["see_worker"], _columns(worker)).fetchall()[0]
+    (draining,) = tx.execute(SQL["see_worker"], worker_columns(worker)).fetchall()[0]
     return bool(draining)
 
 
 def workers(execute: Execute) -> list[WorkerRecord]:
-    return [_worker(row) for row in execute(SQL["workers"]).fetchall()]
+    return [worker_record(row) for row in execute(SQL["workers"]).fetchall()]
 
 
 def drain_worker(tx: Tx, worker_id: str) -> bool:
     tx.execute(SQL["drain_worker"], (worker_id,))
     return bool(tx.changes())
-
-
-def _columns(worker: WorkerRecord) -> tuple[Any, ...]:
-    return (
-        worker.worker_id,
-        msgspec.json.encode(worker.pools).decode(),
-        msgspec.json.encode(worker.kinds).decode(),
-        worker.tenant,
-        worker.host,
-        worker.version,
-        worker.slots,
-        worker.busy,
-        worker.pace,
-        worker.seen_at,
-        int(worker.leaves),
-    )
-
-
-def _worker(row: tuple[Any, ...]) -> WorkerRecord:
-    worker_id, pools, kinds, *about, seen_at, leaves, draining = row
-    tenant, host, version, slots, busy, pace = about
-    return WorkerRecord(
-        worker_id=worker_id,
-        pools=_NAMES.decode(pools),
-        kinds=_NAMES.decode(kinds),
-        tenant=tenant,
-        host=host,
-        version=version,
-        slots=slots,
-        busy=busy,
-        pace=pace,
-        seen_at=seen_at,
-        leaves=bool(leaves),
-        draining=bool(draining),
-    )
