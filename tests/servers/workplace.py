@@ -21,6 +21,7 @@ from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded
+from arclog.wiring.secrets import choose_vault
 from arclog.wiring.workplace import workplace_of
 
 _EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
@@ -59,7 +60,7 @@ async def served(here: Embedded, settings: Settings | None = None) -> AsyncItera
         book=store,
         audit=Audit(store, clock, settings),
         metrics=_metrics,
-        workplace=workplace_of(here),
+        workplace=workplace_of(here, choose_vault(settings)),
     )
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(services), log_config=None, access_log=False, lifespan="off"))

@@ -79,11 +79,12 @@ async def _of_settings(settings: Settings) -> list[Check]:
 
 
 async def _of_servers(settings: Settings, urls: str) -> list[Check]:
-    """Each server from outside; what they share, as the first that answers tells it."""
+    """Each server from outside, and its own key; what they share, as the first that answers tells it."""
     from msgspec.structs import replace
 
     from arclog.client.asynchronous import token_of
     from arclog.client.connection import Connection, checked_urls
+    from arclog.ports.checks import SECRETS
 
     several = checked_urls(urls)
     limit_s = min(settings.number("client.timeout_s"), settings.number("doctor.check_s"))
@@ -97,6 +98,9 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
         finally:
             await connection.close()
         where = f"{url.partition('://')[2]} " if len(several) > 1 else ""
+        if where:
+            seen += [check for check in found if check.name == SECRETS]
+            found = [check for check in found if check.name != SECRETS]
         outside += [replace(check, name=f"{where}{check.name}") for check in seen]
         shared = shared or found
     return outside + shared

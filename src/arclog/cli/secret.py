@@ -85,7 +85,8 @@ async def _set(credentials: CredentialApi, options: Namespace, value: str, setti
     elif not out.quiet:
         from arclog.secrets.store import STORE_FILE
 
-        where = place_of(settings) if server_of(settings) else f"in {Path(settings.text('home')) / STORE_FILE}"
+        elsewhere = server_of(settings) or settings.text("store.url")
+        where = place_of(settings) if elsewhere else f"in {Path(settings.text('home')) / STORE_FILE}"
         out.say(f"kept {_described(info)} {where}")
     return OK
 
@@ -132,7 +133,7 @@ def _value(options: Namespace, most: int) -> str:
         from arclog.secrets.files import read_small
 
         try:
-            body, _ = read_small(Path(options.from_file), most)
+            body = read_small(Path(options.from_file), most)
         except OSError as problem:
             raise Usage(f"secret set: {options.from_file}: {problem.strerror or problem}") from None
         return _decoded(body, options.from_file)

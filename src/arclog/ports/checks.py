@@ -10,6 +10,9 @@ WARN = "warn"
 #: something does not work
 FAIL = "fail"
 
+#: A check that each server has its own answer to: its key is its own.
+SECRETS = "secrets"
+
 
 class Check(Struct, frozen=True, omit_defaults=True):
     #: what was looked at: `store`, `pool gpu`

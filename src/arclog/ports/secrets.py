@@ -7,6 +7,7 @@ Rules:
 - An entry that cannot be resolved raises `SecretUnavailable`, which names the entry and the remedy, never a value.
 - A secret is looked up within the scope (tenant/project/environment) of the execution.
 - Nothing that `resolve` gives is ever written anywhere; `Credential.secrets` lists the texts that must be redacted.
+- What is kept is kept sealed, and the key is never beside it: it belongs to the machine, not to the place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -69,17 +70,74 @@ def checked_secret(name: str) -> str:
     return name
 
 
-class Vault(Protocol):
-    """Secrets that are kept here. What goes in comes out only by `Secrets.resolve`. Calls may block."""
+class SealedSecret(Struct, frozen=True):
+    """A secret as it is kept: whoever has no key sees no more of it than `info` says."""
 
-    def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
-        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected."""
+    info: SecretInfo
+    #: which key it was sealed with: tells another key from damage
+    key: str
+    nonce: bytes
+    data: bytes
 
-    def remove(self, name: str, scope: str) -> None:
-        """Forget it. Raises NotFound."""
+    def __repr__(self) -> str:
+        return f"SealedSecret({self.info.name!r}, {self.info.scope!r})"
 
-    def infos(self) -> list[SecretInfo]:
+
+@runtime_checkable
+class SecretBook(Protocol):
+    """Sealed secrets in a store that several servers share: each sees what another one did with its next call.
+
+    Rules (`arclog.testing.conformance.secrets` proves them):
+    - There is one secret of a name and scope; a later one takes its place, at once and durably.
+    - All are sealed with one key, whoever comes first with which: another key's is refused as long as any is kept.
+    - Nothing here can open one.
+    """
+
+    #: what messages call it; without a password
+    place: str
+
+    async def put_secret(self, secret: SealedSecret) -> None:
+        """Keep it, in place of one of the same name and scope. Raises Conflict when those kept have another key."""
+
+    async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
+        """That of the longest of these scopes that has one of this name."""
+
+    async def secrets(self) -> list[SecretInfo]:
+        """All that are kept, by name and scope."""
+
+    async def secrets_key(self) -> str:
+        """The key that all of them are sealed with; '' when there are none."""
+
+    async def remove_secret(self, name: str, scope: str) -> bool:
+        """Forget it; whether it was there."""
+
+
+class SecretSource(Protocol):
+    """Where sealed secrets are found."""
+
+    #: what messages call it
+    place: str
+
+    async def find(self, name: str, scope: str) -> SealedSecret | None:
+        """The secret of that name that is valid in the scope; the narrowest wins."""
+
+
+class Vault(SecretSource, Protocol):
+    """Secrets that are kept. What goes in comes out only by `Secrets.resolve`."""
+
+    async def put(self, name: str, scope: str, value: str, at: str) -> SecretInfo:
+        """Keep a secret, in place of one of the same name and scope. Raises RequestRejected, or SecretUnavailable when
+        it cannot be sealed as the others are.
+        """
+
+    async def remove(self, name: str, scope: str) -> None:
+        """Forget it; that needs no key. Raises NotFound."""
+
+    async def infos(self) -> list[SecretInfo]:
         """All that are kept, by name."""
+
+    async def problem(self) -> str:
+        """What keeps this machine from opening what is kept, and what to do; '' when nothing does."""
 
 
 class CredentialApi(Protocol):

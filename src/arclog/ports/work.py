@@ -1,4 +1,4 @@
-"""The bodies of `ports.control` and `ports.results` over HTTP: what a worker on another machine and the server say.
+"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP: what a worker on another machine and the server say.
 
 Where the ports' own structs (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) say it all, they are the body.
 """
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from arclog.model.commands import Command, Revocation
 from arclog.ports.control import Held, WorkerInfo
+from arclog.ports.secrets import SealedSecret
 from arclog.ports.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
@@ -94,6 +95,18 @@ class LoopResultsAsked(Struct, frozen=True):
 
 class Lines(Struct, frozen=True):
     lines: list[LogLine]
+
+
+class SecretAsked(Struct, frozen=True):
+    name: str
+    #: of the run that needs it: tenant/project/environment
+    scope: str
+
+
+class SecretFound(Struct, frozen=True):
+    """As it is kept; None when there is none."""
+
+    secret: SealedSecret | None = None
 
 
 class Done(Struct, frozen=True):

@@ -1,8 +1,7 @@
-"""The local store's secrets for those who look after them: `ports.secrets.CredentialApi` on this machine."""
+"""A vault for those who look after it: `ports.secrets.CredentialApi` for whoever needs no server's leave."""
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 
 from arclog.model.ids import timestamp
@@ -11,7 +10,7 @@ from arclog.ports.secrets import SecretInfo, Vault
 
 
 class LocalCredentials:
-    """Implements `ports.secrets.CredentialApi`; whoever may write the home may name any scope."""
+    """Implements `ports.secrets.CredentialApi`; whoever may write the home, or the store, may name any scope."""
 
     def __init__(self, vault: Vault, clock: Clock, scope: str) -> None:
         self._vault = vault
@@ -19,12 +18,11 @@ class LocalCredentials:
         self._scope = scope
 
     async def put(self, name: str, value: str, scope: str = "") -> SecretInfo:
-        at = timestamp(self._clock.now())
-        return await asyncio.to_thread(self._vault.put, name, scope or self._scope, value, at)
+        return await self._vault.put(name, scope or self._scope, value, timestamp(self._clock.now()))
 
     async def list(self) -> builtins.list[SecretInfo]:
-        return await asyncio.to_thread(self._vault.infos)
+        return await self._vault.infos()
 
     async def remove(self, name: str, scope: str = "") -> str:
-        await asyncio.to_thread(self._vault.remove, name, scope or self._scope)
+        await self._vault.remove(name, scope or self._scope)
         return scope or self._scope

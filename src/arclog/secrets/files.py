@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def read_small(path: Path, most: int) -> tuple[bytes, int]:
-    """The content and the mode of a regular file; one that is larger, or none, is an OSError."""
+def read_small(path: Path, most: int) -> bytes:
+    """The content of a regular file; one that is larger, or none, is an OSError."""
+    return read_owned(path, most)[0]
+
+
+def read_owned(path: Path, most: int) -> tuple[bytes, int, int]:
+    """The same, with its mode and its owner."""
     # A pipe without a writer would otherwise be waited for.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -27,7 +32,7 @@ def read_small(path: Path, most: int) -> tuple[bytes, int]:
         os.close(handle)
     if left <= 0:
         raise OSError(f"it is larger than {most} bytes")
-    return b"".join(parts), status.st_mode
+    return b"".join(parts), status.st_mode, status.st_uid
 
 
 def signature(path: Path) -> tuple[int, ...] | None:

@@ -1,4 +1,6 @@
-"""The key that the local store is encrypted with: in a file of its owner's alone, or in the keyring of the system."""
+"""The key that secrets are sealed with: in a file of its owner's alone, or in the keyring of the system. It belongs to the
+machine, also where what it seals is in a store that several machines share: then each is given the same.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any, Protocol
 
 from arclog.model.errors import SecretUnavailable
 from arclog.model.settings import Settings
-from arclog.secrets.files import read_small, signature, write_new
+from arclog.secrets.files import read_owned, signature, write_new
 
 KEY_FILE = "secrets.key"
 KEY_BYTES = 32
@@ -25,7 +27,7 @@ class KeySource(Protocol):
         """The key; None when there is none yet."""
 
     def create(self) -> bytes:
-        """Make a key where there is none."""
+        """Make a key where there is none; that of somebody who was faster, if there is one now."""
 
     def signature(self) -> object:
         """Changes with the key; None when that cannot be told."""
@@ -47,14 +49,16 @@ class KeyFile:
 
     def load(self) -> bytes | None:
         try:
-            body, mode = read_small(self._path, 4096)
+            body, mode, owner = read_owned(self._path, 4096)
         except FileNotFoundError:
             return None
         except OSError as problem:
             raise SecretUnavailable(
                 f"the key file {self._path} cannot be read: {problem.strerror or problem}"
             ) from None
-        if mode & 0o077:
+        # As OpenSSH has it: who owns the file must keep others out. One that is given to us by somebody else (Kubernetes,
+        # Docker, systemd) has the rights that it takes for us to read it.
+        if mode & 0o077 and owner == os.geteuid():
             message = f"the key file {self._path} can be read by others (mode {mode & 0o777:04o})"
             raise SecretUnavailable(f"{message}; run: chmod 600 {self._path}")
         return _decoded(body, self.place)
@@ -67,6 +71,10 @@ class KeyFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_new(self._path, base64.b64encode(key) + b"\n")
+        except FileExistsError:
+            if (found := self.load()) is not None:
+                return found
+            raise SecretUnavailable(f"the key file {self._path} comes and goes; try again") from None
         except OSError as problem:
             raise SecretUnavailable(
                 f"the key file {self._path} cannot be made: {problem.strerror or problem}"
@@ -112,5 +120,5 @@ def _decoded(body: bytes, place: str) -> bytes:
     except binascii.Error:
         key = b""
     if len(key) != KEY_BYTES:
-        raise SecretUnavailable(f"{place} holds no key of the local store; restore it from a backup")
+        raise SecretUnavailable(f"{place} holds no key of secrets (32 bytes in base64); restore it from a backup")
     return key

@@ -1,4 +1,4 @@
-"""Resolves keychain entries on this machine: from the environment, from files, from the local store, by OAuth 2.
+"""Resolves keychain entries on this machine: from the environment, from files, from what is kept, by OAuth 2.
 
 Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on. Messages name the entry, the
 source and the remedy, never a value.
@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arclog.model.errors import SecretUnavailable
+from arclog.model.errors import SecretUnavailable, StoreError
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.secrets import Credential
+from arclog.ports.secrets import Credential, SecretSource
 from arclog.secrets.files import read_small
+from arclog.secrets.naming import json_fields
 from arclog.secrets.oauth import Grant, Tokens, check_url
 from arclog.secrets.postgres import postgres_fields
-from arclog.secrets.store import LocalStore, json_fields
+from arclog.secrets.seal import Seal
 
 #: Secret managers that `secrets.manager` can name.
 MANAGERS = ("local",)
@@ -32,8 +33,10 @@ _Entry = Mapping[str, Any]
 class LocalSecrets:
     """Implements `ports.secrets.Secrets`."""
 
-    def __init__(self, home: Path, settings: Settings, clock: Clock) -> None:
-        self._store = LocalStore(home, settings)
+    def __init__(self, sources: Sequence[SecretSource], seal: Seal, settings: Settings, clock: Clock) -> None:
+        """The first of the sources that has a secret gives it."""
+        self._sources = sources
+        self._seal = seal
         self._tokens = Tokens(clock, settings)
         self._manager = settings.text("secrets.manager")
         self._most = settings.integer("secrets.max_bytes")
@@ -43,9 +46,9 @@ class LocalSecrets:
         for entry in entries:
             try:
                 if entry["kind"] == "oauth2":
-                    self._grant(entry, scope)  # a token is fetched when one is needed
+                    await self._grant(entry, scope)  # a token is fetched when one is needed
                 else:
-                    self._fields(entry, scope)
+                    await self._fields(entry, scope)
             except SecretUnavailable as problem:
                 problems.append(str(_named(entry, problem)))
         return problems
@@ -55,23 +58,27 @@ class LocalSecrets:
         try:
             if kind == "oauth2":
                 return await self._oauth2(entry, scope)
-            fields, hidden = self._fields(entry, scope)
+            fields, hidden = await self._fields(entry, scope)
         except SecretUnavailable as problem:
             raise _named(entry, problem) from None
+        except StoreError as problem:
+            raise _named(entry, SecretUnavailable(str(problem), retryable=True)) from None
         return Credential(name, kind, fields, tuple(dict.fromkeys(hidden)))
 
     async def refused(self, entry: _Entry, scope: str) -> None:
         if entry["kind"] != "oauth2":
             return
         try:
-            self._tokens.forget(self._grant(entry, scope))
+            self._tokens.forget(await self._grant(entry, scope))
         except SecretUnavailable as problem:
             raise _named(entry, problem) from None
+        except StoreError as problem:
+            raise _named(entry, SecretUnavailable(str(problem), retryable=True)) from None
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _fields(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+    async def _fields(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
         """What templates see of an entry, and which texts must not be seen."""
         name = str(entry["name"])
         match entry["kind"]:
@@ -86,40 +93,40 @@ class LocalSecrets:
                     raise SecretUnavailable(f"the file {entry['path']} holds no JSON object (format: json)")
                 return dict(fields), [text, *_texts(fields)]
             case "secret":
-                return _any(self._store.get(str(entry.get("secret", name)), scope))
+                return _any(await self._kept(str(entry.get("secret", name)), scope))
             case "secret_manager":
                 if self._manager not in MANAGERS:
                     known = ", ".join(MANAGERS)
                     raise SecretUnavailable(f"secrets.manager is {self._manager!r}; available here: {known}")
-                return _any(self._store.get(str(entry.get("secret", name)), scope))
+                return _any(await self._kept(str(entry.get("secret", name)), scope))
             case "bearer":
-                token = self._text(entry.get("token", {"secret": name}), scope, "token")
+                token = await self._text(entry.get("token", {"secret": name}), scope, "token")
                 return {"token": token, "value": token, "header": f"Bearer {token}"}, [token]
             case "basic":
-                return self._basic(entry, scope)
+                return await self._basic(entry, scope)
             case "postgres_credential":
-                return self._postgres(entry, scope)
+                return await self._postgres(entry, scope)
             case other:
                 raise SecretUnavailable(f"there is no keychain kind {other!r}")
 
-    def _basic(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+    async def _basic(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
         if "username" in entry or "password" in entry:
             if not ("username" in entry and "password" in entry):
                 raise SecretUnavailable("username and password are needed, or neither")
-            user = self._text(entry["username"], scope, "username")
-            password = self._text(entry["password"], scope, "password")
+            user = await self._text(entry["username"], scope, "username")
+            password = await self._text(entry["password"], scope, "password")
         else:
-            fields = self._object(str(entry["name"]), scope, ("username", "password"))
+            fields = await self._object(str(entry["name"]), scope, ("username", "password"))
             user, password = fields["username"], fields["password"]
         return {"username": user, "password": password}, [password]
 
-    def _postgres(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
+    async def _postgres(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
         own = {key: entry[key] for key in ("host", "port", "user", "dbname", "sslmode") if key in entry}
         if own or "password" in entry:
             if "password" in entry:
-                own["password"] = self._text(entry["password"], scope, "password")
+                own["password"] = await self._text(entry["password"], scope, "password")
             return own, [own["password"]] if "password" in own else []
-        text = self._text(entry.get("source", {"secret": entry["name"]}), scope, "source")
+        text = await self._text(entry.get("source", {"secret": entry["name"]}), scope, "source")
         fields = postgres_fields(text)
         if fields is None:
             raise SecretUnavailable("its source is neither a JSON object nor a connection URL nor `host=… user=…` text")
@@ -127,23 +134,23 @@ class LocalSecrets:
         return fields, [text, *hidden]
 
     async def _oauth2(self, entry: _Entry, scope: str) -> Credential:
-        grant = self._grant(entry, scope)
+        grant = await self._grant(entry, scope)
         token = await self._tokens.get(grant)
         fields = dict.fromkeys(("access_token", "token", "value"), token.text)
         fields.update(token_type=token.kind, header=f"{token.kind} {token.text}")
         return Credential(str(entry["name"]), "oauth2", fields, (token.text, grant.client_secret))
 
-    def _grant(self, entry: _Entry, scope: str) -> Grant:
+    async def _grant(self, entry: _Entry, scope: str) -> Grant:
         needed = ("token_url", "client_id", "client_secret")
         said: _Entry = entry
         if not any(key in entry for key in needed):
-            said = {**self._object(str(entry["name"]), scope, needed), **entry}
+            said = {**(await self._object(str(entry["name"]), scope, needed)), **entry}
             plain = {key: str(said[key]) for key in needed}
         else:
             missing = [key for key in needed if key not in entry]
             if missing:
                 raise SecretUnavailable(f"it lacks {', '.join(missing)}")
-            plain = {key: self._text(entry[key], scope, key) for key in needed}
+            plain = {key: await self._text(entry[key], scope, key) for key in needed}
         wrong = check_url(plain["token_url"])
         if wrong:
             raise SecretUnavailable(wrong)
@@ -152,7 +159,15 @@ class LocalSecrets:
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
-    def _text(self, source: Any, scope: str, what: str) -> str:
+    async def _kept(self, name: str, scope: str) -> str:
+        """A secret that is kept, opened."""
+        for source in self._sources:
+            sealed = await source.find(name, scope)
+            if sealed is not None:
+                return self._seal.opened(sealed, source.place)
+        raise SecretUnavailable(f"there is no secret {name} in scope {scope}; run: arclog secret set {name}")
+
+    async def _text(self, source: Any, scope: str, what: str) -> str:
         """The text that a source names; a plain text names itself."""
         if isinstance(source, str):
             return source
@@ -161,7 +176,7 @@ class LocalSecrets:
         elif "file" in source:
             text = self._file(source["file"])
         else:
-            text = self._store.get(source["secret"], scope)
+            text = await self._kept(source["secret"], scope)
         key = source.get("key")
         if key is None:
             return text
@@ -170,9 +185,9 @@ class LocalSecrets:
             raise SecretUnavailable(f"the source of {what} has no field {key!r} with a text")
         return str(found)
 
-    def _object(self, name: str, scope: str, needed: tuple[str, ...]) -> dict[str, Any]:
-        """A JSON object of the local store."""
-        fields = json_fields(self._store.get(name, scope)) or {}
+    async def _object(self, name: str, scope: str, needed: tuple[str, ...]) -> dict[str, Any]:
+        """A JSON object that is kept."""
+        fields = json_fields(await self._kept(name, scope)) or {}
         missing = [key for key in needed if not isinstance(fields.get(key), str)]
         if missing:
             raise SecretUnavailable(
@@ -197,7 +212,7 @@ class LocalSecrets:
 
     def _file(self, path: str) -> str:
         try:
-            body, _ = read_small(Path(path).expanduser(), self._most)
+            body = read_small(Path(path).expanduser(), self._most)
             text = body.decode()
         except FileNotFoundError:
             where = "" if Path(path).expanduser().is_absolute() else f" in {Path.cwd()}"

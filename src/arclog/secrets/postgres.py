@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from arclog.secrets.store import json_fields
+from arclog.secrets.naming import json_fields
 
 #: What people and other programs call the fields.
 _ALIASES = {

@@ -25,6 +25,7 @@ from arclog.server.routes import (
     steering,
     streams,
     work_results,
+    work_secrets,
 )
 from arclog.server.services import Services
 from arclog.server.traffic import Admission
@@ -39,6 +40,7 @@ ROUTERS = (
     results.router,
     control.router,
     work_results.router,
+    work_secrets.router,
     keys.router,
     audit_routes.router,
     events.router,

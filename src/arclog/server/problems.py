@@ -34,6 +34,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.ResultStoreAway, 503),
     (errors.ResultUnavailable, 404),
     (errors.Conflict, 409),
+    # This server's key does not fit what is kept, or the place cannot be used: another server may do better.
+    (errors.SecretUnavailable, 409),
     (errors.StoreUnavailable, 503),
 )
 
@@ -71,11 +73,12 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(errors.ArclogError)
     async def known(request: Request, error: errors.ArclogError) -> Response:
-        home = str(Path(request.app.state.services.settings.text("home")))
-        if home in str(error) and home not in (".", "/"):
-            # Which folder it is matters to whoever looks after the server, and to nobody who calls it.
-            log.warning("%s %s: %s", request.method, request.url.path, error)
-            error.args = (str(error).replace(home, "…"),)
+        settings = request.app.state.services.settings
+        for place in (settings.text("secrets.key_file"), str(Path(settings.text("home")))):
+            if place in str(error) and place not in ("", ".", "/"):
+                # Which folder it is matters to whoever looks after the server, and to nobody who calls it.
+                log.warning("%s %s: %s", request.method, request.url.path, error)
+                error.args = (str(error).replace(place, "…"),)
         return answer_of(error)
 
     @app.exception_handler(RequestValidationError)

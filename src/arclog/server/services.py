@@ -20,7 +20,7 @@ from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
-from arclog.ports.secrets import Vault
+from arclog.ports.secrets import SecretSource, Vault
 from arclog.server.audit import Audit
 from arclog.server.readings import Readings
 from arclog.server.traffic import Traffic
@@ -32,10 +32,12 @@ Authenticate = Callable[[Mapping[str, str], str], Awaitable[Principal]]
 
 
 class Workplace(NamedTuple):
-    """Control and results as one principal's workers may use them."""
+    """Control, results and sealed secrets as one principal's workers may use them."""
 
     control: Control
     results: Results
+    #: None: they are not kept here
+    secrets: SecretSource | None = None
 
 
 async def _no_metrics() -> bytes:

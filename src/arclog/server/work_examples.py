@@ -7,6 +7,7 @@ from arclog.model.events import Event
 from arclog.ports import work
 from arclog.ports.control import LoopItem, LoopPage, WorkerInfo
 from arclog.ports.results import Content, StoredBlob
+from arclog.ports.secrets import SealedSecret, SecretInfo
 from arclog.ports.task_logs import LogLine
 
 _RUN = 380_512_950_038_827_008
@@ -31,3 +32,6 @@ LOOP_PAGE = LoopPage([LoopItem((0,), 5)])
 LINES = work.Lines([LogLine(_RUN, _AT, "start", 1, "start_task", 1, 1, "stdout", "hello")])
 CONTENT = Content(_SHA, 4, 30, "text/plain", "zstd", None, "test")
 BLOB = StoredBlob("default", _SHA, 30, _AT)
+SECRET_ASKED = work.SecretAsked("crm", "acme/shop/live")
+_INFO = SecretInfo("crm", "acme/shop", (), "2026-01-02T03:04:05.000000Z")
+SECRET = work.SecretFound(SealedSecret(_INFO, "5f3a0c6b1d2e4f78", b"twelve bytes", b"sealed, and not to be read"))

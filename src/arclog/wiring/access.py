@@ -45,7 +45,7 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
 
 @asynccontextmanager
 async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
-    """The secrets that the server keeps that settings name, else those of the home."""
+    """The secrets that the server keeps that settings name, else those of the store that servers share, or of the home."""
     if settings.text("client.server"):
         from arclog.client.asynchronous import AsyncClient
 
@@ -53,8 +53,15 @@ async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
             yield client.credentials
         return
     from arclog.secrets.credentials import LocalCredentials
-    from arclog.secrets.store import LocalStore
+    from arclog.wiring.backends import keeps_files
     from arclog.wiring.clock import SystemClock
+    from arclog.wiring.secrets import choose_vault
 
     scope = "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))
-    yield LocalCredentials(LocalStore(Path(settings.text("home")), settings), SystemClock(), scope)
+    if keeps_files(settings):  # a home needs no log to have secrets
+        yield LocalCredentials(choose_vault(settings), SystemClock(), scope)
+        return
+    from arclog.wiring.embedded import opened_store
+
+    async with opened_store(settings) as store:
+        yield LocalCredentials(choose_vault(settings, store), SystemClock(), scope)

@@ -15,13 +15,15 @@ from pathlib import Path
 from arclog import __version__
 from arclog.engine.doctor import WorkDoctor
 from arclog.engine.examining import Probe, examined
-from arclog.model.errors import ArclogError, SettingsError
+from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
 from arclog.ports import work
-from arclog.ports.checks import FAIL, OK, WARN, Check, Diagnosis
+from arclog.ports.checks import FAIL, OK, SECRETS, WARN, Check, Diagnosis
+from arclog.ports.secrets import Vault
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.secrets import choose_vault, left_in_home
 
 #: Under this tenant's name the result store is tried; no run can have it.
 _TENANT = "arclog-doctor"
@@ -33,6 +35,7 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
         *backend_probes(settings),
         ("clock", lambda: _clock(settings, here)),
         ("results", lambda: _results(here)),
+        (SECRETS, lambda: _secrets(settings, here)),
         *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
     found = await examined(probes, settings.number("doctor.check_s"))
@@ -109,6 +112,28 @@ async def _results(here: Embedded) -> Sequence[Check]:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
     return [Check("results", OK, said)]
+
+
+async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
+    """Whether this process opens what is kept, and whether something is kept where nobody looks."""
+    vault = choose_vault(settings, here.engine.store)
+    checks = [await _kept(vault)]
+    if left := await asyncio.to_thread(left_in_home, settings, vault):
+        checks.append(Check(SECRETS, WARN, left, "set them there (arclog secret set), then remove the file"))
+    return checks
+
+
+async def _kept(vault: Vault) -> Check:
+    try:
+        wrong, count = await vault.problem(), len(await vault.infos())
+    except SecretUnavailable as problem:
+        wrong, count = str(problem), 0
+    if wrong:
+        detail, _, remedy = wrong.partition("; ")
+        return Check(SECRETS, FAIL, detail, remedy or "tasks that need one fail until it is mended")
+    return Check(
+        SECRETS, OK, f"{count} kept by {vault.place}, and this machine's key opens them" if count else "none is kept"
+    )
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:

@@ -37,7 +37,7 @@ from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
-from arclog.wiring.secrets import SecretsOnDemand
+from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.wiring.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
@@ -316,7 +316,7 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
             minter = LeasedMinter(clock, store, owner)
             if not read_only:
                 await minter.renew()
-            secrets = SecretsOnDemand(home, settings, clock)
+            secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             engine = Engine(store, clock, settings, minter, secrets if works_here else None)
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:

@@ -1,30 +1,67 @@
-"""The secrets of this machine, loaded when a playbook first has a keychain: most runs need none of it."""
+"""Where the secrets of this process are kept, and how they are opened; loaded when a playbook first has a keychain: most
+runs need none of it.
+
+A store that several servers share keeps their secrets, too; else they are in a file of the home. The key is the machine's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from arclog.model.errors import ArclogError
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.secrets import Credential, Secrets
+from arclog.ports.secrets import Credential, SecretBook, Secrets, SecretSource, Vault
+from arclog.ports.store import Store
+
+
+def choose_vault(settings: Settings, store: Store | None = None) -> Vault:
+    """Where secrets are kept and found: in this store if it is for several servers, else in the home."""
+    home = Path(settings.text("home"))
+    if store is not None and isinstance(store, SecretBook):
+        from arclog.secrets.key import key_source
+        from arclog.secrets.seal import Seal
+        from arclog.secrets.shared import SharedVault
+
+        return SharedVault(store, Seal(key_source(settings, home)), settings)
+    from arclog.secrets.store import HomeVault, LocalStore
+
+    return HomeVault(LocalStore(home, settings))
+
+
+def left_in_home(settings: Settings, vault: Vault) -> str:
+    """What is to be said of secrets in the home that nobody looks at, because they are kept elsewhere; '' of none."""
+    from arclog.secrets.store import LocalStore
+
+    local = LocalStore(Path(settings.text("home")), settings)
+    if vault.place == str(local.path) or not local.path.exists():
+        return ""
+    try:
+        names = ", ".join(sorted({info.name for info in local.infos()}))
+    except ArclogError as problem:
+        return f"{problem}; {vault.place} keeps the secrets now"
+    return f"{local.path} holds secrets that are not used, since {vault.place} keeps them: {names}" if names else ""
 
 
 class SecretsOnDemand:
     """Implements `ports.secrets.Secrets`."""
 
-    def __init__(self, home: Path, settings: Settings, clock: Clock) -> None:
-        self._home = home
+    def __init__(self, settings: Settings, clock: Clock, sources: Callable[[], Sequence[SecretSource]]) -> None:
         self._settings = settings
         self._clock = clock
+        self._sources = sources
 
     @cached_property
     def _secrets(self) -> Secrets:
+        from arclog.secrets.key import key_source
         from arclog.secrets.keychain import LocalSecrets
+        from arclog.secrets.seal import Seal
 
-        return LocalSecrets(self._home, self._settings, self._clock)
+        seal = Seal(key_source(self._settings, Path(self._settings.text("home"))))
+        return LocalSecrets(self._sources(), seal, self._settings, self._clock)
 
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
         return await self._secrets.check(entries, scope)

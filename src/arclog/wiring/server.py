@@ -7,10 +7,10 @@ refused, streams and long polls end, requests under way are answered; then it cl
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -24,8 +24,8 @@ from arclog.model.settings import Settings
 from arclog.ports.checks import Diagnosis
 from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
+from arclog.ports.secrets import Vault
 from arclog.ports.store import Scope
-from arclog.secrets.store import LocalStore
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.connections import connection_of
@@ -35,7 +35,10 @@ from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
+from arclog.wiring.secrets import choose_vault, left_in_home
 from arclog.wiring.workplace import workplace_of
+
+log = logging.getLogger("arclog.server")
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 2048
@@ -61,7 +64,9 @@ async def serve(
             await here.free_dead()
             here.start_duties()
             here.start_scheduler()
-            services = _services(settings, here, gate)
+            vault = choose_vault(settings, here.engine.store)
+            await _warn_of_secrets(settings, vault)
+            services = _services(settings, here, gate, vault)
             here.worker_control = services.control
             if with_worker:
                 here.engine.pools = (DEFAULT_POOL,)
@@ -92,6 +97,17 @@ async def _traced(engine: Engine) -> AsyncIterator[None]:
         await tracing.close(engine.settings.number("telemetry.timeout_s"))
         exporting.cancel()
         await asyncio.gather(exporting, return_exceptions=True)
+
+
+async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
+    """What tasks would be told one by one: this server does not open what is kept, or does not look at what it has."""
+    try:
+        wrong = await vault.problem()
+    except ArclogError as problem:
+        wrong = str(problem)
+    for each in (wrong, await asyncio.to_thread(left_in_home, settings, vault)):
+        if each:
+            log.error("secrets: %s", each)
 
 
 class _Server(uvicorn.Server):
@@ -166,7 +182,7 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
+def _services(settings: Settings, here: Embedded, gate: Gate, vault: Vault) -> Services:
     async def ready() -> str:
         limit_s = settings.number("server.ready_s")
         try:
@@ -183,11 +199,11 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
     metrics = Metrics(here.engine)
     if here.relay is not None:
         metrics.watch(here.relay.bus, here.publisher)
-    workplace = workplace_of(here)
+    workplace = workplace_of(here, vault)
 
     def counted(principal: Principal) -> Workplace:
         place = workplace(principal)
-        return Workplace(measured(place.control, metrics), place.results)
+        return place._replace(control=measured(place.control, metrics))
 
     def schedules(principal: Principal) -> ScheduleApi:
         own = settings.text("scope.project"), settings.text("scope.environment")
@@ -207,7 +223,7 @@ def _services(settings: Settings, here: Embedded, gate: Gate) -> Services:
         metrics=metrics.text,
         schedules=schedules,
         pools=here.pools,
-        vault=LocalStore(Path(settings.text("home")), settings),
+        vault=vault,
         ingest=EngineIngest(here.engine),
         runs=runs,
         results=here.results,

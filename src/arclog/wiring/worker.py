@@ -1,6 +1,7 @@
 """A worker on its own: it takes its commands from a server, and keeps nothing but its tools and its secrets.
 
-`env` and `file` entries of a keychain are looked up here, `secret` ones in the secret store of this worker's home.
+`env` and `file` entries of a keychain are looked up here, `secret` ones in this worker's home, then at the server: that
+gives them as they are sealed, and this machine's key opens them.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from arclog import __version__
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
 from arclog.client.results import RemoteResults
+from arclog.client.secrets import ServerSecrets
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.scratch import Scratch
-from arclog.wiring.secrets import SecretsOnDemand
+from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
@@ -36,9 +37,9 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
     # The link has patience of its own.
     connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token)
     scratch = Scratch()
-    secrets = SecretsOnDemand(Path(settings.text("home")), settings, clock)
+    link = Link(connection)
+    secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings), ServerSecrets(link)))
     try:
-        link = Link(connection)
         control = RemoteControl(link)
         toolbox = Toolbox(tool_kinds(), ToolServices(settings, scratch.folder))
         info = WorkerInfo(

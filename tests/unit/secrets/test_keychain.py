@@ -14,7 +14,7 @@ import pytest
 from arclog.model.errors import SecretUnavailable
 from arclog.model.settings import Settings
 from arclog.secrets.keychain import LocalSecrets
-from arclog.secrets.store import LocalStore
+from arclog.secrets.store import HomeVault, LocalStore
 from tests.unit.secrets.server import TokenServer, token_server
 
 SCOPE = "t/p/e"
@@ -37,7 +37,8 @@ class Clock:
 
 def made(home: Path, clock: Clock | None = None, **settings: Any) -> LocalSecrets:
     values = {name.replace("__", "."): value for name, value in settings.items()}
-    return LocalSecrets(home, Settings(values), clock or Clock())
+    store = LocalStore(home, Settings(values))
+    return LocalSecrets((HomeVault(store),), store.seal, Settings(values), clock or Clock())
 
 
 def keep(home: Path, name: str, value: Any, scope: str = SCOPE) -> None:

@@ -22,6 +22,7 @@ from arclog.ports.api import ExecuteRequest
 from arclog.ports.outbox import DEAD, DELIVERED, PENDING, Delivery
 from arclog.results.memory import MemoryResults
 from arclog.secrets.keychain import LocalSecrets
+from arclog.secrets.store import HomeVault, LocalStore
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
 from arclog.tools import noop
@@ -63,7 +64,8 @@ class Server:
         values = {"webhooks.allow_networks": "loopback", "webhooks.timeout_s": 5.0, **settings}
         self.settings = Settings(values)
         self.store, self.clock = store, clock
-        secrets = LocalSecrets(home, self.settings, clock)
+        kept = LocalStore(home, self.settings)
+        secrets = LocalSecrets((HomeVault(kept),), kept.seal, self.settings, clock)
         self.engine = Engine(store, clock, self.settings, Minter(clock, 1), secrets)
         self.children = Children(self.engine)
         self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())

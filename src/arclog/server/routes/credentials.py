@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
@@ -51,7 +49,7 @@ _INFO = SecretInfo("crm", "acme/shop", ("client_id", "client_secret"), "2026-01-
         example=_INFO,
         takes=NewCredential,
         takes_example=NewCredential("the secret itself", project="shop"),
-        errors=(404,),
+        errors=(404, 409),
     ),
 )
 async def put(name: str, request: Request) -> Response:
@@ -59,7 +57,7 @@ async def put(name: str, request: Request) -> Response:
     asked = await body_of(request, NewCredential)
     scope = _scope(request, asked.tenant, asked.project, asked.environment)
     at = timestamp(services_of(request).clock.now())
-    return answered(await asyncio.to_thread(_vault(request).put, name, scope, asked.value, at))
+    return answered(await _vault(request).put(name, scope, asked.value, at))
 
 
 @router.get(
@@ -68,7 +66,7 @@ async def put(name: str, request: Request) -> Response:
 async def listed(request: Request) -> Response:
     """Names, scopes, field names and dates of the tenant's secrets."""
     tenant = principal_of(request).tenant
-    found = await asyncio.to_thread(_vault(request).infos)
+    found = await _vault(request).infos()
     return answered(CredentialList([info for info in found if info.scope.partition("/")[0] == tenant]))
 
 
@@ -80,7 +78,7 @@ async def listed(request: Request) -> Response:
 async def remove(name: str, request: Request, tenant: str = "", project: str = "", environment: str = "") -> Response:
     """Forget a secret of the caller's tenant."""
     scope = _scope(request, tenant, project, environment)
-    await asyncio.to_thread(_vault(request).remove, name, scope)
+    await _vault(request).remove(name, scope)
     return answered(Forgotten(name, scope))
 
 

@@ -13,9 +13,10 @@ from arclog.stores.memory.odds import Odds
 from arclog.stores.memory.pools import Pools
 from arclog.stores.memory.retention import Retention
 from arclog.stores.memory.schedules import Schedules
+from arclog.stores.memory.secrets import Secrets
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Log, Catalog, Odds, Access, Schedules, Duties, Pools, Retention):
+class MemoryStore(Log, Catalog, Odds, Access, Schedules, Duties, Pools, Secrets, Retention):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""

@@ -12,6 +12,7 @@ from arclog.ports.catalog import PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.outbox import Delivery
 from arclog.ports.pools import ResourceRecord, WorkerRecord
+from arclog.ports.secrets import SealedSecret
 from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.choosing import Service
@@ -87,6 +88,8 @@ class Tables:
         self._resources: dict[str, ResourceRecord] = {}
         self._service = Service()
         self._seen: dict[str, WorkerRecord] = {}
+        #: by name and scope
+        self._sealed: dict[tuple[str, str], SealedSecret] = {}
 
     async def open(self) -> None:
         self._is_open = True

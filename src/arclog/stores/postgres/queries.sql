@@ -880,3 +880,27 @@ WHERE s.upper <= $1
   AND NOT EXISTS (
       SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
 ORDER BY s.lower
+
+-- name: lock_secrets
+-- Held to the end of the transaction: whether all have one key is looked at and kept true by one writer at a time.
+SELECT pg_advisory_xact_lock(1634886671, 0)
+
+-- name: put_secret
+INSERT INTO arclog.secrets (name, scope, fields, set_at, key, nonce, data)
+SELECT $1, $2, $3, $4, $5, $6::bytea, $7::bytea WHERE NOT EXISTS (SELECT FROM arclog.secrets WHERE key <> $5)
+ON CONFLICT (name, scope) DO UPDATE SET fields = excluded.fields, set_at = excluded.set_at, key = excluded.key,
+    nonce = excluded.nonce, data = excluded.data
+RETURNING name
+
+-- name: secret
+SELECT name, scope, fields, set_at, key, nonce, data FROM arclog.secrets
+WHERE name = $1 AND scope = ANY($2::text[]) ORDER BY length(scope) DESC LIMIT 1
+
+-- name: secrets
+SELECT name, scope, fields, set_at FROM arclog.secrets ORDER BY name, scope
+
+-- name: secrets_key
+SELECT key FROM arclog.secrets LIMIT 1
+
+-- name: remove_secret
+DELETE FROM arclog.secrets WHERE name = $1 AND scope = $2 RETURNING name

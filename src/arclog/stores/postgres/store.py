@@ -17,6 +17,7 @@ from arclog.stores.postgres.pools import Pools
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.reading import Reading
 from arclog.stores.postgres.retention import Retention
+from arclog.stores.postgres.secrets import Secrets
 from arclog.stores.postgres.spans import Spans
 from arclog.stores.postgres.stored import Stored
 from arclog.stores.postgres.task_logs import TaskLogs
@@ -28,7 +29,7 @@ from arclog.stores.rows import Codec
 _LANES = 2
 
 
-class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Retention):
+class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
