@@ -131,6 +131,8 @@ class Cluster:
             self.environment = {
                 **clean,
                 "ARCLOG_RESULTS_URL": "postgres",
+                # Made with the first credential that a server is given; all open it.
+                "ARCLOG_SECRETS_KEY_FILE": str(folder / "secrets.key"),
                 **(settings or {}),
             }
             self.servers = [self._server(f"server-{n}") for n in range(1, servers + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import yaml
 
 from arclog.cli.args import parser_of
 from arclog.model.settings import TABLE
+from arclog.secrets.key import KEY_BYTES, KeyFile
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
@@ -77,8 +79,16 @@ def test_every_volume_secret_and_service_that_is_named_is_there():
 def test_a_worker_never_sees_the_admins_key_nor_the_store():
     for name, service in SERVICES.items():
         if service.get("command", [""])[0] == "worker":
-            assert not service.get("secrets"), name
+            assert service.get("secrets") == ["secrets_key"], name
             assert not any("admin" in volume for volume in service["volumes"])
+
+
+def test_all_servers_and_workers_are_given_one_key():
+    having = [service for service in OURS.values() if service.get("command", [""])[0] in ("server", "worker")]
+    assert len(having) == 3
+    for service in having:
+        assert service["environment"]["ARCLOG_SECRETS_KEY_FILE"] == "/run/secrets/secrets_key"
+        assert "secrets_key" in service["secrets"]
 
 
 def test_only_loopback_is_published():
@@ -101,6 +111,11 @@ def test_the_secrets_are_made_once_and_fit_each_other(tmp_path: Path):
     database = SERVICES["postgres"]["environment"]
     user, name, password = database["POSTGRES_USER"], database["POSTGRES_DB"], made["postgres_password"]
     assert len(password) == 48
+    key = KeyFile(tmp_path / "secrets/secrets_key")
+    with pytest.MonkeyPatch.context() as patched:
+        # In a container it belongs to somebody else, which is why it may be readable by all.
+        patched.setattr(os, "geteuid", lambda: 10001)
+        assert len(key.load() or b"") == KEY_BYTES
     assert made["store_url"] == f"postgresql://{user}:{password}@postgres/{name}"
     assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
     subprocess.run([tmp_path / "secrets.sh"], check=True)

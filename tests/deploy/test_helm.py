@@ -42,7 +42,7 @@ EVERYTHING: dict[str, Any] = {
             "autoscaling": {**WORKER["autoscaling"], "kind": "keda"},
             "nodeSelector": {"gpu": "yes"},
         },
-        {**WORKER, "pool": "heavy", "tolerations": [{"operator": "Exists"}]},
+        {**WORKER, "pool": "heavy", "secretsKey": True, "tolerations": [{"operator": "Exists"}]},
     ],
     "service": {"annotations": {"x": "y"}},
     "ingress": {"enabled": True, "className": "nginx", "annotations": {"x": "y"}, "tlsSecret": "tls"},
@@ -126,7 +126,7 @@ def test_every_container_is_confined(plain: list[dict[str, Any]], everything: li
         assert pod["enableServiceLinks"] is False
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        written = {mount["mountPath"] for mount in container["volumeMounts"]}
+        written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
         assert written == {"/var/lib/arclog", "/tmp"}
 
 
@@ -144,6 +144,23 @@ def test_no_secret_is_written_out(everything: list[dict[str, Any]]):
         for each in container["env"]:
             if each["name"] in ("ARCLOG_STORE_URL", "ARCLOG_BUS_URL", "ARCLOG_TOKEN"):
                 assert set(each) == {"name", "valueFrom"}
+
+
+def test_all_servers_are_given_one_key_and_workers_that_are_to_have_it(everything: list[dict[str, Any]]):
+    """As a file from the same Kubernetes secret, with rights that arclog takes: not its own file, and readable."""
+    having = []
+    for pod, container in containers(everything):
+        found = {each["name"]: each.get("value") for each in container["env"]}.get("ARCLOG_SECRETS_KEY_FILE")
+        volumes = [each["secret"] for each in pod["volumes"] if "secret" in each]
+        assert bool(found) == bool(volumes)
+        if found:
+            (mount,) = [each for each in container["volumeMounts"] if each.get("readOnly")]
+            ((item,),) = [volume["items"] for volume in volumes]
+            assert f"{mount['mountPath']}/{item['path']}" == found
+            assert (volumes[0]["defaultMode"], item["key"]) == (0o440, "secrets-key")
+            assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+            having.append(container["args"][-1])
+    assert sorted(having) == ["heavy", "server"]
 
 
 def test_a_deployment_for_each_pool(everything: list[dict[str, Any]]):

@@ -69,6 +69,19 @@ def test_it_starts_what_arclog_understands(unit: Path):
     assert set(re.findall(r"\b(ARCLOG_[A-Z_]+)=", "\n".join(re.findall(r"(?m)^Environment=.*$", text)))) <= known
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_the_key_of_a_cluster_is_a_drop_in_that_systemd_understands(unit: Path, analyze, tmp_path: Path):
+    folder = tmp_path / f"{unit.name.replace('@.', '@gpu.')}.d"
+    folder.mkdir()
+    text = (unit.parent / "secrets-key.conf").read_text()
+    (folder / "secrets-key.conf").write_text(text)
+    done = analyze(unit, "verify", "--recursive-errors=no")
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "secrets-key" in line]) == (0, [])
+    variable, place = re.findall(r"(?m)^Environment=(\w+)=%d/(.*)$", text)[0]
+    assert variable in {row.variable for row in TABLE}
+    assert f"LoadCredential={place}:/etc/arclog/" in text
+
+
 def test_the_server_gets_longer_than_it_drains():
     (stop,) = re.findall(r"(?m)^TimeoutStopSec=(\d+)$", UNITS[0].read_text())
     assert int(stop) > next(row.default for row in TABLE if row.name == "server.drain_s")

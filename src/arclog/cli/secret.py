@@ -1,5 +1,7 @@
-"""The command `secret`: secrets for keychain entries, in the local store or at a server. A value comes by prompt, pipe, file or variable, never as an argument
-(arguments are seen by everybody who can list processes, and stay in the shell's history), and none is ever printed.
+"""The command `secret`: secrets for keychain entries, in the home, in the store that servers share, or at a server.
+
+A value comes by prompt, pipe, file or variable, never as an argument (arguments are seen by everybody who can list
+processes, and stay in the shell's history), and none is ever printed.
 """
 
 from __future__ import annotations

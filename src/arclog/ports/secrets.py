@@ -93,9 +93,6 @@ class SecretBook(Protocol):
     - Nothing here can open one.
     """
 
-    #: what messages call it; without a password
-    place: str
-
     async def put_secret(self, secret: SealedSecret) -> None:
         """Keep it, in place of one of the same name and scope. Raises Conflict when those kept have another key."""
 

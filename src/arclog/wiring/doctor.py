@@ -34,7 +34,7 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
     probes = [
         *backend_probes(settings),
         ("clock", lambda: _clock(settings, here)),
-        ("results", lambda: _results(here)),
+        ("results", lambda: _results(settings, here)),
         (SECRETS, lambda: _secrets(settings, here)),
         *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
@@ -92,7 +92,7 @@ async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
     return [Check("clock", WARN, detail, "keep the machines' clocks together: run chrony or systemd-timesyncd on each")]
 
 
-async def _results(here: Embedded) -> Sequence[Check]:
+async def _results(settings: Settings, here: Embedded) -> Sequence[Check]:
     """Store something, read it back, remove it."""
     results, said = here.results, f"{here.results.name}: written, read back and removed"
     content = os.urandom(32)
@@ -111,6 +111,11 @@ async def _results(here: Embedded) -> Sequence[Check]:
     if found != content:
         remedy = "what is behind results.url changes what it is given; take it out of use"
         return [Check("results", FAIL, f"{results.name}: other bytes came back", remedy)]
+    if not keeps_files(settings) and not settings.text("results.url"):
+        detail = f"{said}; they are in this home, where no other server on this store finds them"
+        return [
+            Check("results", WARN, detail, "set ARCLOG_RESULTS_URL on all servers: postgres keeps them beside the log")
+        ]
     return [Check("results", OK, said)]
 
 

@@ -122,6 +122,14 @@ def test_a_key_that_others_can_read_is_refused(tmp_path):
         got(store(tmp_path), "a", SCOPE)
 
 
+def test_a_key_that_somebody_else_gives_us_has_the_rights_that_it_takes(tmp_path, monkeypatch):
+    """As a mounted secret of Kubernetes has: root's, and readable by our group."""
+    store(tmp_path).put("a", SCOPE, VALUE, NOW)
+    (tmp_path / "secrets.key").chmod(0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert got(store(tmp_path), "a", SCOPE) == VALUE
+
+
 @pytest.mark.parametrize("body", [b"", b"not base64!", b"c2hvcnQ="])
 def test_a_file_that_holds_no_key(tmp_path, body):
     store(tmp_path).put("a", SCOPE, VALUE, NOW)

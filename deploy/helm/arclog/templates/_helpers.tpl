@@ -45,3 +45,16 @@ capabilities: {drop: [ALL]}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{- define "arclog.secretsKeyVariable" -}}
+- {name: ARCLOG_SECRETS_KEY_FILE, value: /run/arclog/secrets.key}
+{{- end }}
+
+{{- define "arclog.secretsKeyMount" -}}
+- {name: secrets-key, mountPath: /run/arclog, readOnly: true}
+{{- end }}
+
+{{- define "arclog.secretsKeyVolume" -}}
+- name: secrets-key
+  secret: {secretName: {{ .Values.existingSecret }}, defaultMode: 0440, items: [{key: secrets-key, path: secrets.key}]}
+{{- end }}

@@ -12,12 +12,10 @@ from arclog.stores.memory.tables import Tables
 class Secrets(Tables):
     """Implements `ports.secrets.SecretBook`."""
 
-    place = "the memory store"
-
     async def put_secret(self, secret: SealedSecret) -> None:
         self._check_open()
         if any(each.key != secret.key for each in self._sealed.values()):
-            raise Conflict(f"the secrets in {self.place} are sealed with another key than {secret.key}")
+            raise Conflict(f"the secrets of the store are sealed with another key than {secret.key}")
         self._sealed[secret.info.name, secret.info.scope] = secret
 
     async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:

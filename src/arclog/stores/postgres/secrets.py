@@ -24,7 +24,7 @@ class Secrets(Part):
         put = (self._sql["put_secret"], (*about, secret.key, secret.nonce, secret.data))
         _, rows = await self._pool.run([(self._sql["lock_secrets"], ()), put], again=True)
         if not rows:
-            raise Conflict(f"the secrets in {self.place} are sealed with another key than {secret.key}")
+            raise Conflict(f"the secrets of the store are sealed with another key than {secret.key}")
 
     async def secret(self, name: str, scopes: Sequence[str]) -> SealedSecret | None:
         rows = await self._pool.read(self._sql["secret"], name, texts(scopes))
