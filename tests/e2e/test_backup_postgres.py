@@ -42,6 +42,7 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
         home = tmp_path / "home"
         more = {key: value for key, value in settings_of(home, database).items() if key != "home"}
         async with running(home, worker=True, **more) as server, server.client() as client:
+            await client.put("/api/credentials/crm", json={"value": "sealed, and dumped so"})
             ids = [await start(client) for _ in range(RUNS)]
             await followed(client, ids[0], until="step.done")
             await asyncio.to_thread(tool, "pg_dump", database, "--format=custom", "--schema=arclog", f"--file={dump}")
@@ -60,6 +61,9 @@ async def test_a_dump_under_load_is_restored_into_another_server_and_goes_on(tmp
         # Results are files of this home here; with `results.url: postgres` they are in the dump.
         again = {**more, "store.url": other.dsn, "leases.seconds": 1}
         async with running(home, worker=True, **again) as server, server.client() as client:
+            [kept] = (await client.get("/api/credentials")).json()["credentials"]
+            checks = {check["name"]: check["status"] for check in (await client.get("/api/doctor")).json()["checks"]}
+            assert (kept["name"], checks["secrets"]) == ("crm", "ok"), "the key is the home's, and is still there"
             for execution_id in ids:
                 await followed(client, execution_id)
                 status = (await client.get(f"/api/executions/{execution_id}/status")).json()
