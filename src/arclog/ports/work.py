@@ -1,4 +1,5 @@
-"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP: what a worker on another machine and the server say.
+"""The bodies of `ports.control`, `ports.results` and `ports.secrets` over HTTP: what a worker on another machine and the
+server say.
 
 Where the ports' own structs (WorkerInfo, Report, ReportAnswer, LoopPage, Content, StoredBlob) say it all, they are the body.
 """

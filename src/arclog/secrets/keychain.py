@@ -16,7 +16,7 @@ from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretSource
 from arclog.secrets.files import read_small
-from arclog.secrets.naming import json_fields
+from arclog.secrets.naming import json_fields, widening
 from arclog.secrets.oauth import Grant, Tokens, check_url
 from arclog.secrets.postgres import postgres_fields
 from arclog.secrets.seal import Seal
@@ -163,8 +163,12 @@ class LocalSecrets:
         """A secret that is kept, opened."""
         for source in self._sources:
             sealed = await source.find(name, scope)
-            if sealed is not None:
-                return self._seal.opened(sealed, source.place)
+            if sealed is None:
+                continue
+            # The seal proves what it is called and where it is valid; that it is the one asked for is for us to see.
+            if sealed.info.name != name or sealed.info.scope not in widening(scope):
+                raise SecretUnavailable(f"{source.place} gave another secret than {name} in scope {scope}; report it")
+            return self._seal.opened(sealed, source.place)
         raise SecretUnavailable(f"there is no secret {name} in scope {scope}; run: arclog secret set {name}")
 
     async def _text(self, source: Any, scope: str, what: str) -> str:

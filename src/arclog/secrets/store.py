@@ -96,11 +96,10 @@ class LocalStore:
         """The secrets by name and scope; read again when the file is another."""
         now = signature(self.path)
         if now is None or now != self._looked:
-            body = self._read()
+            body = self._read() or _Body(_FORMAT, "", [])
             self._found = {
                 (one.info.name, one.info.scope): SealedSecret(one.info, body.key, _bytes(one.nonce), _bytes(one.data))
-                for one in (body.secrets if body is not None else ())
-                if body is not None
+                for one in body.secrets
             }
             self._looked = now
         return self._found

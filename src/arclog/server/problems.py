@@ -74,7 +74,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(errors.ArclogError)
     async def known(request: Request, error: errors.ArclogError) -> Response:
         settings = request.app.state.services.settings
-        for place in (settings.text("secrets.key_file"), str(Path(settings.text("home")))):
+        key = settings.text("secrets.key_file") if isinstance(error, errors.SecretUnavailable) else ""
+        for place in (key, str(Path(settings.text("home")))):
             if place in str(error) and place not in ("", ".", "/"):
                 # Which folder it is matters to whoever looks after the server, and to nobody who calls it.
                 log.warning("%s %s: %s", request.method, request.url.path, error)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from arclog.model.errors import SecretUnavailable
+from arclog.model.errors import SecretUnavailable, StoreUnavailable
 from arclog.model.settings import Settings
+from arclog.ports.secrets import SealedSecret
 from arclog.secrets.keychain import LocalSecrets
 from arclog.secrets.store import HomeVault, LocalStore
 from tests.unit.secrets.server import TokenServer, token_server
@@ -44,6 +45,20 @@ def made(home: Path, clock: Clock | None = None, **settings: Any) -> LocalSecret
 def keep(home: Path, name: str, value: Any, scope: str = SCOPE) -> None:
     text = value if isinstance(value, str) else json.dumps(value)
     LocalStore(home, Settings()).put(name, scope, text, "2026-01-01T00:00:00Z")
+
+
+class Elsewhere:
+    """A place that answers, or does not, as it is told."""
+
+    place = "the other place"
+
+    def __init__(self, answer: SealedSecret | Exception) -> None:
+        self._answer = answer
+
+    async def find(self, name: str, scope: str) -> SealedSecret | None:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 async def refusal(secrets: LocalSecrets, entry: dict[str, Any]) -> SecretUnavailable:
@@ -334,3 +349,26 @@ async def test_a_grant_in_the_local_store(tmp_path):
             made(tmp_path), {"name": "x", "kind": "oauth2", "token_url": "https://x/", "client_secret": {"env": "X"}}
         )
     )
+
+
+async def test_a_store_that_is_away_fails_an_attempt_that_may_be_repeated_and_no_run(tmp_path):
+    kept = LocalStore(tmp_path, Settings())
+    away = Elsewhere(StoreUnavailable("the store is away"))
+    secrets = LocalSecrets((away,), kept.seal, Settings(), Clock())
+    entry = {"name": "a", "kind": "secret"}
+    with pytest.raises(SecretUnavailable, match=r"keychain entry a .*the store is away") as caught:
+        await secrets.resolve(entry, SCOPE)
+    assert caught.value.retryable
+    with pytest.raises(StoreUnavailable):  # whoever asks for a run hears that it cannot be started now
+        await secrets.check([entry], SCOPE)
+
+
+@pytest.mark.parametrize(("name", "scope"), [("b", SCOPE), ("a", "other/p/e"), ("a", f"{SCOPE}x")])
+async def test_another_secret_than_the_one_asked_for_is_not_opened(tmp_path, name, scope):
+    keep(tmp_path, name, "not for you", scope)
+    kept = LocalStore(tmp_path, Settings())
+    wrong = kept.find(name, scope)
+    assert wrong is not None
+    secrets = LocalSecrets((Elsewhere(wrong),), kept.seal, Settings(), Clock())
+    with pytest.raises(SecretUnavailable, match="gave another secret than a"):
+        await secrets.resolve({"name": "a", "kind": "secret"}, SCOPE)
