@@ -333,7 +333,8 @@ async def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_server_on_postgresql_in_good_health(tmp_path: Path, postgres: Database):
-    async with running(tmp_path / "home", worker=True, **{"store.url": postgres.dsn}) as server:
+    settings = {"store.url": postgres.dsn, "results.url": "postgres"}
+    async with running(tmp_path / "home", worker=True, **settings) as server:
         code, checks = await found("--server", server.url)
     assert (code, not_well(checks)) == (0, set())
     assert {"store", "schema", "connections", "transactions", "clock"} <= set(checks)
@@ -354,7 +355,9 @@ async def test_postgresql_stopped_below_a_running_server(tmp_path: Path, monkeyp
         settings = {"store.url": url, "store.unsafe": True, "server.ready_s": 0.5}
         async with running(tmp_path / "home", worker=False, **settings) as server:
             code, checks = await found("--server", server.url)
-            assert (code, not_well(checks)) == (0, {"store"})  # fsync is off, as it was asked for
+            # fsync is off, as it was asked for; large results are where no other server finds them
+            assert (code, not_well(checks)) == (0, {"store", "results"})
+            assert "no other server" in checks["results"]["detail"]
             database.stop()
             monkeypatch.setenv("ARCLOG_STORE_URL", url)
             monkeypatch.setenv("ARCLOG_DOCTOR_CHECK_S", "2")
