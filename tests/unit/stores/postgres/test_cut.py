@@ -1,6 +1,8 @@
 """The network between the store and PostgreSQL is cut: nobody hangs, and what was asked for happened once or not at all."""
 
 import asyncio
+import os
+import socket
 from dataclasses import replace
 
 import pytest
@@ -126,3 +128,15 @@ async def test_a_slow_network_is_slow_and_right(far, proxy, opened):
     proxy.be(Mode.SLOW)
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 6)))
     await is_whole(store, 1)
+
+
+async def test_both_ends_notice_a_machine_that_vanished_within_the_timeout(postgres, opened):
+    """It could be seen by pulling a plug only: what both kernels were told."""
+    store = await opened(postgres, store__timeout_s=12)
+    names = "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"
+    [told] = await store._pool.read(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
+    assert told == ("6", "2", "3", "12000")
+    link = store._pool.best()
+    with socket.socket(fileno=os.dup(link._socket)) as ours:
+        own = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT
+        assert [ours.getsockopt(socket.IPPROTO_TCP, name) for name in own] == [6, 2, 3, 12_000]
