@@ -77,13 +77,11 @@ async def find_out(
             if not still_there:
                 break
             problem: ArclogError = StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
-            hopeful = True
-        except Exception as error:
+            passing = True
+        except Exception as error:  # noqa: BLE001 - it is raised below
             problem = translated(error, pool.place)
-            if not isinstance(problem, StoreUnavailable):
-                raise problem from error
-            hopeful = is_away(error) or is_tangled(error)
-        if not hopeful or not await patience.more():
+            passing = is_away(error) or is_tangled(error)
+        if not passing or not await patience.more():
             raise OutcomeUnknown(
                 f"the connection to PostgreSQL was lost in the middle of a commit ({told(lost)}), which may or may not have "
                 f"taken place: {problem}"

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import OutcomeUnknown
+from arclog.ports.store import Append, OutcomeUnknown
 from arclog.stores.postgres import connect
 from tests.servers.proxy import Mode, Proxy
-from tests.unit.stores.support import change, creation
+from tests.unit.stores.support import RUNNING, change, creation
 
 #: Far above the timeouts here: whoever takes so long hangs.
 FOR_EVER_S = 25
@@ -127,6 +127,20 @@ async def test_a_slow_network_is_slow_and_right(far, proxy, opened):
     store = await opened(far)
     proxy.be(Mode.SLOW)
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 6)))
+    await is_whole(store, 1)
+
+
+async def test_a_lost_connection_that_nothing_needs_to_be_looked_up_for(far, proxy, opened):
+    """An append without events and commands: carrying it out again changes nothing."""
+    store = await opened(far)
+    await store.append(creation(1))
+    proxy.be(Mode.BLACK_HOLE)
+    appending = asyncio.ensure_future(store.append(Append(1, 1, (), 1001, RUNNING)))
+    await asyncio.sleep(0)  # it is handed in
+    await asyncio.sleep(0)  # it is under way
+    proxy.drop()
+    proxy.be(Mode.PASS)
+    assert (await asyncio.wait_for(appending, FOR_EVER_S)).last_seq == 1
     await is_whole(store, 1)
 
 
