@@ -127,7 +127,7 @@ async def open_link(address: Address) -> Link:
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
-        with _answering(connection, address):
+        with answering(connection, address.connect_timeout_s):
             pid = await _check(connection, address)
             if pid == connection.info.backend_pid:
                 await connection.execute(_PLAINLY.format(local="false"))
@@ -141,7 +141,7 @@ async def open_link(address: Address) -> Link:
 
 
 @contextmanager
-def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[None]:
+def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
     """Give a connection up that does not answer in time, as one whose network was cut once it stood. Its socket is shut:
     a cancellation would wait for the server as well.
     """
@@ -153,12 +153,12 @@ def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[N
         with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
             shared.shutdown(socket.SHUT_RDWR)
 
-    timer = asyncio.get_running_loop().call_later(address.connect_timeout_s, give_up)
+    timer = asyncio.get_running_loop().call_later(seconds, give_up)
     try:
         yield
     except psycopg.Error as error:
         if late:
-            raise psycopg.OperationalError(f"no answer within {address.connect_timeout_s:g} s") from error
+            raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
         raise
     finally:
         timer.cancel()
@@ -199,7 +199,7 @@ async def migrate(address: Address) -> None:
     """Create the schema or bring it up to date, in one transaction and one process at a time."""
     connection = await connect(address)
     try:
-        with _answering(connection, address):
+        with answering(connection, address.connect_timeout_s):
             await _check(connection, address)
             version = await _version(connection, address)
         if version >= SCHEMA:
