@@ -122,7 +122,7 @@ class Link:
     def send(self, calls: Sequence[Call], answered: Answered) -> None:
         """The same for who need not be woken: `answered` is called as soon as the answer is read. It must not raise."""
         # everything that can refuse a value comes before the first byte goes out
-        ready = [(text, [packed(value) for value in values]) for text, values in calls]
+        ready = [(text, packed(values)) for text, values in calls]
         if self.lost is not None:
             answered(psycopg.OperationalError(str(self.lost)))
             return
