@@ -26,6 +26,13 @@ def spans(database):
     return rows
 
 
+async def made(store):
+    """Until the next span stands, or was given up."""
+    making = store._spans._making
+    assert making is not None
+    await asyncio.wait_for(making, 25)
+
+
 async def finished(store, execution_id):
     await store.append(creation(execution_id))
     end = change(execution_id, 1, Event("playbook.finished", 1))
@@ -39,7 +46,7 @@ async def test_a_span_is_made_ahead(postgres):
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11)]
     clock.advance(3600)
     await store.append(creation(minted(11.2)))
-    await store._spans._making
+    await made(store)
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11), minted(12)]
     await store.close()
 
@@ -53,11 +60,11 @@ async def test_a_run_does_not_wait_for_the_next_span_nor_for_who_is_in_its_way(p
     with postgres.connect() as other, other.transaction():
         other.execute("LOCK TABLE arclog.log IN SHARE UPDATE EXCLUSIVE MODE")
         await store.append(creation(minted(11.2)))
-        await asyncio.wait_for(store._spans._making, 25)
+        await made(store)
         assert "next partition could not be made" in caplog.text
         assert "a lock could not be had" in caplog.text
     await store.append(creation(minted(11.3)))
-    await store._spans._making
+    await made(store)
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11), minted(12)]
     await store.close()
 
