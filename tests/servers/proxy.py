@@ -49,6 +49,8 @@ class Proxy:
         self._target = port
         self._random = Random(seed)
         self._mode = Mode.PASS
+        #: words on the way to the server that change the mode, and to which
+        self._watched: tuple[bytes, Mode] | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -73,13 +75,19 @@ class Proxy:
         """From now on; also for the connections that are open."""
 
         async def change() -> None:
-            self._mode = mode
-            if mode is Mode.RESET:
-                self._reset()
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+            self._change(mode)
 
         self._call(change)
+
+    def cut_at(self, words: bytes, mode: Mode) -> None:
+        """Be so from the moment at which these words are on their way to the server: whether they arrive is
+        for the mode to say, their answer fares by it in any case. Whoever changes the mode calls this off.
+        """
+
+        async def watch() -> None:
+            self._watched = words, mode
+
+        self._call(watch)
 
     def drop(self) -> None:
         """Reset the connections that are open, with what was held; new ones fare as the mode says."""
@@ -113,6 +121,13 @@ class Proxy:
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._taken, sock=self._listener)
+
+    def _change(self, mode: Mode) -> None:
+        self._mode, self._watched = mode, None
+        if mode is Mode.RESET:
+            self._reset()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def _reset(self) -> None:
         for link in self._links:
@@ -151,7 +166,13 @@ class Proxy:
     async def _carry(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, passing: frozenset[Mode]
     ) -> None:
+        before = b""
         while data := await source.read(_PIECE):
+            if passing is _THERE and self._watched is not None:
+                words, mode = self._watched
+                if words in before + data:  # pieces may part them
+                    self._change(mode)
+                before = data[-len(words) :]
             if self._mode is Mode.SLOW:
                 await asyncio.sleep(self._random.uniform(*LATENCY_S))
             await self._let(passing)

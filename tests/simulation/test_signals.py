@@ -487,6 +487,23 @@ def test_retry_fires_a_failed_step_again_with_its_args() -> None:
     tell(BEST_EFFORT, script)
 
 
+def test_retry_of_a_step_whose_own_args_could_not_be_read_keeps_those_that_it_was_given() -> None:
+    async def script(story: Story) -> None:
+        await asyncio.sleep(10)
+        await story.ok("UPDATE_PARAMS", data={"fixed": True})
+        await story.ok("RETRY_STEP", step="bad")
+        state = await story.until_ended()
+        assert (state.status, state.runs["bad"]) == ("COMPLETED", 2)
+        assert state.results["bad"]["result"] == 7
+
+    tell(
+        BEST_EFFORT.replace(
+            "tool: {kind: act, returns", 'args: {is: "{{ ctx.fixed }}"}\n    tool: {kind: act, returns'
+        ),
+        script,
+    )
+
+
 def test_a_failure_that_nobody_retries_still_fails_the_run() -> None:
     async def script(story: Story) -> None:
         await asyncio.sleep(10)

@@ -29,9 +29,7 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
     if firing.problem is None:
         arrive(decision, firing.token, firing.taken)
     elif not _over_limit(decision, step):
-        run = decision.state.runs.get(step, 0) + 1
-        scheduled = decision.say("step.scheduled", firing.taken, step=step, run=run)
-        decision.fail_step(step, run, firing.problem.as_dict(), scheduled)
+        _refuse(decision, firing.token, firing.taken, firing.token.args, firing.problem)
 
 
 def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
@@ -88,8 +86,7 @@ def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[s
         payload["args"] = args
     problem = problem or decision.too_large(payload, f"the args and loop items of step {step.name}")
     if problem is not None:
-        scheduled = decision.say("step.scheduled", taken, step=step.name, run=run)
-        decision.fail_step(step.name, run, problem.as_dict(), scheduled)
+        _refuse(decision, token, taken, args, problem)
         return
     if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
         scheduled = decision.say("step.scheduled", payload, step=step.name, run=run)
@@ -98,6 +95,20 @@ def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[s
     command_id = decision.next_id
     decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
     decision.issue(command_id, step.name, run)
+
+
+def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[str, Any], problem: TaskError) -> None:
+    """A step run that fails before it begins. What leads on from it, and who retries it, sees the args all the same: at
+    least those that the token brought, or a counter that goes round with it would begin anew.
+    """
+    step = token.step
+    run = decision.state.runs.get(step, 0) + 1
+    seen = next(
+        (some for some in (args, token.args) if some and not decision.too_large({**taken, "args": some}, "")), None
+    )
+    payload = taken if seen is None else {**taken, "args": seen}
+    scheduled = decision.say("step.scheduled", payload, step=step, run=run)
+    decision.fail_step(step, run, problem.as_dict(), scheduled)
 
 
 def _admission(rules: Admission, scope: Callable[[], Any]) -> tuple[bool, int | None]:

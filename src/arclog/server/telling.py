@@ -108,9 +108,10 @@ class Telling:
         told_to = noted = after
         if types:
             types = (*types, _LAST)  # not told unless asked for, but the end must be seen
-        keep_alive_s = services.settings.number("server.keep_alive_s")
+        clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
         # Headers and a first byte at once: whoever asked knows that it is being told.
         yield KEEP_ALIVE
+        said_at = clock.monotonic()
         head = 0
         over = await self._ended()
         while not services.draining():
@@ -121,6 +122,7 @@ class Telling:
                 if told:
                     told_to = told[-1].seq
                     yield _frames(told)
+                    said_at = clock.monotonic()
                 if at - noted >= _PAGE:
                     noted = at
                     self._keep(reader, at, told_to)
@@ -133,10 +135,12 @@ class Telling:
                 if rest:
                     yield _frames(rest)
                 return
-            news = await unless_stopping(services, self._news(max(head, at), keep_alive_s))
-            if news is not None and news <= head:
+            # The run may go on and on without anything that was asked for: what counts is when something was said last.
+            left_s = said_at + keep_alive_s - clock.monotonic()
+            if left_s <= 0:
                 yield KEEP_ALIVE
-            head = news or head
+                said_at, left_s = clock.monotonic(), keep_alive_s
+            head = await unless_stopping(services, self._news(max(head, at), left_s)) or head
 
     async def _news(self, head: int, timeout_s: float) -> int:
         """The head once it has moved, or after the time-out."""

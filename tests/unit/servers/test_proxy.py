@@ -157,3 +157,16 @@ def test_a_server_that_is_gone_is_a_reset(proxy, echo):
     assert answer_to(proxy.port, b"x") == b"x"
     echo.close()
     assert answer_to(proxy.port, b"x") == b""
+
+
+def test_words_that_pass_cut_their_own_answer_off(proxy, echo, client):
+    proxy.cut_at(b"cut here", Mode.ONLY_THERE)
+    assert said(client, b"before cut") == b"before cut"
+    while echo.heard.acquire(blocking=False):
+        pass
+    client.sendall(b" here")  # the words came in two pieces
+    assert echo.heard.acquire(timeout=5)
+    assert proxy.mode is Mode.ONLY_THERE
+    assert quiet(client)
+    proxy.be(Mode.PASS)
+    assert client.recv(1000) == b" here"

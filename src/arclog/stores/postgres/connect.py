@@ -44,6 +44,12 @@ SELECT set_config('enable_seqscan', 'off', {local}), set_config('enable_bitmapsc
        set_config('jit', 'off', {local}), set_config('plan_cache_mode', 'force_generic_plan', {local})
 """
 
+# The other side of `store.timeout_s`: a server of ours whose machine vanished in the middle of a request holds the locks of
+# that request until PostgreSQL notices. Left to itself it takes two hours.
+_WATCHFULLY = """
+SELECT set_config('tcp_keepalives_idle', '{idle}', false), set_config('tcp_keepalives_interval', '{interval}', false),
+       set_config('tcp_keepalives_count', '{count}', false), set_config('tcp_user_timeout', '{timeout}', false)
+"""
 
 _TABLES = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -81,8 +87,15 @@ def address_of(url: str, settings: Settings) -> Address:
     user = f"{parts['user']}@" if parts.get("user") else ""
     port = f":{parts['port']}" if parts.get("port") else ""
     place = f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+    watch = _keepalives(settings.number("store.timeout_s"))
+    own = {
+        "keepalives_idle": watch["idle"],
+        "keepalives_interval": watch["interval"],
+        "keepalives_count": watch["count"],
+        "tcp_user_timeout": watch["timeout"],
+    }
     return Address(
-        make_conninfo("", **cast("dict[str, Any]", parts)),
+        make_conninfo("", **cast("dict[str, Any]", {**own, **parts})),
         place,
         schema,
         settings.number("store.connect_timeout_s"),
@@ -90,6 +103,12 @@ def address_of(url: str, settings: Settings) -> Address:
         Preparing(on=settings.text("store.prepare") != "never"),
         bool(settings["store.unsafe"]),
     )
+
+
+def _keepalives(seconds: float) -> dict[str, int]:
+    """When a connection counts as dead whose other end does not even acknowledge: in seconds, and milliseconds in all."""
+    interval = max(1, round(seconds / 6))
+    return {"idle": 3 * interval, "interval": interval, "count": 3, "timeout": max(1, round(1000 * seconds))}
 
 
 async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any]:
@@ -108,10 +127,11 @@ async def open_link(address: Address) -> Link:
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:
-        with _answering(connection, address):
+        with answering(connection, address.connect_timeout_s):
             pid = await _check(connection, address)
             if pid == connection.info.backend_pid:
                 await connection.execute(_PLAINLY.format(local="false"))
+                await connection.execute(_WATCHFULLY.format(**_keepalives(address.timeout_s)))
                 return Link(connection, name, address.preparing, address.timeout_s)
         # Not the server itself but a pooler: what is set there must not outlive the transaction.
         return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
@@ -121,7 +141,7 @@ async def open_link(address: Address) -> Link:
 
 
 @contextmanager
-def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[None]:
+def answering(connection: AsyncConnection[Any], seconds: float) -> Iterator[None]:
     """Give a connection up that does not answer in time, as one whose network was cut once it stood. Its socket is shut:
     a cancellation would wait for the server as well.
     """
@@ -133,12 +153,12 @@ def _answering(connection: AsyncConnection[Any], address: Address) -> Iterator[N
         with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
             shared.shutdown(socket.SHUT_RDWR)
 
-    timer = asyncio.get_running_loop().call_later(address.connect_timeout_s, give_up)
+    timer = asyncio.get_running_loop().call_later(seconds, give_up)
     try:
         yield
     except psycopg.Error as error:
         if late:
-            raise psycopg.OperationalError(f"no answer within {address.connect_timeout_s:g} s") from error
+            raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
         raise
     finally:
         timer.cancel()
@@ -179,7 +199,7 @@ async def migrate(address: Address) -> None:
     """Create the schema or bring it up to date, in one transaction and one process at a time."""
     connection = await connect(address)
     try:
-        with _answering(connection, address):
+        with answering(connection, address.connect_timeout_s):
             await _check(connection, address)
             version = await _version(connection, address)
         if version >= SCHEMA:

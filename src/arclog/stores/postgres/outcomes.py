@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from arclog.model.errors import Conflict, StoreUnavailable
+from arclog.model.errors import ArclogError, Conflict, StoreUnavailable
 from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown
-from arclog.stores.postgres.errors import told
-from arclog.stores.postgres.link import Lost
+from arclog.stores.postgres.errors import is_away, is_tangled, told, translated
+from arclog.stores.postgres.link import Call, Link, Lost
 from arclog.stores.postgres.pool import Patience, Pool
 from arclog.stores.postgres.values import ints
 from arclog.stores.records import refusal_of
@@ -56,41 +56,51 @@ async def refusal(pool: Pool, queries: dict[str, str], what: Append, *, terminal
     return refusal_of(what, found[0] if found else None, terminal=terminal)
 
 
-async def find_out(pool: Pool, queries: dict[str, str], lost: Lost, group: Sequence[Item]) -> list[Item]:
-    """After a lost connection: answers those that were committed, and gives back those that were not."""
-    try:
-        await _end(pool, queries, lost)
-        found = [await _committed_at(pool, queries, item) for item in group]
-    except StoreUnavailable as away:
-        raise OutcomeUnknown(
-            f"the connection to PostgreSQL was lost in the middle of a commit ({told(lost)}), which may or may not have "
-            f"taken place: {away}"
-        ) from lost
+async def find_out(
+    lane: Callable[[], Awaitable[Link]], pool: Pool, queries: dict[str, str], lost: Lost, items: Sequence[Item]
+) -> list[Item]:
+    """After a lost connection: answers those that were committed, and gives back those that were not.
+
+    `lane` gives a connection, a new one where that is to be had: those that stood when one was lost may carry nothing any
+    more. The server process of the lost one may still be about to commit, so it is ended; once it is gone, what the log
+    says is final. Both are asked at once, so that an attempt has the time of one request.
+    """
+    asked = [(item, call) for item in items if (call := _look_up(queries, item)) is not None]
+    look = [call for _, call in asked]
+    patience = Patience(pool.patience_s)
+    while True:
+        try:
+            link = await lane()
+            # Two transactions, one after the other: what the second sees is of after the first, however they are isolated.
+            end = link.request([(queries["end_session"], (lost.link,))])
+            [still_there], found = await asyncio.gather(end, link.request(look))
+            if not still_there:
+                break
+            problem: ArclogError = StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
+            passing = True
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            problem = translated(error, pool.place)
+            passing = is_away(error) or is_tangled(error)
+        if not passing or not await patience.more():
+            raise OutcomeUnknown(
+                f"the connection to PostgreSQL was lost in the middle of a commit ({told(lost)}), which may or may not have "
+                f"taken place: {problem}"
+            ) from lost
+    committed = {id(item): rows[0][0] for (item, _), rows in zip(asked, found, strict=True) if rows}
     left: list[Item] = []
-    for item, at in zip(group, found, strict=True):
-        if at is not None:
-            item.settle(Appended(item.what.expected + 1, item.derived.last_seq, at))
+    for item in items:
+        if id(item) in committed:
+            item.settle(Appended(item.what.expected + 1, item.derived.last_seq, committed[id(item)]))
         else:
             left.append(item)
     return left
 
 
-async def _end(pool: Pool, queries: dict[str, str], lost: Lost) -> None:
-    """Make sure that the server process of the lost connection does nothing more: it may still be about to commit."""
-    patience = Patience(pool.patience_s)
-    while await pool.read(queries["end_session"], lost.link):
-        if not await patience.more():
-            raise StoreUnavailable("its server process cannot be ended; look at pg_stat_activity")
-
-
-async def _committed_at(pool: Pool, queries: dict[str, str], item: Item) -> int | None:
-    """When an append was committed; None when it was not, or when carrying it out again changes nothing."""
+def _look_up(queries: dict[str, str], item: Item) -> Call | None:
+    """Asks when an append was committed; None when carrying it out again changes nothing."""
     what, rows = item.what, item.derived.rows
     if rows:
-        found = await pool.read(queries["appended_at"], what.execution_id, rows[0].seq0, rows[0].base)
-    elif what.issue:
-        ids = ints(command.command_id for command in what.issue)
-        found = await pool.read(queries["issued_at"], what.execution_id, ids)
-    else:
-        return None
-    return found[0][0] if found else None
+        return queries["appended_at"], (what.execution_id, rows[0].seq0, rows[0].base)
+    if what.issue:
+        return queries["issued_at"], (what.execution_id, ints(command.command_id for command in what.issue))
+    return None

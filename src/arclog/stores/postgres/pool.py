@@ -41,7 +41,7 @@ class Patience:
 
 class Pool:
     def __init__(self, place: str, open_link: Callable[[], Awaitable[Link]], most: int, patience_s: float) -> None:
-        self._place = place
+        self.place = place
         self._open_link = open_link
         self._most = most
         self.patience_s = patience_s
@@ -76,7 +76,7 @@ class Pool:
     async def run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
         """These statements as one transaction. `again`: it may be carried out twice."""
         if not self._is_open:
-            raise closed(self._place)
+            raise closed(self.place)
         self._busy += 1
         self._idle.clear()
         try:
@@ -92,7 +92,7 @@ class Pool:
         exception leaves a transaction that may be open: the connection is given up, which ends it.
         """
         if not self._is_open:
-            raise closed(self._place)
+            raise closed(self.place)
         self._busy += 1
         self._idle.clear()
         try:
@@ -126,10 +126,10 @@ class Pool:
                     tangles += 1
                     continue
                 if not is_away(error) or (isinstance(error, Lost) and not again):
-                    raise translated(error, self._place) from error
+                    raise translated(error, self.place) from error
                 patience = patience or Patience(self.patience_s)
                 if not await patience.more():
-                    raise translated(error, self._place) from error
+                    raise translated(error, self.place) from error
 
     def best(self) -> Link | None:
         """The connection with the fewest requests before it; None when there is none."""

@@ -5,15 +5,25 @@ ids is a span of time. A span's tables are there before its first row: made ahea
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from typing import Any
 
+from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MAX_ID, NODE_BITS, SEQUENCE_BITS, compose
-from arclog.stores.postgres.connect import Address, connect
+from arclog.stores.postgres.connect import Address, answering, connect
 from arclog.stores.postgres.errors import translated
 from arclog.stores.postgres.pool import Pool
 
+log = logging.getLogger("arclog.store")
+
 PARTED = ("log", "task_logs")
+# Statements may take their time; waiting for locks may not, and those of a process that vanished are not held.
+_PATIENTLY = """
+SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ms}; SET LOCAL lock_timeout = {ms}
+"""
+#: what making tables takes at most, beside waiting for locks
+_MAKING_S = 10.0
 #: of advisory locks
 _LOCK_CLASS = 1634886665
 
@@ -28,6 +38,12 @@ class Spans:
         self._lowers: list[int] = []
         self._uppers: list[int] = []
         self._lock = asyncio.Lock()
+        self._making: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
 
     async def make_ahead(self, now: int) -> None:
         """Tables for what is minted now and in the next span (`now` in microseconds), so that no append waits for them."""
@@ -35,6 +51,19 @@ class Spans:
         for execution_id in (first, first + self._width):
             if not self.has(execution_id):
                 await self.ensure(execution_id)
+
+    def make_next(self, now: int) -> None:
+        """The same in the background: whoever has its own span waits neither for the next one nor for what is in its way."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.ensure_future(self._make_next(now))
+
+    async def _make_next(self, now: int) -> None:
+        try:
+            await self.make_ahead(now)
+        except ArclogError as problem:
+            log.warning(
+                "the log's next partition could not be made (%s); the next run that starts tries again", problem
+            )
 
     def is_last(self, execution_id: int) -> bool:
         """No span beyond that of this id is known."""
@@ -64,9 +93,10 @@ class Spans:
         try:
             connection = await connect(address)
             try:
-                async with connection.transaction():
-                    await connection.execute("SET LOCAL statement_timeout = 0")
-                    await self._create_in(connection, execution_id)
+                with answering(connection, address.timeout_s + _MAKING_S):
+                    async with connection.transaction():
+                        await connection.execute(_PATIENTLY.format(ms=round(1000 * address.timeout_s)))
+                        await self._create_in(connection, execution_id)
             finally:
                 await connection.close()
         except Exception as error:

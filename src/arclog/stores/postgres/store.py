@@ -75,12 +75,13 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
 
     async def close(self) -> None:
         await self._writer.close()
+        await self._spans.close()
         await self._pool.close()
 
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
         if append.new is not None and self._spans.is_last(append.execution_id):
-            await self._spans.make_ahead(self._clock.now())
+            self._spans.make_next(self._clock.now())
         if not self._spans.has(append.execution_id):
             await self._spans.ensure(append.execution_id)
         return await self._writer.append(append, derived)

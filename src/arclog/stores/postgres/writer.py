@@ -17,7 +17,7 @@ import psycopg
 
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.ports.clock import Clock
-from arclog.ports.store import Append, Appended
+from arclog.ports.store import Append, Appended, OutcomeUnknown
 from arclog.stores.postgres.appends import MOST_ROWS
 from arclog.stores.postgres.errors import is_away, is_tangled, translated
 from arclog.stores.postgres.group import Group
@@ -177,7 +177,11 @@ class Writer:
                 await self._refuse(group.settle(await link.request(group.calls)))
                 return
             except Lost as error:
-                items = await find_out(self._pool, self._queries, error, items)
+                # What it takes to find out counts as well: an append ends, whatever keeps it from its answer.
+                patience = patience or Patience(self._pool.patience_s)
+                items = await find_out(partial(self._link, number), self._pool, self._queries, error, items)
+                if items and not await patience.more():
+                    raise
             except Exception as error:
                 if is_tangled(error):
                     pass
@@ -194,7 +198,9 @@ class Writer:
         for item in items:
             try:
                 await self._commit(number, [item])
-            except Exception as problem:  # noqa: BLE001 - it is raised where the append is awaited
+            except Exception as problem:
+                if is_away(problem) or isinstance(problem, OutcomeUnknown):
+                    raise  # to each of the others it would be the same, after as long
                 item.settle(translated(problem, self._place))
 
     async def _link(self, number: int) -> Link:

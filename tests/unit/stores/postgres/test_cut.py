@@ -1,15 +1,17 @@
 """The network between the store and PostgreSQL is cut: nobody hangs, and what was asked for happened once or not at all."""
 
 import asyncio
+import os
+import socket
 from dataclasses import replace
 
 import pytest
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import OutcomeUnknown
+from arclog.ports.store import Append, OutcomeUnknown
 from arclog.stores.postgres import connect
 from tests.servers.proxy import Mode, Proxy
-from tests.unit.stores.support import change, creation
+from tests.unit.stores.support import RUNNING, change, creation
 
 #: Far above the timeouts here: whoever takes so long hangs.
 FOR_EVER_S = 25
@@ -126,3 +128,29 @@ async def test_a_slow_network_is_slow_and_right(far, proxy, opened):
     proxy.be(Mode.SLOW)
     await asyncio.gather(*(store.append(creation(number)) for number in range(1, 6)))
     await is_whole(store, 1)
+
+
+async def test_a_lost_connection_that_nothing_needs_to_be_looked_up_for(far, proxy, opened):
+    """An append without events and commands: carrying it out again changes nothing."""
+    store = await opened(far)
+    await store.append(creation(1))
+    proxy.be(Mode.BLACK_HOLE)
+    appending = asyncio.ensure_future(store.append(Append(1, 1, (), 1001, RUNNING)))
+    await asyncio.sleep(0)  # it is handed in
+    await asyncio.sleep(0)  # it is under way
+    proxy.drop()
+    proxy.be(Mode.PASS)
+    assert (await asyncio.wait_for(appending, FOR_EVER_S)).last_seq == 1
+    await is_whole(store, 1)
+
+
+async def test_both_ends_notice_a_machine_that_vanished_within_the_timeout(postgres, opened):
+    """It could be seen by pulling a plug only: what both kernels were told."""
+    store = await opened(postgres, store__timeout_s=12)
+    names = "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"
+    [told] = await store._pool.read(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
+    assert told == ("6", "2", "3", "12000")
+    link = store._pool.best()
+    with socket.socket(fileno=os.dup(link._socket)) as ours:
+        own = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT
+        assert [ours.getsockopt(socket.IPPROTO_TCP, name) for name in own] == [6, 2, 3, 12_000]

@@ -18,6 +18,9 @@ from arclog.stores.postgres.link import Link, Lost
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
 
+#: Far above the timeouts here: whoever takes so long hangs.
+FOR_EVER_S = 25
+
 
 @pytest.fixture(scope="module")
 def own_server():
@@ -182,6 +185,18 @@ async def test_a_server_that_hangs_does_not_hang_us(own_server, own, opened):
     head = (await store.execution(1)).head
     assert len(await store.events(1)) == head
     assert (await store.append(change(1, head))).last_seq == head + 1
+
+
+async def test_an_append_that_waits_for_a_lock_for_too_long_ends_in_an_error_and_writes_nothing(own, opened):
+    store = await opened(own, store__timeout_s=0.3, store__patience_s=0.3)
+    await store.append(creation(1))
+    with own.connect() as other, other.transaction():
+        other.execute("LOCK TABLE arclog.executions IN EXCLUSIVE MODE")
+        async with asyncio.timeout(FOR_EVER_S):
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.3 s"):
+                await store.append(change(1, 1))
+    assert len(await store.events(1)) == 1
+    assert (await store.append(change(1, 1))).last_seq == 2
 
 
 async def test_a_server_without_free_connections(own, opened):

@@ -26,6 +26,13 @@ def spans(database):
     return rows
 
 
+async def made(store):
+    """Until the next span stands, or was given up."""
+    making = store._spans._making
+    assert making is not None
+    await asyncio.wait_for(making, 25)
+
+
 async def finished(store, execution_id):
     await store.append(creation(execution_id))
     end = change(execution_id, 1, Event("playbook.finished", 1))
@@ -39,6 +46,25 @@ async def test_a_span_is_made_ahead(postgres):
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11)]
     clock.advance(3600)
     await store.append(creation(minted(11.2)))
+    await made(store)
+    assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11), minted(12)]
+    await store.close()
+
+
+async def test_a_run_does_not_wait_for_the_next_span_nor_for_who_is_in_its_way(postgres, caplog):
+    clock = FakeClock((EPOCH_MS + 10 * HOUR_MS) * 1000)
+    store = PostgresStore(postgres.dsn, clock=clock, settings=Settings().replaced(**HOURLY, store__timeout_s=0.3))
+    await store.open()
+    clock.advance(3600)
+    # As VACUUM and CREATE INDEX CONCURRENTLY do.
+    with postgres.connect() as other, other.transaction():
+        other.execute("LOCK TABLE arclog.log IN SHARE UPDATE EXCLUSIVE MODE")
+        await store.append(creation(minted(11.2)))
+        await made(store)
+        assert "next partition could not be made" in caplog.text
+        assert "a lock could not be had" in caplog.text
+    await store.append(creation(minted(11.3)))
+    await made(store)
     assert [lower for lower, _ in spans(postgres)] == [minted(10), minted(11), minted(12)]
     await store.close()
 
