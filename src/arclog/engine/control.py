@@ -53,7 +53,7 @@ class EngineControl:
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
-        self._workers.put(worker.worker_id, worker)
+        self._workers.replace(worker.worker_id, worker)
         if await self._sightings.claims(worker, limit):
             self._tell_to_leave(worker.worker_id)
         deadline = engine.clock.monotonic() + wait_s
@@ -127,8 +127,8 @@ class EngineControl:
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
-        kinds = frozenset(worker.kinds)
-        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, bool(worker.execution_id))
+        kinds, pools = frozenset(worker.kinds), frozenset(worker.pools)
+        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, pools, bool(worker.execution_id))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
