@@ -147,6 +147,7 @@ class Embedded:
                 self.control,
                 self.children,
                 self._worker_id,
+                results=self.results,
                 is_served=lambda number: bool(self._presence.serving(number)),
                 takes_all=keeps_files(self._settings),
             )

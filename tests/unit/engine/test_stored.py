@@ -49,8 +49,8 @@ class Home:
         self.store = MemoryStore(clock=self.clock)
         self.results = ClockedResults(self.clock)
         settings = Settings({"results.keep_s": KEEP, "results.orphan_grace_s": GRACE, "store.retention_s": retention_s})
-        engine = Engine(self.store, self.clock, settings, Minter(self.clock, 1))
-        self.api = EngineApi(engine, {}, self.results)
+        self.engine = Engine(self.store, self.clock, settings, Minter(self.clock, 1))
+        self.api = EngineApi(self.engine, {}, self.results)
         self._heads: dict[int, int] = {}
 
     async def run(self, parent: int = 0, tenant: str = "default") -> int:
