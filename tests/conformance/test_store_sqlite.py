@@ -27,9 +27,9 @@ def newer(tmp_path_factory) -> Path:
 
     asyncio.run(make())
     connection = apsw.Connection(str(file))
-    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
-        if not name.startswith("sqlite_"):
-            connection.execute(f"ALTER TABLE {name} ADD COLUMN added_later TEXT NOT NULL DEFAULT 'more'")
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    for (name,) in connection.execute(tables).fetchall():
+        connection.execute(f"ALTER TABLE {name} ADD COLUMN added_later TEXT NOT NULL DEFAULT 'more'")
     connection.close()
     return file
 
