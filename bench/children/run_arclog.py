@@ -151,13 +151,15 @@ def since_start() -> float:
 
 
 def main(argv: list[str]) -> None:
+    from arclog.wiring.loop import run
+
     match argv:
         case ["one", file, home]:
-            answer = asyncio.run(one(file, home))
+            answer = run(one(file, home))
         case ["many", file, home, count]:
-            answer = asyncio.run(many(file, home, int(count)))
+            answer = run(many(file, home, int(count)))
         case ["empty", home]:
-            answer = asyncio.run(empty(home))
+            answer = run(empty(home))
         case ["tables", home]:
             answer = tables(home)
         case _:

@@ -100,11 +100,13 @@ async def send(port: int, execution_id: str, count: int, connections: int, batch
 
 
 def main(args: list[str]) -> None:
+    from arclog.wiring.loop import run
+
     match args:
         case ["serve", "arclog", home]:
-            asyncio.run(serve_arclog(home))
+            run(serve_arclog(home))
         case ["serve", "bare"]:
-            asyncio.run(serve_bare())
+            run(serve_bare())  # on the same loop
         case ["send", port, execution_id, *numbers]:
             print(json.dumps(asyncio.run(send(int(port), execution_id, *map(int, numbers)))))
 

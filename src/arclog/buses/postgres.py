@@ -1,7 +1,8 @@
 """The bus over PostgreSQL's LISTEN and NOTIFY, for clusters without NATS. Two connections of its own: one listens, one tells.
 
 Notices are never part of an append: a transaction that notifies takes a lock of the whole database when it commits, and all
-appends would wait for each other. They follow behind, merged: while one is being sent, the next ones gather.
+appends would wait for each other. They follow behind, merged: while one is being sent, the next ones gather, and for longer
+while nobody else is there to hear them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -32,6 +34,10 @@ _POOLS = 20
 _FIRST_PAUSE_S = 0.1
 #: A listener to which nothing came for so long asks whether the connection still stands.
 _QUIET_S = 15.0
+#: Whoever was heard within so long is there: everybody says something at least every `_QUIET_S`.
+_COMPANY_S = 3 * _QUIET_S
+#: How long notices gather while nobody is there. Whoever comes says so, and hears them at once.
+_ALONE_S = 1.0
 _LAST_WORDS_S = 1.0
 #: What PostgreSQL says to a caller who will never get in. (It says it in its own language: elsewhere it is only logged.)
 _REFUSED = re.compile(r"authentication failed|role .* does not exist|database .* does not exist|no pg_hba\.conf entry")
@@ -43,6 +49,8 @@ class _Told(msgspec.Struct, omit_defaults=True):
     #: who told it: everybody hears everything, oneself too
     by: str
     notice: Notice
+    #: who told it has just come, and wants to know who is there
+    new: bool = False
 
 
 _encode = msgspec.json.encode
@@ -69,6 +77,9 @@ class PostgresBus:
         self._pools: frozenset[str] = frozenset()
         self._teller: psycopg.AsyncConnection[tuple[object, ...]] | None = None
         self._told = self._heard_count = self._lost = 0
+        #: somebody came who was not there
+        self._company = asyncio.Event()
+        self._company_until = 0.0
         self._problem = ""
 
     async def open(self, heard: Callable[[Notice], None]) -> None:
@@ -139,6 +150,7 @@ class PostgresBus:
             await self._answer(listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
             # A lost notice costs less than the wait for the disk that each would have.
             await self._answer(teller.execute("SET synchronous_commit = off"))
+            await self._greet(teller, new=True)
             self._teller = teller
             self._settled.set()
             if self._problem:
@@ -170,17 +182,30 @@ class PostgresBus:
     async def _listen(self, listener: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
             async for each in listener.notifies(timeout=_QUIET_S):
-                self._received(each.payload)
-            await self._answer(listener.execute("SELECT 1"))
+                if self._received(each.payload) and self._teller is not None:
+                    await self._greet(self._teller)
+            await self._greet(listener)
 
-    def _received(self, payload: str) -> None:
+    async def _greet(self, connection: psycopg.AsyncConnection[tuple[object, ...]], *, new: bool = False) -> None:
+        """Say that somebody listens here, with a notice of nothing; see also whether the connection still stands."""
+        await self._notify(connection, Notice(), new=new)
+
+    def _heard_others(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._company_until <= now:
+            self._company.set()
+        self._company_until = now + _COMPANY_S
+
+    def _received(self, payload: str) -> bool:
+        """Whether it is to be answered."""
         try:
             told = _decode(payload)
         except msgspec.DecodeError as problem:
             log.warning("something on the channel %s that is no notice: %s", self._channel, problem)
-            return
+            return False
         if told.by == self._me or self._heard is None:
-            return
+            return False
+        self._heard_others()
         notice = told.notice
         if notice.offered and "" not in self._pools:
             wanted = tuple(offer for offer in notice.offered if offer[0] in self._pools)
@@ -188,23 +213,38 @@ class PostgresBus:
         if notice != Notice():
             self._heard_count += 1
             self._heard(notice)
+        return told.new
 
     async def _send_all(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         while True:
             await self._pending.some()
             await self._send(teller)
             if not self._pending:  # else there is more than one notice holds
-                await asyncio.sleep(self._gather_s)
+                await self._gather()
+
+    async def _gather(self) -> None:
+        if asyncio.get_running_loop().time() < self._company_until:
+            await asyncio.sleep(self._gather_s)
+            return
+        self._company.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ALONE_S):
+                await self._company.wait()
 
     async def _send(self, teller: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         notice = self._pending.take(_RUNS, _POOLS)
-        payload = _encode(_Told(self._me, notice)).decode()
         try:
-            await self._answer(teller.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))
+            await self._notify(teller, notice)
         except BaseException:
             self._pending.give_up(notice)
             raise
         self._told += 1
+
+    async def _notify(
+        self, connection: psycopg.AsyncConnection[tuple[object, ...]], notice: Notice, *, new: bool = False
+    ) -> None:
+        payload = _encode(_Told(self._me, notice, new)).decode()
+        await self._answer(connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload)))
 
 
 def _conninfo(settings: Settings) -> tuple[str, str]:

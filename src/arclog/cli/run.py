@@ -47,12 +47,11 @@ def run_arguments(parser: Parser) -> None:
 
 
 def run_command(options: Namespace) -> int:
-    import asyncio
-
     from arclog.cli.exits import Usage
     from arclog.cli.files import in_catalog, playbook_text, workload_of
     from arclog.cli.home import server_of, settings_of
     from arclog.cli.render import out_of
+    from arclog.wiring.loop import run
 
     settings = settings_of(options)
     if options.file == "-" and options.workload == "-":
@@ -62,9 +61,7 @@ def run_command(options: Namespace) -> int:
         raise Usage("--detach needs a server: nobody else would run it", hint)
     text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
     workload = workload_of(options.workload, options.assignments, settings)
-    return asyncio.run(
-        _run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority)
-    )
+    return run(_run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority))
 
 
 async def _run(
@@ -142,14 +139,13 @@ def again_command(options: Namespace) -> int:
 
 
 def _go_on(options: Namespace, *, again: bool) -> int:
-    import asyncio
-
     from arclog.cli.home import require, settings_of
     from arclog.cli.render import out_of
+    from arclog.wiring.loop import run
 
     settings = settings_of(options)
     require(settings, options.id)
-    return asyncio.run(_resume(settings, options, out_of(options), again=again))
+    return run(_resume(settings, options, out_of(options), again=again))
 
 
 async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -> int:

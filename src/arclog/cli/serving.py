@@ -47,13 +47,14 @@ def server_command(options: Namespace) -> int:
 def _serve(options: Namespace, *, with_worker: bool) -> int:
     from arclog.cli.home import settings_of
     from arclog.cli.render import out_of
+    from arclog.wiring.loop import run
 
     settings = settings_of(options)
     given = {"server__host": options.host, "server__port": options.port}
     settings = settings.replaced(**{name: value for name, value in given.items() if value is not None})
     if settings.integer("server.port") > 65535:
         raise Usage(f"there is no port {settings.integer('server.port')}; the last one is 65535")
-    asyncio.run(_served(settings, out_of(options), with_worker=with_worker))
+    run(_served(settings, out_of(options), with_worker=with_worker))
     return OK
 
 

@@ -41,8 +41,7 @@ def worker_command(options: Any) -> int:
         from arclog.cli.pools import drain
 
         return drain(options)
-    import asyncio
-
+    from arclog.wiring.loop import run
     from arclog.wiring.settings import load_settings
 
     said = {
@@ -56,7 +55,7 @@ def worker_command(options: Any) -> int:
         raise Usage("a worker needs its server", "arclog worker --server http://127.0.0.1:8420, or set ARCLOG_SERVER")
     pools = _pools(options.pool or ["default"])
     logging.basicConfig(level=logging.WARNING, format="arclog worker: %(message)s", stream=sys.stderr)
-    return asyncio.run(_Program(options).run(settings, pools))
+    return run(_Program(options).run(settings, pools))
 
 
 class _Program:

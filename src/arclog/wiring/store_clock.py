@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
@@ -23,9 +24,12 @@ _JUMP_US = 1 * MICROS
 _SLOW_S = 0.5
 
 
-def elapsed_s() -> float:
-    """Seconds since the machine started, those asleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+def _elapsing() -> Callable[[], float]:
+    """Tells seconds since the machine started, those asleep included, where the system has such a clock."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+elapsed_s = _elapsing()
 
 
 class StoreClock:
@@ -39,14 +43,16 @@ class StoreClock:
         self._elapsed = elapsed
         #: the store's time at a moment of ours
         self._told = 0
-        self._told_at: float | None = None
+        self._told_at = 0.0
+        self._is_told = False
         #: nothing before this is told again
         self._latest = 0
 
     def now(self) -> int:
-        if self._told_at is None:
+        if not self._is_told:
             return self._own.now()
-        self._latest = max(self._latest, self._reckoned())
+        if (now := self._reckoned()) > self._latest:
+            self._latest = now
         return self._latest
 
     def monotonic(self) -> float:
@@ -56,15 +62,15 @@ class StoreClock:
         await self._own.sleep(seconds)
 
     def _reckoned(self) -> int:
-        return self._told + round((self._elapsed() - (self._told_at or 0.0)) * MICROS)
+        return self._told + int((self._elapsed() - self._told_at) * MICROS)
 
     async def measure(self) -> None:
         """Look at the store's clock. Raises what the store raises."""
         asked = self._elapsed()
         told = await self._store_time()
         answered = self._elapsed()
-        if self._told_at is None:
-            self._told, self._told_at = told, answered
+        if not self._is_told:
+            self._told, self._told_at, self._is_told = told, answered, True
             apart = (self._own.now() - told) / MICROS
             if abs(apart) * MICROS > _JUMP_US:
                 log.warning("this machine's clock is %.1f s off the store's; the store's counts", apart)

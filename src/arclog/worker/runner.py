@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,8 @@ class Worker:
         self._lease_s = settings.number("leases.seconds")
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
         self._held: dict[int, _Held] = {}
+        #: how many of them are of an execution
+        self._held_of: Counter[int] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
         self._programs: Kept[str, Program] = Kept(settings.integer("engine.cache_programs"))
         self._slot_free = asyncio.Event()
@@ -174,6 +177,7 @@ class Worker:
         if self._leaving.is_set():
             stream.leave()
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
+        self._held_of[command.execution_id] += 1
         try:
             run = CommandRun(command, program, stream, self._around)
             await run.run()
@@ -194,8 +198,14 @@ class Worker:
         else:
             return following
         finally:
-            self._held.pop(command.command_id, None)
+            self._let_go(command)
             await stream.abandon()
+
+    def _let_go(self, command: Command) -> None:
+        self._held.pop(command.command_id, None)
+        self._held_of[command.execution_id] -= 1
+        if not self._held_of[command.execution_id]:
+            del self._held_of[command.execution_id]
 
     async def _give_back(self, command: Command, stream: ReportStream) -> list[Command]:
         """The run is to pause, or this worker leaves: hand in what was done, then the command."""
@@ -217,7 +227,7 @@ class Worker:
 
     async def _maybe_ended(self, execution_id: int) -> None:
         """Nothing of this execution is held here any more: give up what was kept warm for it."""
-        if all(held.command.execution_id != execution_id for held in self._held.values()):
+        if execution_id not in self._held_of:
             await self._toolbox.execution_ended(str(execution_id))
 
     async def _keep_leases(self) -> None:

@@ -17,7 +17,7 @@ from arclog.ports.pools import Resource, ResourceRecord
 from arclog.stores.choosing import Lane, Room, Service, Waiting, chosen
 from arclog.stores.postgres.errors import is_away, translated
 from arclog.stores.postgres.link import Call, Rows
-from arclog.stores.postgres.pool import Patience, Pool, answer_of
+from arclog.stores.postgres.pool import Patience, Pool
 from arclog.stores.postgres.values import blobs, ints, texts
 from arclog.stores.records import resources_of
 
@@ -77,10 +77,10 @@ class Claims:
             taking = False
             try:
                 async with self._pool.alone() as link:
-                    facts = await answer_of(link, self._reading(asked, pools, wide=wide), self._pool.timeout_s)
+                    facts = await link.request(self._reading(asked, pools, wide=wide))
                     calls, found = self._chosen(asked, facts, wide=wide)
                     taking = True
-                    rows = await answer_of(link, [*calls, (_COMMIT, ())], self._pool.timeout_s)
+                    rows = await link.request([*calls, (_COMMIT, ())])
                 places = {(each.execution_id, each.command_id): n for n, each in enumerate(found)}
                 # Somebody who needed no turn may have taken one meanwhile.
                 return sorted(rows[0], key=lambda row: places[row[0], row[1]]) if found else []

@@ -58,6 +58,7 @@ class Address(Struct, frozen=True):
     place: str
     schema: str
     connect_timeout_s: float
+    timeout_s: float
     preparing: Preparing
     unsafe: bool
 
@@ -85,6 +86,7 @@ def address_of(url: str, settings: Settings) -> Address:
         place,
         schema,
         settings.number("store.connect_timeout_s"),
+        settings.number("store.timeout_s"),
         Preparing(on=settings.text("store.prepare") != "never"),
         bool(settings["store.unsafe"]),
     )
@@ -110,9 +112,9 @@ async def open_link(address: Address) -> Link:
             pid = await _check(connection, address)
             if pid == connection.info.backend_pid:
                 await connection.execute(_PLAINLY.format(local="false"))
-                return Link(connection, name, address.preparing)
+                return Link(connection, name, address.preparing, address.timeout_s)
         # Not the server itself but a pooler: what is set there must not outlive the transaction.
-        return Link(connection, name, address.preparing, first=_PLAINLY.format(local="true"))
+        return Link(connection, name, address.preparing, address.timeout_s, first=_PLAINLY.format(local="true"))
     except BaseException:
         await connection.close()
         raise

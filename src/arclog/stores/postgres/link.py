@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -21,7 +21,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from arclog.stores.postgres.errors import is_outdated
+from arclog.stores.postgres.errors import READ_ONLY, is_outdated
 from arclog.stores.postgres.values import packed
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 Rows = list[tuple[Any, ...]]
 #: a statement and its parameters
 Call = tuple[str, Sequence[Any]]
+#: takes the rows of each statement of a request, or why there are none
+Answered = Callable[[list[Rows] | psycopg.Error], None]
 
 _ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 #: there is a prepared statement of this name already; there is none
@@ -58,10 +60,11 @@ def _name_of(text: str) -> bytes:
 
 
 class _Request:
-    __slots__ = ("error", "future", "left", "rows")
+    __slots__ = ("answered", "error", "left", "rows", "sent_at")
 
-    def __init__(self, future: asyncio.Future[list[Rows]]) -> None:
-        self.future = future
+    def __init__(self, answered: Answered, sent_at: float) -> None:
+        self.answered = answered
+        self.sent_at = sent_at
         self.rows: list[Rows] = []
         self.error: psycopg.Error | None = None
         #: for each answer that is still to come: '' when it is a statement's own, else the text that it prepares
@@ -71,13 +74,19 @@ class _Request:
 class Link:
     """Takes a connection over; nobody else uses it from then on."""
 
-    def __init__(self, connection: AsyncConnection[Any], name: str, preparing: Preparing, first: str = "") -> None:
-        """`first` is a statement that every request begins with."""
+    def __init__(
+        self, connection: AsyncConnection[Any], name: str, preparing: Preparing, timeout_s: float, first: str = ""
+    ) -> None:
+        """Without an answer within `timeout_s` the connection is given up: what waits on it would wait for ever.
+        `first` is a statement that every request begins with.
+        """
         #: as the server knows it (application_name)
         self.name = name
         self._connection = connection
         self._pg = connection.pgconn
         self._preparing = preparing
+        self._timeout_s = timeout_s
+        self._watch: asyncio.TimerHandle | None = None
         self._first = first
         self._prepared: dict[str, bytes] = {}
         self._requests: deque[_Request] = deque()
@@ -98,12 +107,27 @@ class Link:
     def request(self, calls: Sequence[Call]) -> asyncio.Future[list[Rows]]:
         """Carry these statements out as one transaction; the future has the rows of each."""
         future: asyncio.Future[list[Rows]] = self._loop.create_future()
-        if self.lost is not None:
-            future.set_exception(psycopg.OperationalError(str(self.lost)))
-            return future
+
+        def answered(outcome: list[Rows] | psycopg.Error) -> None:
+            if future.done():
+                return  # its caller was cancelled
+            if isinstance(outcome, psycopg.Error):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.send(calls, answered)
+        return future
+
+    def send(self, calls: Sequence[Call], answered: Answered) -> None:
+        """The same for who need not be woken: `answered` is called as soon as the answer is read. It must not raise."""
         # everything that can refuse a value comes before the first byte goes out
-        ready = [(text, [packed(value) for value in values]) for text, values in calls]
-        request = _Request(future)
+        ready = [(text, packed(values)) for text, values in calls]
+        if self.lost is not None:
+            answered(psycopg.OperationalError(str(self.lost)))
+            return
+        request = _Request(answered, self._loop.time())
+        self._requests.append(request)
         try:
             if self._first:
                 self._send(request, self._first, [])
@@ -111,12 +135,11 @@ class Link:
                 self._send(request, text, values)
             self._pg.pipeline_sync()
         except psycopg.Error as error:
-            self._requests.append(request)
             self._lose(error)
-            return future
-        self._requests.append(request)
+            return
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout_s, self._look)
         self._flush()
-        return future
 
     def _send(self, request: _Request, text: str, values: list[bytes | None]) -> None:
         formats = [Format.BINARY] * len(values)
@@ -133,6 +156,17 @@ class Link:
 
     def close(self, why: str = "closed") -> None:
         self._lose(psycopg.OperationalError(why))
+
+    def _look(self) -> None:
+        """One timer for all requests: it goes off no earlier than the first of them is due."""
+        self._watch = None
+        if not self._requests:
+            return
+        left = self._requests[0].sent_at + self._timeout_s - self._loop.time()
+        if left <= 0:
+            self.close(f"no answer within {self._timeout_s:g} s")
+        else:
+            self._watch = self._loop.call_later(left, self._look)
 
     # -- the socket ---------------------------------------------------------------------------------------------------
 
@@ -196,12 +230,13 @@ class Link:
         return self._loader.load_rows(0, count, tuple)
 
     def _answer(self, request: _Request) -> None:
-        if request.future.done():
-            return  # its caller was cancelled
-        if request.error is not None:
-            request.future.set_exception(request.error)
-        else:
-            request.future.set_result(request.rows[1:] if self._first else request.rows)
+        error = request.error
+        if error is None:
+            request.answered(request.rows[1:] if self._first else request.rows)
+            return
+        request.answered(error)
+        if error.sqlstate == READ_ONLY:
+            self.close("no longer the primary")  # the next connection may find the one that is
 
     def _lose(self, error: psycopg.Error) -> None:
         """The connection is over: whoever waits hears so, and does not know what became of its request."""
@@ -211,6 +246,8 @@ class Link:
         self._loop.remove_reader(self._socket)
         if self._writing:
             self._loop.remove_writer(self._socket)
+        if self._watch is not None:
+            self._watch.cancel()
         self._pg.finish()
         requests, self._requests = self._requests, deque()
         for request in requests:

@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import psycopg
-
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.errors import READ_ONLY, is_away, is_tangled, translated
+from arclog.stores.postgres.errors import is_away, is_tangled, translated
 from arclog.stores.postgres.link import Call, Link, Lost, Rows
 
 #: first pause after a failure; each one doubles it, up to the second
@@ -42,13 +40,10 @@ class Patience:
 
 
 class Pool:
-    def __init__(
-        self, place: str, open_link: Callable[[], Awaitable[Link]], most: int, timeout_s: float, patience_s: float
-    ) -> None:
+    def __init__(self, place: str, open_link: Callable[[], Awaitable[Link]], most: int, patience_s: float) -> None:
         self._place = place
         self._open_link = open_link
         self._most = most
-        self.timeout_s = timeout_s
         self.patience_s = patience_s
         self._links: list[Link] = []
         self._opening = 0
@@ -125,7 +120,7 @@ class Pool:
         while True:
             try:
                 link = await self._link()
-                return await answer_of(link, calls, self.timeout_s)
+                return await link.request(calls)
             except Exception as error:
                 if is_tangled(error) and tangles < _TANGLES:
                     tangles += 1
@@ -163,20 +158,6 @@ class Pool:
             self._opened.set()
         self._links.append(link)
         return link
-
-
-async def answer_of(link: Link, calls: Sequence[Call], timeout_s: float) -> list[Rows]:
-    """A connection that does not answer in time is given up: what waits on it would wait for ever."""
-    future = link.request(calls)
-    timer = asyncio.get_running_loop().call_later(timeout_s, link.close, f"no answer within {timeout_s:g} s")
-    try:
-        return await future
-    except psycopg.Error as error:
-        if error.sqlstate == READ_ONLY:
-            link.close("no longer the primary")  # the next connection may find the one that is
-        raise
-    finally:
-        timer.cancel()
 
 
 def closed(place: str) -> StoreUnavailable:

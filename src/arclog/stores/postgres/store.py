@@ -42,7 +42,6 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
             self.place,
             self._open_link,
             settings.integer("store.connections") - _LANES,
-            settings.number("store.timeout_s"),
             settings.number("store.patience_s"),
         )
         self._claims = Claims(self.place, self._pool, self._sql)

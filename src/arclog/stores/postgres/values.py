@@ -16,15 +16,29 @@ _OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT = 16, 17, 20, 25
 _HEADS_OF_ONE = {oid: _HEAD(1, 1, oid, 1, 1) for oid in (_OID_BOOL, _OID_BYTEA, _OID_INT8, _OID_TEXT)}
 
 
-def packed(value: Any) -> bytes | None:
-    """One parameter."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bool):
-        return _TRUE if value else _FALSE
-    return _INT8(value)
+def packed(values: Iterable[Any]) -> list[bytes | None]:
+    """The parameters of a statement."""
+    return [_PACKED[type(value)](value) for value in values]
+
+
+class _Packed(dict[type, Callable[[Any], bytes | None]]):
+    def __missing__(self, kind: type) -> Callable[[Any], bytes | None]:
+        """Of a class that stands above it."""
+        for known in kind.__mro__:
+            if known in self:
+                return self.setdefault(kind, self[known])
+        raise TypeError(f"a {kind.__name__} cannot be a parameter")
+
+
+_PACKED = _Packed(
+    {
+        int: _INT8,
+        str: str.encode,
+        bytes: lambda value: value,
+        bool: lambda value: _TRUE if value else _FALSE,
+        type(None): lambda _: None,
+    }
+)
 
 
 def ints(values: Iterable[int | None]) -> bytes:

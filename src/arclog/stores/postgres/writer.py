@@ -10,16 +10,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import psycopg
 
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.ports.clock import Clock
 from arclog.ports.store import Append, Appended
-from arclog.stores.postgres.appends import MOST_ROWS, Wave
+from arclog.stores.postgres.appends import MOST_ROWS
 from arclog.stores.postgres.errors import is_away, is_tangled, translated
-from arclog.stores.postgres.link import Call, Link, Lost
+from arclog.stores.postgres.group import Group
+from arclog.stores.postgres.link import Link, Lost, Rows
 from arclog.stores.postgres.outcomes import Item, find_out, refusal
-from arclog.stores.postgres.pool import Patience, Pool, answer_of, closed
+from arclog.stores.postgres.pool import Patience, Pool, closed
 from arclog.stores.rows import Derived
 
 #: appends of one transaction
@@ -51,6 +55,9 @@ class Writer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush_is_due = False
         self._is_open = False
+        #: nothing is under way
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def open(self) -> None:
         self._is_open = True
@@ -58,10 +65,8 @@ class Writer:
     async def close(self) -> None:
         """After what was handed in."""
         self._is_open = False
-        while self._tasks or self._pending:
-            if not self._tasks:
-                self._flush()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._flush()
+        await self._idle.wait()
         for number, link in enumerate(self._lanes):
             if link is not None:
                 link.close()
@@ -81,13 +86,39 @@ class Writer:
     def _flush(self) -> None:
         self._flush_is_due = False
         while self._free and self._pending:
-            group = self._take()
-            if not group:
+            items = self._take()
+            if not items:
                 return
-            number = self._free.pop()
-            task = asyncio.ensure_future(self._carry(number, group))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._free.pop(), items)
+
+    def _start(self, number: int, items: list[Item]) -> None:
+        """The plain way, in which nobody is woken but who waits for an append. Whatever goes wrong takes the long one."""
+        link = self._lanes[number]
+        if link is None or link.lost is not None:
+            self._carry(number, items)
+            return
+        try:
+            group = Group(items, self._clock.now(), self._queries)
+            link.send(group.calls, partial(self._answered, number, group))
+        except Exception as error:  # noqa: BLE001 - it is raised where the append is awaited
+            self._carry(number, items, error)
+
+    def _answered(self, number: int, group: Group, outcome: list[Rows] | psycopg.Error) -> None:
+        if isinstance(outcome, psycopg.Error):
+            self._carry(number, group.items, outcome)
+        elif refused := group.settle(outcome):
+            self._carry(number, group.items, refused=refused)
+        else:
+            self._release(number, group.items)
+
+    def _release(self, number: int, items: list[Item]) -> None:
+        """The lane is free again, and what waits goes out."""
+        self._free.append(number)
+        self._under_way.difference_update([item.what.execution_id for item in items])
+        if self._pending:
+            self._flush()
+        if not self._under_way:
+            self._idle.set()
 
     def _take(self) -> list[Item]:
         """What can go now: not those whose execution has one under way, nor what came after such a one."""
@@ -106,47 +137,61 @@ class Writer:
             size += item.bytes
             rows += len(item.derived.rows)
         self._pending = left
-        self._under_way.update(item.what.execution_id for item in group)
+        self._under_way.update([item.what.execution_id for item in group])
+        self._idle.clear()
         return group
 
-    async def _carry(self, number: int, group: list[Item]) -> None:
+    def _carry(
+        self, number: int, items: list[Item], error: Exception | None = None, refused: Sequence[Item] = ()
+    ) -> None:
+        task = asyncio.ensure_future(self._carried(number, items, error, refused))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carried(self, number: int, items: list[Item], error: Exception | None, refused: Sequence[Item]) -> None:
+        """The long way, which begins with what went wrong on the plain one: until every item has its answer."""
         try:
-            await self._commit(number, group)
-        except BaseException as error:
-            known = translated(error, self._place)
-            for item in group:
+            if refused:
+                await self._refuse(refused)
+            else:
+                await self._commit(number, items, error)
+        except BaseException as problem:
+            known = translated(problem, self._place)
+            for item in items:
                 item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
-            if not isinstance(error, Exception):
+            if not isinstance(problem, Exception):
                 raise
         finally:
-            self._free.append(number)
-            self._under_way.difference_update(item.what.execution_id for item in group)
-            self._flush()
+            self._release(number, items)
 
-    async def _commit(self, number: int, group: list[Item]) -> None:
-        """Until every one of the group has its answer."""
+    async def _commit(self, number: int, items: list[Item], failed: Exception | None = None) -> None:
+        """Until every one of them has its answer."""
         patience: Patience | None = None
-        while group:
+        while items:
             try:
+                if failed is not None:
+                    problem, failed = failed, None
+                    raise problem
                 link = await self._link(number)
-                await self._send(link, group)
+                group = Group(items, self._clock.now(), self._queries)
+                await self._refuse(group.settle(await link.request(group.calls)))
                 return
             except Lost as error:
-                group = await find_out(self._pool, self._queries, error, group)
+                items = await find_out(self._pool, self._queries, error, items)
             except Exception as error:
                 if is_tangled(error):
                     pass
                 elif not is_away(error):
-                    await self._one_by_one(number, group, error)
+                    await self._one_by_one(number, items, error)
                     return
                 patience = patience or Patience(self._pool.patience_s)
                 if not await patience.more():
                     raise
 
-    async def _one_by_one(self, number: int, group: list[Item], error: Exception) -> None:
-        if len(group) == 1:
+    async def _one_by_one(self, number: int, items: list[Item], error: Exception) -> None:
+        if len(items) == 1:
             raise error
-        for item in group:
+        for item in items:
             try:
                 await self._commit(number, [item])
             except Exception as problem:  # noqa: BLE001 - it is raised where the append is awaited
@@ -165,39 +210,8 @@ class Writer:
             return other  # no further connection is to be had: this one serves
         return link
 
-    async def _send(self, link: Link, group: list[Item]) -> None:
-        at = self._clock.now()
-        waves: list[Wave] = []
-        places: list[list[Item]] = []
-        rows = 0
-        depth: dict[int, int] = {}
-        for item in group:
-            own = item.what.execution_id
-            index = depth.get(own, 0)
-            while index < len(waves) and not waves[index].takes(item.what):
-                index += 1
-            if index == len(waves):
-                waves.append(Wave())
-                places.append([])
-            depth[own] = index + 1
-            waves[index].add(item.what, item.derived, at, rows)
-            places[index].append(item)
-            rows += len(item.derived.rows)
-        calls: list[Call] = []
-        answers: list[int] = []
-        for wave in waves:
-            calls += wave.calls(self._queries, at)
-            answers.append(len(calls) - 1)
-        found = await answer_of(link, calls, self._pool.timeout_s)
-        refused: list[Item] = []
-        for index, items in zip(answers, places, strict=True):
-            won = {execution_id for execution_id, _ in found[index]}
-            for item in items:
-                if item.what.execution_id in won:
-                    item.settle(Appended(item.what.expected + 1, item.derived.last_seq, at))
-                else:
-                    refused.append(item)
-        for item, reason in zip(refused, await asyncio.gather(*map(self._refusal, refused)), strict=True):
+    async def _refuse(self, items: Sequence[Item]) -> None:
+        for item, reason in zip(items, await asyncio.gather(*map(self._refusal, items)), strict=True):
             item.settle(reason)
 
     async def _refusal(self, item: Item) -> ArclogError:

@@ -64,7 +64,7 @@ async def test_a_commit_that_never_arrived_is_carried_out_once(far, proxy, opene
     appending = asyncio.ensure_future(store.append(change(1, 1)))
     await asyncio.sleep(0)  # it is handed in
     await asyncio.sleep(0)  # it is under way
-    assert store._writer._tasks
+    assert store._writer._under_way
     proxy.drop()
     proxy.be(Mode.PASS)
     assert (await asyncio.wait_for(appending, FOR_EVER_S)).last_seq == 2

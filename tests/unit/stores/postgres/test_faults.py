@@ -14,7 +14,6 @@ import pytest
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, OutcomeUnknown
-from arclog.stores.postgres import pool, writer
 from arclog.stores.postgres.link import Link, Lost
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
@@ -133,20 +132,24 @@ async def test_a_refusal_that_got_lost_is_a_refusal(own, opened, monkeypatch):
 
 def lose_after_commit(monkeypatch):
     """The next append's connection is lost after its commit and before its answer."""
-    answer_of = pool.answer_of
+    send = Link.send
     lost: list[Link] = []
 
-    async def lose(link, calls, timeout_s):
-        found = await answer_of(link, calls, timeout_s)
-        if lost:
-            return found
-        lost.append(link)
-        link.close("the network was cut")
-        error = Lost("the network was cut")
-        error.link = link.name
-        raise error
+    def lose(link, calls, answered):
+        def answered_by_nobody(outcome):
+            if lost or not isinstance(outcome, list):
+                answered(outcome)
+                return
+            lost.append(link)
+            link.close("the network was cut")
+            error = Lost("the network was cut")
+            error.link = link.name
+            answered(error)
 
-    monkeypatch.setattr(writer, "answer_of", lose)
+        ours = calls[-1][0].startswith("WITH") and "won AS" in calls[-1][0]
+        send(link, calls, answered_by_nobody if ours else answered)
+
+    monkeypatch.setattr(Link, "send", lose)
 
 
 def lose_before_sending(monkeypatch):

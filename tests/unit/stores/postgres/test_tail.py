@@ -72,4 +72,4 @@ async def test_positions_go_on_after_a_restore_into_a_younger_server(postgres, o
 
 
 def test_numbers_are_eight_bytes_whatever_their_size():
-    assert [len(packed(value) or b"") for value in (0, -1, 1 << 62)] == [8, 8, 8]
+    assert [len(value or b"") for value in packed((0, -1, 1 << 62))] == [8, 8, 8]

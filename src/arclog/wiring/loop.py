@@ -1,0 +1,24 @@
+"""How programs that run work run: on uvloop, whose turns cost less than those of asyncio's own loop, and seldom stopping to
+look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else depends on which one it is.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+
+#: New objects after which cycles are looked for. A thousand live runs are many objects and few cycles: at Python's own 700
+#: a fifth of the time goes into looking.
+_NEW_OBJECTS = 50_000
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Like asyncio.run."""
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(_NEW_OBJECTS)
+    return uvloop.run(work)
