@@ -14,7 +14,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.holders import Holder, Holders, is_emergency
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import Conflict, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
+from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
@@ -203,7 +203,7 @@ class EngineControl:
                 await self.end_lease(record)
             except Conflict as problem:
                 log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
-            except NewerLog as problem:
+            except (NewerLog, InvariantBroken) as problem:
                 self._strange.add(record.command_id)
                 log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
 
@@ -221,11 +221,11 @@ class EngineControl:
 
     async def _command(self, record: CommandRecord) -> Command | None:
         """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is
-        left alone here: then a server that understands its log ends the lease.
+        left alone here: then a server that understands its log ends the lease. Others that were claimed with it go out.
         """
         try:
             return await self._body(record)
-        except NewerLog as problem:
+        except (NewerLog, InvariantBroken) as problem:
             log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
             return None
 
