@@ -33,7 +33,7 @@ log = logging.getLogger("arclog.worker")
 _CLAIM_WAIT_S = 20.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
 _NO_GRACE_S = 0.02
-#: For each command that is given back when time is over.
+#: For each command that is given back when time is over, and for anything else that is said at the end.
 _LAST_WORD_S = 2.0
 
 
@@ -321,11 +321,14 @@ class Worker:
                 held.task.cancel()
 
     async def _stop(self) -> None:
-        with suppress(ArclogError):
-            for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
-                self._revoke(revocation)
+        with suppress(ArclogError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
+                    self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        await self._logs.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await self._logs.close()
         await self._toolbox.close()
