@@ -126,10 +126,7 @@ class EngineApi:
         clock = self._engine.clock
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         with self._engine.hints.on_end(number) as news:
-            # What is at work here tells its end itself: nobody need be asked before.
-            known = self._caller is None and self._engine.live.is_open(number)
-            while known or (await self._record(number)).now.terminal_event is None:
-                known = False
+            while (await self._record(number)).now.terminal_event is None:
                 left = self._look_again_s if deadline is None else deadline - clock.monotonic()
                 if left <= 0:
                     return False

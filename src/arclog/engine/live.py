@@ -65,11 +65,6 @@ class LiveStates:
         """The live state if it is here. A decision that is being committed may have moved it on already."""
         return self._live.get(execution_id)
 
-    def is_open(self, execution_id: int) -> bool:
-        """Whether the state that is kept has no end yet; False when none is kept."""
-        live = self._live.get(execution_id)
-        return live is not None and live.state.terminal is None
-
     def head(self, execution_id: int) -> int:
         """The head of the state that is kept; 0 when none is."""
         live = self._live.get(execution_id)

@@ -5,6 +5,7 @@ look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else de
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,14 @@ _NEW_OBJECTS = 50_000
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Like asyncio.run."""
+    _fill_streams()
     gc.freeze()  # what was imported stays
     gc.set_threshold(_NEW_OBJECTS)
     return uvloop.run(work)
+
+
+def _fill_streams() -> None:
+    """Whoever started us with closed standard streams: uvloop must not get their numbers for its own files (it aborts)."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)

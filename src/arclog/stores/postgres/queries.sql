@@ -292,8 +292,8 @@ WHERE newest.pos >= base + (now.id << 19)
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
--- name: execution
-SELECT {executions} FROM arclog.executions WHERE execution_id = $1
+-- name: executions_by_id
+SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
 
 -- name: executions
 SELECT {executions} FROM arclog.executions

@@ -17,6 +17,7 @@ from arclog.ports.store import (
     StepRunRecord,
     StoredEvent,
 )
+from arclog.stores.postgres.lookups import Lookups
 from arclog.stores.postgres.part import Part
 from arclog.stores.postgres.values import ints, texts
 from arclog.stores.records import execution_record
@@ -29,6 +30,8 @@ _ROWS = 200
 
 
 class Reading(Part):
+    _lookups: Lookups
+
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> list[StoredEvent]:
@@ -95,7 +98,10 @@ class Reading(Part):
         return [Ingested(event_id, digest.hex(), seq) for event_id, digest, seq in rows]
 
     async def execution(self, execution_id: int) -> ExecutionRecord | None:
-        return await self._one_execution("execution", execution_id)
+        return await self._lookups.one(execution_id)
+
+    async def _executions_by_id(self, execution_ids: Sequence[int]) -> list[ExecutionRecord]:
+        return await self._executions("executions_by_id", ints(execution_ids))
 
     async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
         return await self._one_execution("by_run_id", run_id)

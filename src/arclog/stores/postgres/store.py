@@ -14,6 +14,7 @@ from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connect import address_of, migrate, open_link
 from arclog.stores.postgres.errors import is_away, translated
 from arclog.stores.postgres.link import Link
+from arclog.stores.postgres.lookups import Lookups
 from arclog.stores.postgres.operations import Operations
 from arclog.stores.postgres.pool import Patience, Pool
 from arclog.stores.postgres.pools import Pools
@@ -49,6 +50,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         self._patience_s = settings.number("store.patience_s")
         most = settings.integer("store.connections") - _LANES
         self._pool = Pool(self.place, self._open_link, most, self._patience_s)
+        self._lookups = Lookups(self._executions_by_id)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)
