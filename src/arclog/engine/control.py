@@ -72,6 +72,7 @@ class EngineControl:
                 found = [command for record in records if (command := await self._command(record)) is not None]
                 if len(records) < limit and not (worker.execution_id or worker.tenant):
                     engine.queues.emptied(worker.pools, offers)
+                news.looked(len(found), limit)
                 left = deadline - engine.clock.monotonic()
                 if found or left <= 0:
                     self._sightings.began(worker.worker_id, [command.command_id for command in found])
