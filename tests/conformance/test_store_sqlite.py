@@ -1,10 +1,37 @@
-"""The contract on SQLite, once as it comes, and once on each of the two ways that a group can take."""
+"""The contract on SQLite, once as it comes, and once on each of the two ways that a group can take.
 
+On the loop in tables that each have a column more, as a newer release that shares the file may leave them.
+"""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import apsw
 import pytest
 
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.lanes import Writer
+from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store import MakeStore, StoreContract
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory) -> Path:
+    file: Path = tmp_path_factory.mktemp("newer") / "arclog.db"
+
+    async def make() -> None:
+        store = SqliteStore(file, clock=FakeClock())
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+    connection = apsw.Connection(str(file))
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+    for (name,) in connection.execute(tables).fetchall():
+        connection.execute(f"ALTER TABLE {name} ADD COLUMN added_later TEXT NOT NULL DEFAULT 'more'")
+    connection.close()
+    return file
 
 
 class TestSqliteStore(StoreContract):
@@ -21,6 +48,11 @@ class TestSqliteStoreOnItsThread(TestSqliteStore):
 
 
 class TestSqliteStoreOnTheLoop(TestSqliteStore):
+    @pytest.fixture
+    def make_store(self, tmp_path, newer) -> MakeStore:
+        file = shutil.copy(newer, tmp_path)
+        return lambda clock, settings: SqliteStore(Path(file), clock=clock, settings=settings)
+
     @pytest.fixture(autouse=True)
     def by_loop(self, monkeypatch):
         monkeypatch.setattr(Writer, "INLINE_MAX_S", 60.0)

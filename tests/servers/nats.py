@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -65,6 +66,11 @@ class NatsServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine that hangs: connections stay, nothing is read. Only its end helps."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
 
     def wipe(self) -> None:
         """Kill it and lose everything that it kept."""

@@ -47,6 +47,7 @@ class Connection(Client):
 
     async def close(self) -> None:
         """Whatever state it is in."""
+        listening = [each._wait_for_msgs_task for each in self._subs.values()]  # noqa: SLF001 - nobody else ends them
         with suppress(Exception):
             async with asyncio.timeout(_CLOSE_S):
                 await super().close()
@@ -54,6 +55,13 @@ class Connection(Client):
         if self._transport is not None:
             with suppress(Exception):
                 self._transport.close()  # type: ignore[no-untyped-call]  # not typed there
+        # Tasks, too, which nobody would know of any more: Python tells of each, wherever it finds it.
+        own = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task, *listening)
+        left = [each for each in own if each is not None and not each.done() and each is not asyncio.current_task()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_CLOSE_S)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         # The client encrypts only where the server asks for it, and would send its password in clear else.

@@ -109,10 +109,11 @@ class PostgresBus:
                         await self._send(teller)
             except (psycopg.Error, TimeoutError):
                 pass
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-        self._running = self._heard = None
+        running, self._running, self._heard = self._running, None, None
+        # psycopg makes of a cancellation a question to the server, and waits for its answer, unless it is cancelled again.
+        while running is not None and not running.done():
+            running.cancel()
+            await asyncio.wait((running,), timeout=_LAST_WORDS_S)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 

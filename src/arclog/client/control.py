@@ -1,7 +1,8 @@
 """`ports.control` over HTTP: what a worker on another machine works with.
 
 A report is sent until it is answered; whether that is still worth while is for the worker to say, who knows its lease. No
-server is waited for longer than a part of the lease: the network may be cut to one of several.
+server is waited for longer than a part of the lease: the network may be cut to one of several. Whoever asks for work or news
+asks on, whatever a server answers, unless it does not let the worker in.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from collections.abc import Sequence
 
 from arclog.client.link import Link
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import InvariantBroken, ServerUnavailable
+from arclog.model.errors import (
+    InvariantBroken,
+    LeaseLost,
+    NotAllowed,
+    RequestRejected,
+    ServerUnavailable,
+    Unauthenticated,
+)
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
@@ -23,6 +31,12 @@ from arclog.ports.task_logs import LogLine
 _TRIES_IN_A_LEASE = 3
 #: Lines that the server does not take for so long are given up.
 _LOGS_PATIENCE_S = 10.0
+#: What ends a worker: its credential is not taken, and it does not get another one.
+_SHUT_OUT = (Unauthenticated, NotAllowed)
+#: What is an answer about the command, and no failure of the server.
+_ANSWERS = (RequestRejected, LeaseLost)
+#: How often a server may fail at a command before the worker gives the command up.
+_TRIES = 3
 
 
 class RemoteControl:
@@ -42,13 +56,16 @@ class RemoteControl:
         return welcome
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
-        self._claims += 1
-        asked = work.ClaimAsked(worker, limit, wait_s, self._claims)
-        return (await self._link.ask("claim", asked, work.Claimed, wait_s=wait_s)).commands
+        async def once() -> list[Command]:
+            # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
+            self._claims += 1
+            asked = work.ClaimAsked(worker, limit, wait_s, self._claims)
+            return (await self._link.ask("claim", asked, work.Claimed, wait_s=wait_s)).commands
+
+        return await self._link.insisted(once, _SHUT_OUT)
 
     async def report(self, report: Report) -> ReportAnswer:
-        return await self._link.ask("report", report, ReportAnswer)
+        return await self._link.insisted(lambda: self._link.ask("report", report, ReportAnswer), _ANSWERS, _TRIES)
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         asked = work.HeartbeatAsked(worker_id, list(held))
@@ -68,12 +85,16 @@ class RemoteControl:
         if not wait_s:  # who does not wait for news does not wait for the server either
             asked = work.RevokedAsked(worker_id, held=list(held))
             return (await self._link.ask_once("revoked", asked, work.Revoked)).revoked
-        self._looks += 1
-        asked = work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
-        return (await self._link.ask("revoked", asked, work.Revoked, wait_s=wait_s)).revoked
+
+        async def once() -> list[Revocation]:
+            self._looks += 1
+            asked = work.RevokedAsked(worker_id, wait_s, self._looks, list(held))
+            return (await self._link.ask("revoked", asked, work.Revoked, wait_s=wait_s)).revoked
+
+        return await self._link.insisted(once, _SHUT_OUT)
 
     async def program(self, digest: str) -> Program:
-        body = await self._link.get(f"/plans/{digest}")
+        body = await self._link.insisted(lambda: self._link.get(f"/plans/{digest}"), _ANSWERS, _TRIES)
         if net.digest(body) != digest:
             raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
         return Program(net.decode(body), digest)

@@ -1,7 +1,7 @@
-"""A worker's link to its server: it outlasts any outage.
+"""A worker's link to its server: it outlasts any outage, and what a server fails at.
 
 Everything a worker asks may be asked twice, so a question goes out again until it is answered or its asker gives up.
-That the server is gone is said once, and so is that it is back.
+That the server is gone is said once, and so is that it is back; each way in which it fails is said.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ from typing import Any, TypeVar
 import msgspec
 
 from arclog.client.connection import Connection
-from arclog.model.errors import Conflict, InvariantBroken, ServerUnavailable, StoreUnavailable
+from arclog.model.errors import (
+    ArclogError,
+    Conflict,
+    InvariantBroken,
+    ServerFailed,
+    ServerUnavailable,
+    StoreUnavailable,
+)
 from arclog.ports import work
 
 log = logging.getLogger("arclog.worker")
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-#: What passes by itself.
+#: What passes by itself, but for ServerFailed.
 PASSING = (ServerUnavailable, StoreUnavailable, Conflict)
 
 T = TypeVar("T")
@@ -33,6 +40,8 @@ class Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lost = False
+        #: what was said of failures since the last answer
+        self._said: set[str] = set()
         #: a server that takes longer to answer is left for the next one, where there are several
         self.limit_s = math.inf
 
@@ -56,6 +65,8 @@ class Link:
         while True:
             try:
                 answer = await attempt()
+            except ServerFailed:
+                raise
             except PASSING as problem:
                 self.failed(problem)
                 if asyncio.get_running_loop().time() + pause > until:
@@ -67,12 +78,33 @@ class Link:
                 self.worked()
                 return answer
 
+    async def insisted(
+        self, attempt: Callable[[], Awaitable[T]], final: tuple[type[ArclogError], ...], tries: float = math.inf
+    ) -> T:
+        """What an attempt gives, once the server does not fail at it: what it has a bug or no words for, another server, or
+        the same one a moment later, may do. Raises what is `final` at once, and anything else after so many tries.
+        """
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except ArclogError as problem:
+                tries -= 1
+                if isinstance(problem, final) or tries <= 0:
+                    raise
+                if str(problem) not in self._said:
+                    self._said.add(str(problem))
+                    log.error("the server %s fails: %s; it is asked again", self._connection.url, problem)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
     def failed(self, problem: Exception) -> None:
         if not self._lost:
             self._lost = True
             log.warning("%s; what was done is kept and handed in when the server is back", problem)
 
     def worked(self) -> None:
+        self._said.clear()
         if self._lost:
             self._lost = False
             log.warning("the server %s is back", self._connection.url)

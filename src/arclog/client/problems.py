@@ -47,6 +47,8 @@ def error_of(status: int, content_type: str, body: bytes, where: str) -> errors.
         gap = errors.ReportGap(0, int(problem.get("expected") or 0), 0)
         gap.args = (detail,)
         return gap
+    if title == "InternalError":
+        return errors.ServerFailed(f"{where}: {detail}")
     kind = _BY_TITLE.get(title) or _BY_STATUS.get(status)
     if kind is not None:
         return kind(detail or title)

@@ -18,7 +18,7 @@ import msgspec
 
 from arclog.client.connection import Connection
 from arclog.client.link import PASSING, Link, decoded
-from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
+from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable, ServerFailed
 from arclog.model.lines import encoded
 from arclog.ports import work
 from arclog.ports.results import Content, ResultWriter, StoredBlob
@@ -57,6 +57,8 @@ class RemoteResults:
                             whole.update(chunk)
                         yield chunk
                 break
+            except ServerFailed:
+                raise
             except PASSING as problem:
                 # What came is good as far as it goes; the rest is asked for again.
                 self.link.failed(problem)

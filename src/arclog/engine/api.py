@@ -100,8 +100,9 @@ class EngineApi:
     def _stored(self) -> Stored:
         from arclog.engine.stored import Stored  # no run needs it, only who asks for results
 
-        caller = self._caller
-        return Stored(self._engine, self._results, None if caller is None else caller.tenant)
+        caller, own = self._caller, self._engine.settings.text("scope.tenant")
+        # Who is of the server's own tenant looks after the installation, as with pools.
+        return Stored(self._engine, self._results, None if caller is None or caller.tenant == own else caller.tenant)
 
     async def execute(self, request: ExecuteRequest) -> Started:
         if request.playbook and self._caller is not None:

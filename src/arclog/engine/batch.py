@@ -30,6 +30,8 @@ class Claimant(Grant, frozen=True):
 
     wants: int = 0
     kinds: frozenset[str] = frozenset()
+    #: none: all of them
+    pools: frozenset[str] = frozenset()
     #: the worker is there for one run alone: there is nobody to share it with
     own: bool = False
 
@@ -37,7 +39,9 @@ class Claimant(Grant, frozen=True):
         """A token is taken by a claim alone. In the pool of the command that ends with the report, the next one takes its
         place: no limit can be passed that way, whatever it is by now.
         """
-        return not work.resources and work.pool == place.pool and self.kinds.issuperset(work.kinds)
+        if work.resources or work.pool != place.pool or (self.pools and work.pool not in self.pools):
+            return False
+        return self.kinds.issuperset(work.kinds)
 
 
 @dataclass(slots=True)

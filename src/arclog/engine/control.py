@@ -14,7 +14,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.holders import Holder, Holders, is_emergency
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
-from arclog.model.errors import Conflict, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
+from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
@@ -53,7 +53,7 @@ class EngineControl:
 
     async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
         engine = self._engine
-        self._workers.put(worker.worker_id, worker)
+        self._workers.replace(worker.worker_id, worker)
         if await self._sightings.claims(worker, limit):
             self._tell_to_leave(worker.worker_id)
         deadline = engine.clock.monotonic() + wait_s
@@ -72,6 +72,7 @@ class EngineControl:
                 found = [command for record in records if (command := await self._command(record)) is not None]
                 if len(records) < limit and not (worker.execution_id or worker.tenant):
                     engine.queues.emptied(worker.pools, offers)
+                news.looked(len(found), limit)
                 left = deadline - engine.clock.monotonic()
                 if found or left <= 0:
                     self._sightings.began(worker.worker_id, [command.command_id for command in found])
@@ -127,8 +128,8 @@ class EngineControl:
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
-        kinds = frozenset(worker.kinds)
-        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, bool(worker.execution_id))
+        kinds, pools = frozenset(worker.kinds), frozenset(worker.pools)
+        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, pools, bool(worker.execution_id))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
@@ -203,7 +204,7 @@ class EngineControl:
                 await self.end_lease(record)
             except Conflict as problem:
                 log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
-            except NewerLog as problem:
+            except (NewerLog, InvariantBroken) as problem:
                 self._strange.add(record.command_id)
                 log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
 
@@ -221,11 +222,11 @@ class EngineControl:
 
     async def _command(self, record: CommandRecord) -> Command | None:
         """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is
-        left alone here: then a server that understands its log ends the lease.
+        left alone here: then a server that understands its log ends the lease. Others that were claimed with it go out.
         """
         try:
             return await self._body(record)
-        except NewerLog as problem:
+        except (NewerLog, InvariantBroken) as problem:
             log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
             return None
 

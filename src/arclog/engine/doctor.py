@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arclog.engine.api import EngineApi
+from arclog.engine.collecting import GC, LOOK_S
 from arclog.engine.engine import Engine
 from arclog.engine.examining import Probe
 from arclog.engine.sightings import silent_before
@@ -101,6 +102,8 @@ class WorkDoctor:
 
     def _duty(self, each: DutyRecord) -> Check:
         name, now = f"duty {each.duty}", self._clock.now()
+        if each.duty == GC:
+            return self._gc(name, each, now)
         if each.until > now:
             return Check(name, OK, f"{each.owner} has it until {timestamp(each.until)}")
         detail = f"nobody has it; {each.owner} had it until {timestamp(each.until)}"
@@ -108,6 +111,19 @@ class WorkDoctor:
         if not self._served or now - each.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
             return Check(name, OK, detail)
         return Check(name, WARN, detail, "a running server should have taken it up: its log says why it does not")
+
+    def _gc(self, name: str, each: DutyRecord, now: int) -> Check:
+        """Nobody has it but while it is done."""
+        every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
+        if not every_s:
+            return Check(name, OK, "off (gc.every_s): run `arclog gc` by yourself")
+        detail = f"every {_span(every_s)}; {each.owner} began last, at {timestamp(each.position)}"
+        # One whose server is gone in the middle of it goes on an interval later.
+        if not self._served or (now - each.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
+            return Check(name, OK, detail)
+        return Check(
+            name, WARN, detail, "a running server should have begun again by now: its log says why it does not"
+        )
 
     async def timers(self) -> list[Check]:
         now = self._clock.now()

@@ -88,7 +88,11 @@ class Duty:
     async def give_up(self) -> None:
         """Let another server have it at once, for good."""
         self._given_up = True
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        """Let another server have it at once; this one may ask for it again."""
         if self._mine:
-            self._mine = False
+            self._mine, self._ask_at = False, 0.0
             now = self._clock.now()
             await self._book.lease_duty(self.name, self.owner, now, now)

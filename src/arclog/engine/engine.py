@@ -311,8 +311,8 @@ class Engine:
                 if command.grant is None and not command.held:
                     self.queues.offered(command.pool, state.tenant)
             self.hints.offered(batch.offers)
-        elif batch.close and self.queues.bounded:
-            self.hints.offer_heard()
+        if batch.close and self.queues.bounded:
+            self.hints.offer_heard()  # room for what waits, whoever can take it
         if self.queues.is_due:
             self._later(self.queues.look())
         revoked = [one for event in batch.events for one in _revocations(event, state)]

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from arclog.core.state import State
+from arclog.engine.offers import Claim, Listener, Offers
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
 
@@ -44,7 +45,7 @@ class Hints:
     def __init__(self) -> None:
         self._appended: dict[int, list[Listener]] = {}
         self._ended: dict[int, list[Listener]] = {}
-        self._offered: dict[int, list[Listener]] = {}
+        self._offers = Offers()
         #: set when a timer is due before `timers_looked_at`
         self.timers = asyncio.Event()
         #: when somebody will look for due timers in any case, microseconds since 1970
@@ -69,7 +70,7 @@ class Hints:
     @property
     def listeners(self) -> int:
         """How many wait, or are about to."""
-        return sum(len(one) for table in (self._appended, self._ended, self._offered) for one in table.values())
+        return len(self._offers) + sum(len(one) for table in (self._appended, self._ended) for one in table.values())
 
     # -- what was committed here ---------------------------------------------------------------------------------------
 
@@ -88,8 +89,8 @@ class Hints:
             self.outward.ended()
 
     def offered(self, pools: Mapping[str, int]) -> None:
-        """Commands are there, so many for each pool."""
-        self.offer_heard()
+        """Commands are there, so many for each pool: as many claims are woken."""
+        self._offers.made(pools)
         if self.outward is not None:
             self.outward.offered(pools)
 
@@ -115,8 +116,12 @@ class Hints:
         for told in self.on_grown:
             _call(told)
 
-    def offer_heard(self) -> None:
-        _tell(self._offered.get(0, ()))
+    def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
+        """So many commands are there for each pool; None: there may be any, for anybody."""
+        if pools is None:
+            self._offers.tell_all()
+        else:
+            self._offers.made(pools)
 
     def timer_heard(self, due: int) -> None:
         if due < self.timers_looked_at:
@@ -144,9 +149,9 @@ class Hints:
         return _listening(self._ended, execution_id)
 
     @contextmanager
-    def on_offer(self, pools: Sequence[str] = ()) -> Iterator[Listener]:
+    def on_offer(self, pools: Sequence[str] = ()) -> Iterator[Claim]:
         """Listen for commands that are offered to these pools; none: to any."""
-        with _listening(self._offered, 0) as listener:
+        with self._offers.listening(pools) as listener:
             listener.around = lambda: self._wait(pools or (ANY_POOL,))
             yield listener
 
@@ -167,29 +172,6 @@ class Hints:
                 if self._waiting[pool] <= 0:
                     del self._waiting[pool]
             outward.waiting(self._waiting.keys())
-
-
-class Listener:
-    """Listens from its making on: what happens while its owner looks at the store is not missed."""
-
-    def __init__(self) -> None:
-        self._news = asyncio.Event()
-        #: what to be inside of while waiting
-        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def tell(self) -> None:
-        self._news.set()
-
-    async def heard(self, timeout_s: float | None) -> bool:
-        """Wait for news since the last call; False when the time was over first."""
-        try:
-            with self.around():
-                async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
-        except TimeoutError:
-            return False
-        self._news.clear()
-        return True
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Relay:
     def _heard(self, notice: Notice) -> None:
         hints, live = self._engine.hints, self._engine.live
         if notice.offered:
-            hints.offer_heard()
+            hints.offer_heard(dict(notice.offered))
         behind = []
         for execution_id, head in notice.moved:
             hints.moved(execution_id)

@@ -81,8 +81,7 @@ class Sightings:
     def began(self, worker_id: str, command_ids: Iterable[int]) -> None:
         now = self._clock.monotonic()
         for command_id in command_ids:
-            self._begun.pop(command_id)
-            self._begun.put(command_id, (worker_id, now))
+            self._begun.replace(command_id, (worker_id, now))
 
     def ended(self, command_ids: Iterable[int]) -> None:
         for command_id in command_ids:

@@ -6,8 +6,10 @@ any two of its steps: what it did stands, and the next one does the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 
+from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
 from arclog.model.errors import NotFound, ResultStoreAway, ResultUnavailable
 from arclog.model.ids import MICROS, timestamp
@@ -18,7 +20,10 @@ from arclog.ports.results import Results, StoredBlob
 from arclog.ports.store import ExecutionRecord
 from arclog.ports.stored_results import ResultRecord
 
-_PAGE = 1000
+#: records that are looked at in one piece: the loop of an embedded store does nothing else meanwhile
+_PAGE = 200
+#: contents of one piece
+_CONTENTS = 100
 #: executions whose end is remembered while results are looked through; these come in order of their executions
 _REMEMBERED = 10_000
 
@@ -90,45 +95,58 @@ class Stored:
 
     # -- gc -----------------------------------------------------------------------------------------------------------
 
-    async def collect(self, *, dry_run: bool) -> Collected:
-        """Let go of records whose time is over, then remove content that nobody keeps."""
+    async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
+        """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
+        whether to go on, and what was done so far stands.
+        """
+        done: Counter[str] = Counter()
+        await self._collect(done, has, dry_run=dry_run)
+        about = ("results", "contents", "bytes", "leftovers", "executions")
+        return Collected(dry_run, *(done[each] for each in about))
+
+    async def _collect(self, done: Counter[str], has: Has, *, dry_run: bool) -> None:
         now = self._engine.clock.now()
         ends = _Ends(self._engine, self._keep)
-        let_go = await self._let_go(ends, now, dry_run=dry_run)
-        contents = freed = 0
+        if not await self._let_go(done, has, ends, now, dry_run=dry_run):
+            return
+        looked_at = 0
         async for blob in self._results.all():
+            looked_at += 1
+            if looked_at % _CONTENTS == 0 and not await has():
+                return
             if not self._is_ours(blob.tenant):
                 continue
             if blob.stored_at > now - self._grace or await self._is_kept(ends, blob, now):
                 continue
             if dry_run or await self._results.remove(blob.tenant, blob.sha256, blob.stored_at):
-                contents += 1
-                freed += blob.stored_bytes
-        leftovers = 0 if dry_run or not self._everybodys else await self._results.leftovers(now - self._grace)
-        forgotten = await self._retire(now, dry_run=dry_run) if self._everybodys else 0
-        return Collected(dry_run, let_go, contents, freed, leftovers, forgotten)
+                done.update(contents=1, bytes=blob.stored_bytes)
+        if self._everybodys:
+            if not dry_run and await has():
+                done["leftovers"] = await self._results.leftovers(now - self._grace)
+            await self._retire(done, has, now, dry_run=dry_run)
 
-    async def _retire(self, now: int, *, dry_run: bool) -> int:
-        """Forget runs that ended long ago, after what they stored was let go of."""
-        if not self._retention:
-            return 0
-        store, before = self._engine.store, now - self._retention
-        if dry_run:
-            return await store.retire(before, dry_run=True)
-        forgotten = 0
-        while count := await store.retire(before):
-            forgotten += count
-        return forgotten
-
-    async def _let_go(self, ends: _Ends, now: int, *, dry_run: bool) -> int:
+    async def _let_go(self, done: Counter[str], has: Has, ends: _Ends, now: int, *, dry_run: bool) -> bool:
+        """Whether to go on."""
         store = self._engine.store
-        count = 0
         after = (0, "", "")
         while page := await store.kept_results(after=after, limit=_PAGE):
             due = [record for record in page if self._is_ours(record.tenant) and await ends.is_over(record, now)]
-            count += len(due) if dry_run or not due else await store.remove_results(due, now)
+            done["results"] += len(due) if dry_run or not due else await store.remove_results(due, now)
             after = (page[-1].execution_id, page[-1].name, page[-1].sha256)
-        return count
+            if not await has():
+                return False
+        return True
+
+    async def _retire(self, done: Counter[str], has: Has, now: int, *, dry_run: bool) -> None:
+        """Forget runs that ended long ago, after what they stored was let go of."""
+        if not self._retention:
+            return
+        store, before = self._engine.store, now - self._retention
+        if dry_run:
+            done["executions"] = await store.retire(before, dry_run=True)
+            return
+        while await has() and (count := await store.retire(before)):
+            done["executions"] += count
 
     def _is_ours(self, tenant: str) -> bool:
         return self._everybodys or tenant == self._tenant

@@ -1,4 +1,5 @@
-"""What a process does beside what it is asked for: timers, lost leases, runs that wait for a slot, runs that were left.
+"""What a process does beside what it is asked for: timers, lost leases, runs that wait for a slot, runs that were left,
+what is past its time.
 
 Law: one server of several has each duty, by a lease; what a process only does for the runs at work in it, it does without
 asking. A process that is there for one run alone leases nothing: it looks after all that its run may need, and whatever
@@ -19,6 +20,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.slots import Slots
 from arclog.engine.timers import Timers
 from arclog.model.errors import ArclogError
+from arclog.ports.results import Results
 
 log = logging.getLogger("arclog.engine")
 
@@ -35,16 +37,18 @@ class Upkeep:
         children: Children,
         owner: str,
         *,
+        results: Results | None = None,
         is_served: Callable[[int], bool] = lambda _: False,
         takes_all: bool = False,
     ) -> None:
-        """`is_served`: whether another process is there for a run alone. `takes_all`: what is in nobody's hands when this
+        """`results`: where what is past its time is removed from; None: not by this process. `is_served`: whether another process is there for a run alone. `takes_all`: what is in nobody's hands when this
         process gets the sweeper's duty was left by one that is gone, however young it is.
         """
         self._engine = engine
         self._control = control
         self._children = children
         self._owner = owner
+        self._results = results
         self._is_served = is_served
         self._takes_all = takes_all
         self._pause_s = engine.settings.number("engine.sweep_s")
@@ -61,6 +65,8 @@ class Upkeep:
             duty = self._duty("sweeper")
             # Lost leases do not wait for a long look at runs.
             sweeps = [self._end_leases(duty), self._recover(duty)]
+            if self._results is not None and self._engine.settings.number("gc.every_s"):
+                sweeps.append(self._collect(self._results))
         return [self._keep_up(), *sweeps, timers.run(), slots.keep(only, self._pause_s)]
 
     async def give_up(self) -> None:
@@ -102,6 +108,11 @@ class Upkeep:
                 await self._children.check_orphans(duty.has)
 
         await self._now_and_then("recovery", look, at_once=True)
+
+    async def _collect(self, results: Results) -> None:
+        from arclog.engine.collecting import GC, Collector  # only servers do
+
+        await Collector(self._engine, results, self._duty(GC)).run()
 
     async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
         """Look every `engine.sweep_s`; a store that cannot be used for a moment is used again at the next turn."""

@@ -18,6 +18,7 @@
     │   └── Conflict         another writer moved the execution's head: reload and decide again
     ├── BusUnavailable       a bus that cannot be reached, or did not take what it was given
     ├── ServerUnavailable    a server that cannot be reached, or does not answer as one
+    │   └── ServerFailed     it has a bug for what it was asked
     ├── ResultUnavailable    data that cannot be stored, or stored data that is missing or changed
     │   ├── ResultTooLarge   a limit of the result store
     │   └── ResultStoreAway  the result store does not answer; the same may succeed later
@@ -154,6 +155,10 @@ class BusUnavailable(ArclogError):
 
 class ServerUnavailable(ArclogError):
     """A server that cannot be reached, is overwhelmed, or does not answer as an arclog server does."""
+
+
+class ServerFailed(ServerUnavailable):
+    """A server has a bug for what it was asked; the same again comes to the same, unless another one is asked."""
 
 
 class ResultUnavailable(ArclogError):

@@ -39,3 +39,8 @@ class Kept(Generic[K, V]):
         if len(self._values) > self._most:
             del self._values[next(iter(self._values))]
         return value
+
+    def replace(self, key: K, value: V) -> None:
+        """Keep this value, whatever was kept before."""
+        self._values.pop(key, None)
+        self.put(key, value)

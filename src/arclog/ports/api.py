@@ -255,7 +255,9 @@ class Api(Protocol):
         """Bytes [start, end) of a stored result, checked. Raises NotFound or ResultUnavailable."""
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
-        """Remove stored results that are no longer needed."""
+        """Remove stored results that are no longer needed: the caller's tenant's; everybody's, what writers that died left
+        and runs that ended long ago, for whoever owns the store or is of the server's own tenant (`scope.tenant`).
+        """
 
     async def why(self, execution_id: str) -> Why:
         """What the run waits for."""

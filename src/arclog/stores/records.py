@@ -29,6 +29,19 @@ from arclog.stores.rows import NewResult
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
+#: What is read of tables, in the order in which the functions below take it.
+COLUMNS = {
+    "executions": """
+        execution_id head state current_step started_at ended_at terminal_event paused error
+        run_id name path version plan tenant project environment created_at idempotency_key parent""",
+    "commands": """
+        execution_id command_id step run kinds pool item0 item1 fence worker_id lease_until rank resources""",
+    "results": """
+        execution_id name sha256 bytes rows content_type tenant scope stored_at expires_at step run task seq removed_at""",
+    "keys": "key_id name hash tenant roles created_at project environment expires_at revoked_at",
+    "audit": "pos at decision principal tenant method route target address reason",
+}
+
 _ROLES = msgspec.json.Decoder(tuple[str, ...])
 _KINDS = msgspec.json.Decoder(tuple[str, ...])
 
@@ -70,8 +83,8 @@ def new_columns(new: NewExecution) -> Bindings:
 
 
 def execution_record(row: Sequence[Any]) -> ExecutionRecord:
-    (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, _over) = row[:10]
-    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[10:21]
+    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error = row[:9]
+    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[9:]
     return ExecutionRecord(
         execution_id,
         head,
@@ -119,8 +132,8 @@ def command_columns(execution_id: int, command: NewCommand) -> Bindings:
 
 def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> CommandRecord:
     """`kinds`, where the table does not hold them as text."""
-    execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until = row[:11]
-    rank, resources = row[15:17]
+    execution_id, command_id, step, run, needs, pool, item0, item1, fence, worker_id, lease_until, *order = row
+    rank, resources = order
     return CommandRecord(
         command_id,
         execution_id,

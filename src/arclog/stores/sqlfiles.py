@@ -1,10 +1,18 @@
-"""Reads a store's SQL files: named queries and numbered migrations."""
+"""Reads a store's SQL files: named queries and numbered migrations.
+
+Law: no statement says `*` of a table. A newer release that shares the store adds columns while this one goes on.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from arclog.stores.records import COLUMNS
+
 _MARK = "-- name: "
+#: The columns of a table, all with the same alias before them: {commands}, {c.commands}.
+_LISTED = re.compile(r"\{(\w+\.)?(\w+)\}")
 
 
 def load_queries(folder: Path) -> dict[str, str]:
@@ -13,8 +21,13 @@ def load_queries(folder: Path) -> dict[str, str]:
     for section in (folder / "queries.sql").read_text("utf-8").split(_MARK)[1:]:
         name, _, text = section.partition("\n")
         lines = [line for line in text.splitlines() if not line.startswith("--")]
-        queries[name.strip()] = "\n".join(lines).strip()
+        queries[name.strip()] = _LISTED.sub(_columns, "\n".join(lines).strip())
     return queries
+
+
+def _columns(listed: re.Match[str]) -> str:
+    alias, table = listed.groups("")
+    return ", ".join(alias + column for column in COLUMNS[table].split())
 
 
 def load_migrations(folder: Path, after: int) -> list[tuple[int, str]]:

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arclog import __version__
 from arclog.core.inputs import Continue
@@ -91,6 +91,8 @@ class Embedded:
         #: tells other servers; None: there are none
         self.relay: Relay | None = None
         self.publisher: Publisher | None = None
+        #: whether the store took last words
+        self.in_touch = True
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
@@ -147,6 +149,7 @@ class Embedded:
                 self.control,
                 self.children,
                 self._worker_id,
+                results=self.results,
                 is_served=lambda number: bool(self._presence.serving(number)),
                 takes_all=keeps_files(self._settings),
             )
@@ -233,23 +236,23 @@ class Embedded:
         return self._presence.is_alive(worker_id)
 
     async def close(self) -> None:
-        if self._tasks:
+        there = self.in_touch = await self._is_store_there() if self._tasks else True
+        if self._tasks and there:
             # The end of a run may be known here before the reason why: tasks of a run that was stopped in an emergency
             # must not be given their time.
-            with suppress(ArclogError):
-                await self.control.watch()
-        if self._outbox is not None:
+            await last_word(self.control.watch())
+        if self._outbox is not None and there:
             await self._outbox.settle(_SETTLE_S)
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._upkeep is not None:
-            await self._upkeep.give_up()
+        if self._upkeep is not None and there:
+            await last_word(self._upkeep.give_up())
         if self._toolbox is not None:
             await self._toolbox.close()
-        await self.children.settle(_SETTLE_S)
+        await (self.children.settle(_SETTLE_S) if there else self.children.close())
         await self._webhooks.close()
-        if self.publisher is not None:
+        if self.publisher is not None and there:
             await self.publisher.settle(_SETTLE_S)
         await self.engine.close()
         if self.relay is not None:
@@ -259,6 +262,26 @@ class Embedded:
         self._presence.leave(self._worker_id)
         if self._scratch is not None:
             self._scratch.remove()
+
+    async def _is_store_there(self) -> bool:
+        """Whether there is anybody to take last words; said once if not. What waits for them has leases that end."""
+        try:
+            async with asyncio.timeout(_SETTLE_S):
+                await self._store.time()
+        except (ArclogError, TimeoutError) as problem:
+            why = str(problem) or f"it does not answer within {_SETTLE_S:g} s"
+            log.warning(
+                "leaving without the store, which is away: what is held here is free when its leases end (%s)", why
+            )
+            return False
+        return True
+
+
+async def last_word(work: Coroutine[Any, Any, None]) -> None:
+    """Something for the store to know, if it takes it at once."""
+    with suppress(ArclogError, TimeoutError):
+        async with asyncio.timeout(_SETTLE_S):
+            await work
 
 
 def _tidy() -> None:
@@ -325,8 +348,8 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
                 yield here
             finally:
                 await here.close()
-                if not read_only:
-                    await minter.give_up()
+                if not read_only and here.in_touch:
+                    await last_word(minter.give_up())
     finally:
         await store.close()
 

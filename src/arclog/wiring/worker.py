@@ -54,7 +54,7 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
         welcome = await link.until_answered(lambda: control.register(info))
         results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)
-        yield Worker(info, control, toolbox, results, clock, settings, secrets)
+        yield Worker(info, control, toolbox, results, clock, settings, secrets, on_its_own=True)
     finally:
         await secrets.close()
         await asyncio.shield(connection.close())

@@ -33,7 +33,7 @@ log = logging.getLogger("arclog.worker")
 _CLAIM_WAIT_S = 20.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
 _NO_GRACE_S = 0.02
-#: For each command that is given back when time is over.
+#: For each command that is given back when time is over, and for anything else that is said at the end.
 _LAST_WORD_S = 2.0
 
 
@@ -62,8 +62,14 @@ class Worker:
         settings: Settings,
         secrets: Secrets | None = None,
         bridge: Bridge | None = None,
+        *,
+        on_its_own: bool = False,
     ) -> None:
+        """`on_its_own`: what goes wrong with one command is said and left to its lease, and the others go on; else it ends
+        the worker, whose process is there for its runs.
+        """
         self.info = info
+        self._on_its_own = on_its_own
         self._control = control
         self._toolbox = toolbox
         self._clock = clock
@@ -158,6 +164,8 @@ class Worker:
         self._slot_free.set()
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("worker %s: %s", self.info.worker_id, problem)
+            if self._on_its_own:
+                return
             self._failure = problem if isinstance(problem, ArclogError) else ArclogError(str(problem))
             self._failed.set()
 
@@ -172,6 +180,25 @@ class Worker:
             command = following[0] if following else None
 
     async def _one(self, command: Command) -> list[Command]:
+        """Run a command; those that its last report brought along. One that is lost, or cannot be done, brings none."""
+        try:
+            return await self._done(command)
+        except (LeaseLost, RequestRejected) as lost:
+            log.warning("worker %s: %s", self.info.worker_id, lost)
+        except Exception as problem:
+            if not self._on_its_own:
+                raise
+            log.error(
+                "worker %s gives up command %s of execution %s, which goes on when its lease is over: %s",
+                self.info.worker_id,
+                command.command_id,
+                command.execution_id,
+                problem,
+                exc_info=None if isinstance(problem, ArclogError) else problem,
+            )
+        return []
+
+    async def _done(self, command: Command) -> list[Command]:
         program = await self._program(command.plan)
         stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
         if self._leaving.is_set():
@@ -191,9 +218,9 @@ class Worker:
             else:
                 following = await stream.flush(wants)
         except PausedHere:
-            return await self._give_back(command, stream)
-        except (LeaseLost, RequestRejected) as lost:
-            log.warning("worker %s: %s", self.info.worker_id, lost)
+            # The run is to pause, or this worker leaves: hand in what was done, then the command.
+            await asyncio.gather(self._logs.flush(), stream.flush())
+            await self._hand_back(command)
             return []
         else:
             return following
@@ -206,15 +233,6 @@ class Worker:
         self._held_of[command.execution_id] -= 1
         if not self._held_of[command.execution_id]:
             del self._held_of[command.execution_id]
-
-    async def _give_back(self, command: Command, stream: ReportStream) -> list[Command]:
-        """The run is to pause, or this worker leaves: hand in what was done, then the command."""
-        try:
-            await asyncio.gather(self._logs.flush(), stream.flush())
-            await self._hand_back(command)
-        except (LeaseLost, RequestRejected) as lost:
-            log.warning("worker %s: %s", self.info.worker_id, lost)
-        return []
 
     async def _hand_back(self, command: Command) -> None:
         await self._control.give_back(self.info.worker_id, command.execution_id, command.command_id, command.fence)
@@ -303,11 +321,14 @@ class Worker:
                 held.task.cancel()
 
     async def _stop(self) -> None:
-        with suppress(ArclogError):
-            for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
-                self._revoke(revocation)
+        with suppress(ArclogError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                for revocation in await self._control.revoked(self.info.worker_id, 0.0, self._in_hand()):
+                    self._revoke(revocation)
         for task in list(self._runs):
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        await self._logs.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await self._logs.close()
         await self._toolbox.close()

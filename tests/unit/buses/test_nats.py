@@ -377,3 +377,24 @@ async def test_a_stream_of_the_operators_own_that_lacks_the_subjects_is_named(na
         with pytest.raises(BusUnavailable, match=f"no stream takes {subject}.>: {name}-events .* does not have"):
             await ear.bus.topic.publish(Message(f"{subject}.step.done", "1-1", {}, b"{}"))
     await client.close()
+
+
+async def test_a_connection_leaves_no_task_behind_however_it_ends(monkeypatch):
+    """One that is closed while NATS takes nothing: nats-py stops in the middle of it."""
+    monkeypatch.setattr("arclog.buses.nats_connect._CLOSE_S", 0.1)
+    with running_nats() as server:
+        before = asyncio.all_tasks()
+        client, _ = await connect(address_of(Settings({"bus.url": server.url})), 5.0)
+
+        async def heard(_: object) -> None: ...
+
+        await client.subscribe("something", cb=heard)
+        await client.flush()
+        server.freeze()
+        assert client._transport is not None
+        client._transport.write(bytes(16 << 20))  # more than the sockets take
+        for _ in range(2):  # the first one waits to be written, the second one to be looked at
+            await client.publish("something")
+            await asyncio.sleep(0)
+        await client.close()
+        assert asyncio.all_tasks() == before

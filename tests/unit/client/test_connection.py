@@ -144,7 +144,7 @@ async def test_a_server_that_went_away_is_waited_for() -> None:
         (404, "ResultUnavailable", errors.ResultUnavailable),
         (422, "SomethingNew", errors.RequestRejected),
         (404, "HTTPException", errors.RequestRejected),
-        (500, "InternalError", errors.ServerUnavailable),
+        (500, "InternalError", errors.ServerFailed),
     ],
 )
 async def test_a_problem_is_the_exception_that_the_server_raised(web: Web, status: int, title: str, kind: Any) -> None:

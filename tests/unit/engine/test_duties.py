@@ -74,6 +74,17 @@ async def test_who_was_stopped_past_its_lease_finds_out_before_it_acts(store: As
     assert await a.has()
 
 
+async def test_let_go_of_it_is_free_at_once_and_may_be_asked_for_again(store: Asked, clock: FakeClock) -> None:
+    a, b = duty(store, clock, "a"), duty(store, clock, "b")
+    assert await a.has()
+    await a.let_go()
+    assert await b.has()
+    assert not await a.has()
+    await b.let_go()
+    clock.advance(LEASE_S / 3)
+    assert await a.has()
+
+
 async def test_given_up_it_is_free_at_once_and_never_asked_for_again(store: Asked, clock: FakeClock) -> None:
     a, b = duty(store, clock, "a"), duty(store, clock, "b")
     assert await a.has()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.hints import Hints
 from arclog.engine.minter import Minter
+from arclog.model.commands import Command
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest
 from arclog.ports.control import WorkerInfo
@@ -82,3 +85,109 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
     assert "KeyError" in caplog.text
     await engine.close()
     await store.close()
+
+
+# -- claims that wait ---------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Claims of many workers that wait on one engine; only a hint wakes them."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        self.store = MemoryStore(clock=clock)
+        settings = Settings({"engine.look_again_s": 600, "scope.tenant": "t"})
+        self.engine = Engine(self.store, clock, settings, Minter(clock, 1))
+        self.control = EngineControl(self.engine)
+        self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())
+        self.looks: list[str] = []
+        self.claims: dict[str, asyncio.Task[list[Command]]] = {}
+        claim = self.store.claim
+
+        async def counted(worker_id: str, **more: Any) -> Any:
+            self.looks.append(worker_id)
+            return await claim(worker_id, **more)
+
+        self.store.claim = counted  # type: ignore[method-assign]  # looks are what is counted
+
+    async def waits(self, name: str, *, kinds: str = "noop", pool: str = "default", limit: int = 1) -> None:
+        info = WorkerInfo(name, (kinds,), (pool,))
+        self.claims[name] = asyncio.ensure_future(self.control.claim(info, limit, 600))
+        await settle()
+        self.looks.clear()
+
+    async def start(self, pool: str = "default") -> None:
+        text = f"metadata: {{name: x}}\nworkflow: [{{step: start, spec: {{pool: {pool}}}, tool: {{kind: noop}}}}]"
+        await self.api.execute(ExecuteRequest(text))
+        await settle()
+
+    @property
+    def served(self) -> list[str]:
+        return [name for name, task in self.claims.items() if task.done() and not task.cancelled() and task.result()]
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def crowd() -> AsyncIterator[Crowd]:
+    made = Crowd()
+    await made.store.open()
+    yield made
+    for task in made.claims.values():
+        task.cancel()
+    await asyncio.gather(*made.claims.values(), return_exceptions=True)
+    assert not made.engine.hints.listeners
+
+
+async def test_an_offer_wakes_as_many_as_there_are_commands(crowd: Crowd) -> None:
+    for name in "abcde":
+        await crowd.waits(name)
+    await crowd.start()
+    assert crowd.served == ["a"]  # who waits longest
+    assert len(crowd.looks) == 2  # it took all that it could: one more looks whether that was all
+    await asyncio.gather(crowd.start(), crowd.start())
+    assert crowd.served == ["a", "b", "c"]
+
+
+async def test_one_that_could_take_more_wakes_nobody_else(crowd: Crowd) -> None:
+    for name in "abcde":
+        await crowd.waits(name, limit=8)
+    await crowd.start()
+    assert (crowd.served, crowd.looks) == (["a"], ["a"])
+
+
+async def test_who_looks_in_vain_hands_the_offer_on(crowd: Crowd) -> None:
+    for name in "abc":
+        await crowd.waits(name, kinds="http")
+    await crowd.waits("d")
+    await crowd.waits("e")
+    await crowd.start()
+    assert (crowd.served, crowd.looks[:4]) == (["d"], ["a", "b", "c", "d"])
+    await crowd.start()
+    assert crowd.served == ["d", "e"]
+
+
+async def test_who_leaves_without_a_look_hands_the_offer_on(crowd: Crowd) -> None:
+    for name in "abc":
+        await crowd.waits(name, limit=8)
+    offered = crowd.engine.hints.offered
+
+    def offered_and_left(pools: Mapping[str, int]) -> None:
+        offered(pools)
+        crowd.claims["a"].cancel()  # it was woken, and had no turn yet
+
+    crowd.engine.hints.offered = offered_and_left  # type: ignore[method-assign]  # the moment that counts
+    await crowd.start()
+    assert (crowd.served, crowd.looks) == (["b"], ["b"])
+
+
+async def test_nobody_of_another_pool_is_woken(crowd: Crowd) -> None:
+    await crowd.waits("a", pool="gpu")
+    await crowd.waits("b", limit=8)
+    await crowd.start()
+    assert (crowd.served, crowd.looks) == (["b"], ["b"])
+    await crowd.start("gpu")
+    assert crowd.served == ["a", "b"]

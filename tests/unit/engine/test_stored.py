@@ -11,6 +11,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.minter import Minter
 from arclog.model.errors import NotFound, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
+from arclog.model.principal import Principal
 from arclog.model.refs import RefMeta, ResultRef, ref_text
 from arclog.model.settings import Settings
 from arclog.ports.api import Collected
@@ -30,6 +31,12 @@ class ClockedResults(MemoryResults):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self._time = clock
+        #: what writers that died left behind
+        self.unfinished = 0
+
+    async def leftovers(self, older_than: int) -> int:
+        cleared, self.unfinished = self.unfinished, 0
+        return cleared
 
     def keep(self, tenant: str, sha256: str, body: bytes, items: list[bytes] | None) -> None:
         super().keep(tenant, sha256, body, items)
@@ -42,8 +49,8 @@ class Home:
         self.store = MemoryStore(clock=self.clock)
         self.results = ClockedResults(self.clock)
         settings = Settings({"results.keep_s": KEEP, "results.orphan_grace_s": GRACE, "store.retention_s": retention_s})
-        engine = Engine(self.store, self.clock, settings, Minter(self.clock, 1))
-        self.api = EngineApi(engine, {}, self.results)
+        self.engine = Engine(self.store, self.clock, settings, Minter(self.clock, 1))
+        self.api = EngineApi(self.engine, {}, self.results)
         self._heads: dict[int, int] = {}
 
     async def run(self, parent: int = 0, tenant: str = "default") -> int:
@@ -306,6 +313,30 @@ async def test_gc_reads_all_pages(home, monkeypatch):
     await home.end(run)
     home.clock.advance(2 * KEEP)
     assert await home.api.collect() == gone(10, 10)
+
+
+async def test_a_tenant_collects_its_own_and_whoever_looks_after_the_installation_everything():
+    home = Home(retention_s=2 * KEEP)
+    await home.store.open()
+    for tenant in ("acme", "default"):
+        run = await home.run(tenant=tenant)
+        await home.put(run, tenant.encode())
+        await home.end(run)
+    home.clock.advance(3 * KEEP)
+    home.results.unfinished = 1
+    acme, globex, own = (
+        home.api.seen_by(Principal("root", tenant, frozenset({"admin"}))) for tenant in ("acme", "globex", "default")
+    )
+    assert await globex.collect() == gone(0, 0)
+    for dry_run in (True, False):
+        done = await acme.collect(dry_run=dry_run)
+        assert done == gone(1, 1)
+        assert (done.leftovers, done.executions) == (0, 0)
+    assert [blob.tenant async for blob in home.results.all()] == ["default"]
+    done = await own.collect()
+    assert done == gone(1, 1)
+    assert (done.leftovers, done.executions) == (1, 2)
+    await home.store.close()
 
 
 async def test_runs_are_forgotten_after_what_they_stored():

@@ -70,10 +70,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def _world(home: Path, *, worker: bool = False) -> AsyncIterator[World]:
+async def _world(home: Path, *, worker: bool = False, **settings: Any) -> AsyncIterator[World]:
     keys = await make_keys(home, [(tenant, role) for tenant in ("acme", "globex") for role in ROLES])
     async with (
-        running(home, worker=worker, **{"auth.max_failures": 1_000_000, "scope.tenant": "acme"}) as server,
+        running(home, worker=worker, **{"auth.max_failures": 1_000_000, "scope.tenant": "acme", **settings}) as server,
         server.client() as client,
     ):
         yield World(server, keys, client)
@@ -185,7 +185,7 @@ async def test_a_tenant_sees_and_changes_its_own_alone(world: World) -> None:
 
 
 async def test_stored_results_are_the_tenants_own(tmp_path: Path) -> None:
-    async with _world(tmp_path / "home", worker=True) as world:
+    async with _world(tmp_path / "home", worker=True, **{"results.keep_s": 0}) as world:
         execution_id = await world.start(STORES)
         async with asyncio.timeout(60):
             while True:
@@ -199,6 +199,7 @@ async def test_stored_results_are_the_tenants_own(tmp_path: Path) -> None:
             theirs = await world.ask("GET", path, "admin", "globex", params={"ref": stored["ref"]})
             assert (theirs.status_code, "secret of" in theirs.text) == (404, False)
         assert (await world.ask("POST", "/api/gc", "admin", "globex")).json()["results"] == 0
+        assert (await world.ask("POST", "/api/gc", "admin")).json()["results"] == 1
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
     ),
 )
 async def collect(request: Request) -> Response:
-    """Remove stored results that are no longer needed."""
+    """Remove stored results that are no longer needed: those of the caller's tenant; an admin of the server's own tenant
+    removes everybody's.
+    """
     body = await body_of(request, CollectBody)
     return answered(await api_of(request).collect(dry_run=body.dry_run))

@@ -67,7 +67,7 @@ class Claims:
         pools, wide, needs_turn = rows[0][:3]
         if not needs_turn:
             # RETURNING gives them in any order.
-            return sorted((row[3:] for row in rows if row[3] is not None), key=lambda row: (row[15], row[1]))
+            return sorted((row[3:] for row in rows if row[3] is not None), key=lambda row: (row[11], row[1]))
         async with self._one:
             return await self._in_turn(asked, pools, wide=wide)
 

@@ -61,6 +61,11 @@ class Pool:
         """After what was handed in."""
         self._is_open = False
         await self._idle.wait()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Without what was handed in: it fails."""
+        self._is_open = False
         for link in self._links:
             link.close()
         self._links.clear()

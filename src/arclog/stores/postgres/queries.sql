@@ -1,4 +1,5 @@
--- Every statement that the store runs, by name. `arclog.` stands for the store's schema.
+-- Every statement that the store runs, by name. `arclog.` stands for the store's schema, `{commands}` for the columns of that
+-- table as `stores.records` reads them: a newer release may have added others.
 -- Those named `append.` are parts of one statement: see appends.py. Their parameters are counted anew in each part;
 -- $at is the time of the group. `= ANY($1)` repeats what a join says: the rows are found by their index, however it is done.
 
@@ -292,37 +293,37 @@ SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
 -- name: executions_by_id
-SELECT * FROM arclog.executions WHERE execution_id = ANY($1::int8[])
+SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
 
 -- name: executions
-SELECT * FROM arclog.executions
+SELECT {executions} FROM arclog.executions
 WHERE execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: live_executions
-SELECT * FROM arclog.executions
+SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: children_of
-SELECT * FROM arclog.executions
+SELECT {executions} FROM arclog.executions
 WHERE parent = $6 AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND $7::int8 IN (0, 1)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: oldest_live
-SELECT * FROM arclog.executions
+SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id > $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
 ORDER BY execution_id LIMIT $5
 
 -- name: idle
-SELECT * FROM arclog.executions e
+SELECT {executions} FROM arclog.executions e
 WHERE NOT over AND NOT paused AND execution_id > $1
   AND (SELECT ts FROM arclog.log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < $2
   AND NOT EXISTS (SELECT FROM arclog.commands c WHERE c.execution_id = e.execution_id)
@@ -330,10 +331,10 @@ WHERE NOT over AND NOT paused AND execution_id > $1
 ORDER BY execution_id LIMIT $3
 
 -- name: by_run_id
-SELECT * FROM arclog.executions WHERE run_id = $1 ORDER BY execution_id LIMIT 1
+SELECT {executions} FROM arclog.executions WHERE run_id = $1 ORDER BY execution_id LIMIT 1
 
 -- name: by_idempotency_key
-SELECT * FROM arclog.executions
+SELECT {executions} FROM arclog.executions
 WHERE tenant = $1 AND project = $2 AND environment = $3 AND idempotency_key = $4 AND idempotency_key <> ''
 
 -- name: step_runs
@@ -439,7 +440,7 @@ taken AS (
     UPDATE arclog.commands c
     SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
     FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
-    RETURNING c.*
+    RETURNING {c.commands}
 )
 SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
 
@@ -474,7 +475,7 @@ taken AS (
     UPDATE arclog.commands c
     SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
     FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
-    RETURNING c.*
+    RETURNING {c.commands}
 )
 SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
 
@@ -517,7 +518,7 @@ WITH RECURSIVE family (id) AS (
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),
 waiting AS (
-    SELECT c.*, row_number() OVER (
+    SELECT c.pool, c.tenant, c.resources, c.rank, c.command_id, c.execution_id, row_number() OVER (
         PARTITION BY c.pool, c.tenant, c.kinds, c.resources ORDER BY c.rank, c.command_id) AS nth
     FROM arclog.commands c
     WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
@@ -575,7 +576,7 @@ UPDATE arclog.commands c
 SET fence = fence + 1, worker_id = $1, lease_until = $2, by_command = 0, by_fence = 0, by_n = 0
 FROM unnest($3::int8[], $4::int8[]) AS t (execution_id, command_id)
 WHERE c.execution_id = t.execution_id AND c.command_id = t.command_id AND c.lease_until = 0
-RETURNING c.*
+RETURNING {c.commands}
 
 -- name: shares
 SELECT pool, tenant, count(*) FILTER (WHERE lease_until = 0), count(*) FILTER (WHERE lease_until > 0),
@@ -619,13 +620,13 @@ WHERE c.command_id = h.command_id AND c.fence = h.fence AND c.worker_id = $1 AND
 RETURNING c.command_id
 
 -- name: expired
-SELECT * FROM arclog.commands WHERE lease_until > 0 AND lease_until < $1 ORDER BY lease_until, command_id LIMIT $2
+SELECT {commands} FROM arclog.commands WHERE lease_until > 0 AND lease_until < $1 ORDER BY lease_until, command_id LIMIT $2
 
 -- name: commands
-SELECT * FROM arclog.commands WHERE execution_id = $1 ORDER BY command_id
+SELECT {commands} FROM arclog.commands WHERE execution_id = $1 ORDER BY command_id
 
 -- name: granted
-SELECT * FROM arclog.commands
+SELECT {commands} FROM arclog.commands
 WHERE lease_until > 0 AND by_command > 0 AND by_command = $1 AND by_fence = $2 AND by_n = $3 ORDER BY command_id
 
 -- name: backlog
@@ -639,18 +640,18 @@ WHERE due <= $1 ORDER BY due, execution_id, timer_id LIMIT $2
 SELECT min(due) FROM arclog.timers
 
 -- name: result
-SELECT * FROM arclog.results WHERE execution_id = $1 AND name = $2 AND sha256 = $3
+SELECT {results} FROM arclog.results WHERE execution_id = $1 AND name = $2 AND sha256 = $3
 
 -- name: results
-SELECT * FROM arclog.results WHERE execution_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+SELECT {results} FROM arclog.results WHERE execution_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
 
 -- name: kept_results
-SELECT * FROM arclog.results
+SELECT {results} FROM arclog.results
 WHERE (execution_id, name, sha256) > ($1, $2, $3) AND removed_at IS NULL
 ORDER BY execution_id, name, sha256 LIMIT $4
 
 -- name: keepers
-SELECT * FROM arclog.results
+SELECT {results} FROM arclog.results
 WHERE tenant = $1 AND sha256 = $2 AND (execution_id, name) > ($3, $4) AND removed_at IS NULL
 ORDER BY execution_id, name LIMIT $5
 
@@ -766,10 +767,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT DO NOTHING RETURNING key_id
 
 -- name: key
-SELECT * FROM arclog.keys WHERE key_id = $1
+SELECT {keys} FROM arclog.keys WHERE key_id = $1
 
 -- name: keys
-SELECT * FROM arclog.keys WHERE $1::text = '' OR tenant = $1 ORDER BY created_at, key_id
+SELECT {keys} FROM arclog.keys WHERE $1::text = '' OR tenant = $1 ORDER BY created_at, key_id
 
 -- name: revoke_key
 UPDATE arclog.keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL
@@ -786,11 +787,11 @@ SELECT a.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[
 DELETE FROM arclog.audit WHERE at < $1
 
 -- name: audit
-SELECT * FROM arclog.audit
+SELECT {audit} FROM arclog.audit
 WHERE ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
 
 -- name: audit_of_tenant
-SELECT * FROM arclog.audit
+SELECT {audit} FROM arclog.audit
 WHERE tenant = $4 AND ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
 
 -- name: add_schedule

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.store import Append, Appended
@@ -29,6 +32,11 @@ from arclog.stores.rows import Codec
 #: connections for appends: while one waits for the disk, the other takes the next group
 _LANES = 2
 
+log = logging.getLogger("arclog.store")
+
+#: Time for what was handed in when the store is closed.
+_CLOSE_S = 5.0
+
 
 class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention):
     """The store of many servers: any number of processes may have the same database open."""
@@ -40,12 +48,9 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         self._clock = clock
         self._codec = Codec(settings)
         self._sql = queries(self._address.schema)
-        self._pool = Pool(
-            self.place,
-            self._open_link,
-            settings.integer("store.connections") - _LANES,
-            settings.number("store.patience_s"),
-        )
+        self._patience_s = settings.number("store.patience_s")
+        most = settings.integer("store.connections") - _LANES
+        self._pool = Pool(self.place, self._open_link, most, self._patience_s)
         self._lookups = Lookups(self._executions_by_id)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
@@ -55,7 +60,8 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         return await open_link(self._address)
 
     async def open(self) -> None:
-        patience = Patience(self._pool.patience_s)
+        self._pool.patience_s = self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 await migrate(self._address)
@@ -74,9 +80,17 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         self._writer.open()
 
     async def close(self) -> None:
-        await self._writer.close()
+        """After what was handed in, as far as the server answers: it is waited for no more."""
+        self._pool.patience_s = 0.0
         await self._spans.close()
-        await self._pool.close()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._writer.close()
+                await self._pool.close()
+        except TimeoutError:
+            log.warning("%s does not answer; whether what was handed in last is there is not known", self.place)
+            await self._writer.abandon()
+            self._pool.abandon()
 
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)

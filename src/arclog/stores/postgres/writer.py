@@ -67,6 +67,21 @@ class Writer:
         self._is_open = False
         self._flush()
         await self._idle.wait()
+        self._close_lanes()
+
+    async def abandon(self) -> None:
+        """Without what was handed in: it fails."""
+        self._is_open = False
+        pending, self._pending = self._pending, []
+        for item in pending:
+            item.settle(closed(self._place))
+        self._close_lanes()
+        await asyncio.sleep(0)  # what was under way is lost, and goes the long way from here
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _close_lanes(self) -> None:
         for number, link in enumerate(self._lanes):
             if link is not None:
                 link.close()
@@ -157,6 +172,8 @@ class Writer:
                 await self._commit(number, items, error)
         except BaseException as problem:
             known = translated(problem, self._place)
+            if isinstance(problem, asyncio.CancelledError):
+                known = OutcomeUnknown(f"{self._place} was closed meanwhile: what was handed in may be there or not")
             for item in items:
                 item.settle(type(known)(*known.args))  # a raised exception belongs to one raiser
             if not isinstance(problem, Exception):

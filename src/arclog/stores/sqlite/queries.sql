@@ -1,4 +1,5 @@
--- Every statement that the store runs, by name.
+-- Every statement that the store runs, by name. `{commands}` stands for the columns of that table as `stores.records` reads
+-- them: a newer release may have added others.
 
 -- name: create_execution
 INSERT INTO executions (
@@ -118,10 +119,10 @@ SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY p
 SELECT ts, execution_id, seq FROM mark WHERE event_type = ? AND ts >= ? ORDER BY ts, execution_id, seq LIMIT ?
 
 -- name: execution
-SELECT * FROM executions WHERE execution_id = ?
+SELECT {executions} FROM executions WHERE execution_id = ?
 
 -- name: executions
-SELECT * FROM executions
+SELECT {executions} FROM executions
 WHERE execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
@@ -129,7 +130,7 @@ WHERE execution_id < ?1
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: live_executions
-SELECT * FROM executions
+SELECT {executions} FROM executions
 WHERE over = 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
@@ -137,17 +138,17 @@ WHERE over = 0 AND execution_id < ?1
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: oldest_live
-SELECT * FROM executions
+SELECT {executions} FROM executions
 WHERE over = 0 AND execution_id > ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
 ORDER BY execution_id LIMIT ?5
 
 -- name: by_run_id
-SELECT * FROM executions WHERE run_id = ?
+SELECT {executions} FROM executions WHERE run_id = ?
 
 -- name: by_idempotency_key
-SELECT * FROM executions
+SELECT {executions} FROM executions
 WHERE tenant = ? AND project = ? AND environment = ? AND idempotency_key = ? AND idempotency_key <> ''
 
 -- name: step_runs
@@ -190,7 +191,7 @@ INSERT INTO archived (tenant, path, archived_at) VALUES (?, ?, ?) ON CONFLICT DO
 DELETE FROM archived WHERE tenant = ? AND path = ?
 
 -- name: children_of
-SELECT * FROM executions
+SELECT {executions} FROM executions
 WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
@@ -313,21 +314,21 @@ FROM family JOIN commands ON execution_id = family.id WHERE lease_until = 0
 UPDATE commands
 SET fence = fence + 1, worker_id = ?, lease_until = ?, by_command = 0, by_fence = 0, by_n = 0
 WHERE execution_id = ? AND command_id = ? AND lease_until = 0
-RETURNING *
+RETURNING {commands}
 
 -- name: heartbeat
 UPDATE commands SET lease_until = ?
 WHERE command_id = ? AND fence = ? AND worker_id = ? AND lease_until > 0
 
 -- name: expired
-SELECT * FROM commands INDEXED BY commands_claimed
+SELECT {commands} FROM commands INDEXED BY commands_claimed
 WHERE lease_until > 0 AND lease_until < ? ORDER BY lease_until, command_id LIMIT ?
 
 -- name: commands
-SELECT * FROM commands WHERE execution_id = ? ORDER BY command_id
+SELECT {commands} FROM commands WHERE execution_id = ? ORDER BY command_id
 
 -- name: granted
-SELECT * FROM commands INDEXED BY commands_claimed
+SELECT {commands} FROM commands INDEXED BY commands_claimed
 WHERE lease_until > 0 AND by_command > 0 AND by_command = ? AND by_fence = ? AND by_n = ? ORDER BY command_id
 
 -- name: due_timers
@@ -349,18 +350,18 @@ ON CONFLICT (execution_id, name, sha256) DO UPDATE SET
     step = excluded.step, run = excluded.run, task = excluded.task, seq = excluded.seq, removed_at = NULL
 
 -- name: result
-SELECT * FROM results WHERE execution_id = ? AND name = ? AND sha256 = ?
+SELECT {results} FROM results WHERE execution_id = ? AND name = ? AND sha256 = ?
 
 -- name: results
-SELECT * FROM results WHERE execution_id = ? AND seq > ? ORDER BY seq LIMIT ?
+SELECT {results} FROM results WHERE execution_id = ? AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: kept_results
-SELECT * FROM results
+SELECT {results} FROM results
 WHERE (execution_id, name, sha256) > (?, ?, ?) AND removed_at IS NULL
 ORDER BY execution_id, name, sha256 LIMIT ?
 
 -- name: keepers
-SELECT * FROM results INDEXED BY results_by_content
+SELECT {results} FROM results INDEXED BY results_by_content
 WHERE tenant = ? AND sha256 = ? AND (execution_id, name) > (?, ?) AND removed_at IS NULL
 ORDER BY execution_id, name LIMIT ?
 
@@ -428,11 +429,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: key
-SELECT key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at FROM keys
+SELECT {keys} FROM keys
 WHERE key_id = ?
 
 -- name: keys
-SELECT key_id, name, hash, tenant, roles, created_at, project, environment, expires_at, revoked_at FROM keys
+SELECT {keys} FROM keys
 WHERE ?1 = '' OR tenant = ?1 ORDER BY created_at, key_id
 
 -- name: revoke_key
@@ -449,11 +450,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 DELETE FROM audit WHERE at < ?
 
 -- name: audit
-SELECT pos, at, decision, principal, tenant, method, route, target, address, reason FROM audit
+SELECT {audit} FROM audit
 WHERE (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
 
 -- name: audit_of_tenant
-SELECT pos, at, decision, principal, tenant, method, route, target, address, reason FROM audit
+SELECT {audit} FROM audit
 WHERE tenant = ?4 AND (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
 
 -- name: add_schedule
@@ -533,7 +534,7 @@ SELECT position FROM duties WHERE duty = ?
 UPDATE duties SET position = ?4 WHERE duty = ?1 AND owner = ?2 AND until > ?3 AND position <= ?4
 
 -- name: idle
-SELECT * FROM executions e
+SELECT {executions} FROM executions e
 WHERE over = 0 AND paused = 0 AND execution_id > ?1
   AND (SELECT ts FROM log l WHERE l.execution_id = e.execution_id ORDER BY seq0 DESC LIMIT 1) < ?2
   AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.execution_id = e.execution_id)

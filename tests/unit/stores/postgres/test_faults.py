@@ -15,6 +15,7 @@ from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
 from arclog.ports.store import Appended, OutcomeUnknown
 from arclog.stores.postgres.link import Link, Lost
+from tests.servers.arclog import running
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation
 
@@ -287,3 +288,51 @@ async def test_values_that_cannot_be_stored_leave_the_others_alone(own, opened):
     )
     assert [type(each) for each in results] == [RequestRejected, RequestRejected, Appended]
     assert [(await store.execution(n)).head for n in (1, 2, 3)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("away", "back"), [("kill", "start"), ("freeze", "thaw")])
+async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
+    own_server, own, tmp_path, caplog, monkeypatch, away, back
+):
+    monkeypatch.setattr("arclog.wiring.embedded._SETTLE_S", 0.2)
+    before = asyncio.all_tasks()
+    settings = {
+        "store.url": own.dsn,
+        "server.drain_s": 1,
+        "store.timeout_s": 600,
+        "store.connect_timeout_s": 600,
+        "store.patience_s": 600,
+    }
+    async with running(tmp_path / "home", worker=True, **settings) as server, server.client() as client:
+        assert (await client.get("/api/executions")).status_code == 200
+        getattr(own_server, away)()
+        try:
+            async with asyncio.timeout(30):
+                await server.stop()
+        finally:
+            getattr(own_server, back)()
+    said = [one.getMessage() for one in caplog.records if "leaving without the store" in one.getMessage()]
+    assert len(said) == 1
+    assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_store_that_is_closed_meanwhile_waits_for_nobody(own_server, own, opened, monkeypatch):
+    monkeypatch.setattr("arclog.stores.postgres.store._CLOSE_S", 0.1)
+    store = await opened(own, store__timeout_s=600, store__patience_s=600)
+    await store.append(creation(1))
+    before = asyncio.all_tasks()
+    own_server.freeze()
+    try:
+        appending, reading = asyncio.ensure_future(store.append(creation(2))), asyncio.ensure_future(store.execution(1))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await store.close()
+            for each in (appending, reading):
+                with pytest.raises(StoreUnavailable):
+                    await each
+    finally:
+        own_server.thaw()
+    assert asyncio.all_tasks() == before
+    await store.open()
+    assert (await store.execution(1)).head == 1

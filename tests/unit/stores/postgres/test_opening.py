@@ -7,12 +7,15 @@ import pytest
 
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
+from arclog.ports.pools import WorkerRecord
+from arclog.ports.store import NewCommand
 from arclog.stores.postgres import PostgresStore, connect
 from arclog.stores.postgres.connect import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
 from arclog.testing.clock import FakeClock
 from arclog.wiring.backends import choose_store
-from tests.unit.stores.support import creation
+from tests.conformance.test_store_postgres import MIGRATE
+from tests.unit.stores.support import change, creation
 
 IMPATIENT = {"store__patience_s": 0, "store__connect_timeout_s": 1}
 
@@ -164,11 +167,28 @@ async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened)
 
 
 async def test_a_table_that_a_newer_server_changes_under_statements_that_are_prepared(postgres, opened):
-    """A column more, as a migration adds it while this server goes on."""
+    """A column more everywhere, as a migration adds it while this server goes on."""
     store = await opened(postgres)
-    await store.append(creation(1))
-    assert (await store.execution(1)).head == 1
-    postgres.rows("ALTER TABLE arclog.executions ADD COLUMN later int8")
-    assert (await store.execution(1)).head == 1
-    await store.append(creation(2))
-    assert len(await store.executions()) == 2
+
+    async def walk(execution_id: int) -> tuple[int, ...]:
+        await store.append(creation(execution_id))
+        await store.append(change(execution_id, 1, issue=[NewCommand(execution_id + 1, "s", 1, ("noop",))]))
+        (command,) = await store.claim("w", limit=1, lease_until=1 << 50, kinds=("noop",))
+        await store.see_worker(WorkerRecord("w", ("default",), ("noop",), "", "h", "1", 1, 1, 1, 1), 0)
+        await store.lease_duty("d", "w", 0, execution_id)
+        reads = (
+            store.events(execution_id),
+            store.commands(execution_id),
+            store.workers(),
+            store.duties(),
+            store.live(),
+        )
+        assert command.step == "s"
+        return ((await store.execution(execution_id)).head, *[len(await read) for read in reads])
+
+    assert await walk(1) == (2, 2, 1, 1, 1, 1)
+    postgres.rows(MIGRATE)
+    assert await walk(10) == (2, 2, 1, 1, 1, 2)
+    # What is prepared anew is another matter: a column that is read has another type.
+    postgres.rows("ALTER TABLE arclog.executions ALTER COLUMN version TYPE int4")
+    assert (await store.execution(1)).head == 2

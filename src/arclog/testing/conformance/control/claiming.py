@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
 from arclog.model.commands import Revocation
 from arclog.ports.api import SignalRequest
-from arclog.testing.conformance.control.base import GPU, ONE, TWO, Ground, Rules, reported
+from arclog.testing.conformance.control.base import GPU, ONE, TWO, WHOLE, Ground, Rules, reported
 
 #: Nobody waits so long: what is waited for comes at once.
 LONG_S = 20.0
@@ -43,6 +44,17 @@ class ClaimRules(Rules):
         assert await ground.control.claim(GPU, 1) == []
         assert await ground.control.claim(replace(ONE, execution_id=1), 1) == []
         assert len(await ground.control.claim(replace(ONE, pools=()), 1)) == 1
+
+    async def test_a_worker_is_what_it_said_last(self, ground: Ground) -> None:
+        changes: list[dict[str, Any]] = [{"kinds": ("http",)}, {"pools": ("gpu",)}]
+        for change in changes:
+            command = await ground.claimed()
+            assert await ground.control.claim(replace(ONE, **change), 1) == []
+            assert (await ground.control.report(reported(command, 1, *WHOLE, wants=1))).commands == []
+            (following,) = await ground.control.claim(ONE, 1)
+            answer = await ground.control.report(reported(following, 1, *WHOLE, wants=1))
+            assert answer.commands == []  # of another pool
+            assert len(await ground.control.claim(GPU, 1)) == 1
 
     async def test_a_heartbeat_tells_what_was_lost(self, ground: Ground) -> None:
         command = await ground.claimed()

@@ -1,0 +1,139 @@
+"""Claims that wait for commands, and which of them an offer wakes: as many as there are commands, not all.
+
+Law: an offer is in somebody's hands until a look at the store that began after it found something, or until everybody who
+waits has looked in vain. Who looks in vain hands it on, and so does who leaves without having looked. Who is looking while an
+offer is made looks once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+
+class Listener:
+    """Listens from its making on: what happens while its owner looks at the store is not missed."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+        #: what to be inside of while waiting
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def tell(self) -> None:
+        self._news.set()
+
+    async def heard(self, timeout_s: float | None) -> bool:
+        """Wait for news since the last call; False when the time was over first."""
+        try:
+            with self.around():
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+
+class _Offer:
+    """A command that is there for a pool."""
+
+    __slots__ = ("is_spare", "pool", "tried")
+
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
+        #: who was woken by it
+        self.tried: set[Claim] = set()
+        #: somebody took as much as it could: there may be more, and one who looks in vain is enough to know
+        self.is_spare = False
+
+
+class Claim(Listener):
+    """One that waits for commands."""
+
+    def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None]) -> None:
+        """`pools`: none is all."""
+        super().__init__()
+        self._pools = frozenset(pools)
+        self._hand_on = hand_on
+        self._offer: _Offer | None = None
+        #: nothing has woken it yet
+        self.waits = False
+
+    def serves(self, pool: str) -> bool:
+        return not self._pools or pool in self._pools
+
+    def tell(self) -> None:
+        self.waits = False
+        super().tell()
+
+    def take(self, offer: _Offer) -> None:
+        self._offer = offer
+        offer.tried.add(self)
+        self.tell()
+
+    async def heard(self, timeout_s: float | None) -> bool:
+        self.waits = not self._news.is_set()
+        try:
+            return await super().heard(timeout_s)
+        finally:
+            self.waits = False
+
+    def looked(self, found: int, limit: int) -> None:
+        """So many commands were found of so many that it could take."""
+        offer, self._offer = self._offer, None
+        if offer is None or (found and found < limit) or (offer.is_spare and not found):
+            return
+        offer.is_spare = found > 0
+        self._hand_on(offer)
+
+    def leave(self) -> None:
+        """It looks no more."""
+        offer, self._offer = self._offer, None
+        if offer is not None:
+            self._hand_on(offer)
+
+
+class Offers:
+    """The claims that wait in this process."""
+
+    def __init__(self) -> None:
+        #: the one that has been there longest is woken first
+        self._claims: dict[Claim, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def made(self, pools: Mapping[str, int]) -> None:
+        """Commands are there, so many for each pool."""
+        for pool, count in pools.items():
+            waiting = 0
+            for claim in self._claims:
+                if claim.serves(pool):
+                    waiting += claim.waits
+                    if not claim.waits:
+                        claim.tell()
+            for _ in range(min(count, waiting)):
+                self._hand(_Offer(pool))
+
+    def tell_all(self) -> None:
+        """There may be something for anybody."""
+        for claim in self._claims:
+            claim.tell()
+
+    @contextmanager
+    def listening(self, pools: Sequence[str]) -> Iterator[Claim]:
+        claim = Claim(pools, self._hand)
+        self._claims[claim] = None
+        try:
+            yield claim
+        finally:
+            del self._claims[claim]
+            claim.leave()
+
+    def _hand(self, offer: _Offer) -> None:
+        """Nobody left: whoever comes looks first."""
+        for claim in self._claims:
+            if claim.waits and claim.serves(offer.pool) and claim not in offer.tried:
+                claim.take(offer)
+                return
