@@ -108,8 +108,10 @@ class Embedded:
             self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
 
-    async def start_worker(self, execution_id: str = "") -> None:
-        """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only."""
+    async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
+        """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only.
+        `on_its_own`: nobody waits for it, so it outlasts what goes wrong.
+        """
         only = parse_id(execution_id, "execution id") if execution_id else 0
         self._presence.enter(self._worker_id, only)
         toolbox = self._tools()
@@ -124,8 +126,9 @@ class Embedded:
             host=socket.gethostname(),
             version=__version__,
         )
+        clock, settings = self.engine.clock, self._settings
         worker = Worker(
-            info, self.worker_control, toolbox, self.results, self.engine.clock, self._settings, self._secrets
+            info, self.worker_control, toolbox, self.results, clock, settings, self._secrets, on_its_own=on_its_own
         )
         self.worker = asyncio.ensure_future(worker.run())
         self._tasks.append(self.worker)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arclog.model.commands import Command, Revocation
-from arclog.model.errors import ArclogError, LeaseLost, RequestRejected
+from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
 from arclog.model.kept import Kept
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
@@ -31,6 +31,9 @@ log = logging.getLogger("arclog.worker")
 
 #: How long one claim waits for work.
 _CLAIM_WAIT_S = 20.0
+#: Between attempts to claim while the store is away.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
 _NO_GRACE_S = 0.02
 #: For each command that is given back when time is over, and for anything else that is said at the end.
@@ -65,8 +68,8 @@ class Worker:
         *,
         on_its_own: bool = False,
     ) -> None:
-        """`on_its_own`: what goes wrong with one command is said and left to its lease, and the others go on; else it ends
-        the worker, whose process is there for its runs.
+        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others go on, and a store that is
+        away is waited for; else it ends the worker, whose process is there for its runs.
         """
         self.info = info
         self._on_its_own = on_its_own
@@ -148,11 +151,23 @@ class Worker:
         while True:
             free = self._slots - len(self._runs)
             if free > 0:
-                for command in await self._control.claim(self.info, free, _CLAIM_WAIT_S):
+                for command in await self._claimed(free):
                     self._begin(command)
             else:
                 self._slot_free.clear()
                 await self._slot_free.wait()
+
+    async def _claimed(self, free: int) -> list[Command]:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._control.claim(self.info, free, _CLAIM_WAIT_S)
+            except StoreError as problem:
+                if not self._on_its_own:
+                    raise
+                log.warning("worker %s cannot claim: %s; trying again in %g s", self.info.worker_id, problem, pause)
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _begin(self, command: Command) -> None:
         task = asyncio.ensure_future(self._carry_out(command))

@@ -317,6 +317,25 @@ async def test_a_server_that_is_stopped_meanwhile_leaves_in_good_order(
     assert asyncio.all_tasks() == before
 
 
+async def test_a_server_outlasts_a_store_that_is_away_with_the_worker_inside_it(own_server, own, tmp_path, caplog):
+    settings = {"store.url": own.dsn, "store.patience_s": 0.1, "leases.seconds": 1, "engine.duty_lease_s": 1}
+    async with running(tmp_path / "home", worker=True, **settings) as server, server.client() as client:
+        own_server.kill()
+        try:
+            async with asyncio.timeout(30):
+                while not any("cannot claim" in one.getMessage() for one in caplog.records):  # noqa: ASYNC110 - of a log
+                    await asyncio.sleep(0.01)
+        finally:
+            own_server.start()
+        playbook = "metadata: {name: after}\nworkflow: [{step: start, tool: {kind: noop}}]"
+        async with asyncio.timeout(30):
+            while (started := await client.post("/api/execute", json={"playbook": playbook})).status_code == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            url = f"/api/executions/{started.json()['execution_id']}/status"
+            while (await client.get(url)).json()["state"] != "COMPLETED":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
 async def test_a_store_that_is_closed_meanwhile_waits_for_nobody(own_server, own, opened, monkeypatch):
     monkeypatch.setattr("arclog.stores.postgres.store._CLOSE_S", 0.1)
     store = await opened(own, store__timeout_s=600, store__patience_s=600)
