@@ -153,13 +153,14 @@ def since_start() -> float:
 def main(argv: list[str]) -> None:
     from arclog.wiring.loop import run
 
+    briefly = "ARCLOG_STORE_URL" not in os.environ  # as `arclog run` decides
     match argv:
         case ["one", file, home]:
-            answer = run(one(file, home))
+            answer = run(one(file, home), briefly=briefly)
         case ["many", file, home, count]:
-            answer = run(many(file, home, int(count)))
+            answer = run(many(file, home, int(count)), briefly=briefly)
         case ["empty", home]:
-            answer = run(empty(home))
+            answer = run(empty(home), briefly=briefly)
         case ["tables", home]:
             answer = tables(home)
         case _:

@@ -30,7 +30,7 @@ from tests.servers.web import Asked, Web
 
 PLAYBOOK = Path(__file__).with_name("seed_pagination.yaml")
 SEED = int(os.environ.get("CHAOS_SEED", "20261115"))
-KILLS = int(os.environ.get("CHAOS_KILLS", "30"))
+KILLS = int(os.environ.get("CHAOS_KILLS", "15"))
 LONGEST = 1.5
 PAGE_SIZE = 20
 #: pages by endpoint; /gone answers 404 and /closed 401

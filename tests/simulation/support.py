@@ -16,7 +16,7 @@ from arclog.testing.playbooks import Drawn
 from arclog.testing.virtual import run_virtually
 
 #: SIMULATION_FACTOR=10 runs ten times the counts that stand at the tests; SIMULATION_SEED=7 runs that seed only.
-FACTOR = float(os.environ.get("SIMULATION_FACTOR", "0.75"))
+FACTOR = float(os.environ.get("SIMULATION_FACTOR", "0.6"))
 ONLY = os.environ.get("SIMULATION_SEED")
 
 #: Starts are handed in at once, so there are as many commits, and places to die, as there can be.

@@ -145,7 +145,8 @@ def _go_on(options: Namespace, *, again: bool) -> int:
 
     settings = settings_of(options)
     require(settings, options.id)
-    return run(_resume(settings, options, out_of(options), again=again))
+    work = _resume(settings, options, out_of(options), again=again)
+    return run(work, briefly=not settings.text("store.url"))
 
 
 async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -> int:

@@ -73,7 +73,8 @@ class _Queue:
     """Inputs of one execution, in the order in which they came."""
 
     waiting: list[_Asked] = field(default_factory=list)
-    busy: bool = False
+    #: commits what waits; a task of its own, since a caller that is cancelled must not take the inputs of others down with it
+    serving: asyncio.Task[None] | None = None
 
 
 class Engine:
@@ -142,13 +143,14 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution; answers after the commit."""
-        asked = _Asked(given, claimant, extend, asyncio.get_running_loop().create_future())
-        queue = self._queues.setdefault(execution_id, _Queue())
+        loop = asyncio.get_running_loop()
+        asked = _Asked(given, claimant, extend, loop.create_future())
+        queue = self._queues.get(execution_id)
+        if queue is None:
+            queue = self._queues[execution_id] = _Queue()
         queue.waiting.append(asked)
-        if not queue.busy:
-            queue.busy = True
-            # A task of its own: a caller that is cancelled must not take the inputs of others down with it.
-            self._later(self._serve(execution_id, queue))
+        if queue.serving is None:
+            queue.serving = loop.create_task(self._serve(execution_id, queue))
         return await asked.done
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
@@ -365,9 +367,10 @@ class Engine:
             log.error("background work failed: %s", task.exception())
 
     async def close(self) -> None:
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *(queue.serving for queue in self._queues.values() if queue.serving is not None)]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _together(waiting: Sequence[_Asked]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from arclog.model.errors import RequestRejected
 
@@ -52,7 +53,14 @@ def parse_id(raw: object, what: str = "id") -> int:
 
 def timestamp(micros: int) -> str:
     """RFC 3339 UTC with microseconds."""
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
+    seconds, part = divmod(micros, MICROS)
+    return f"{_second(seconds)}.{part:06}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    """Most timestamps are of this second."""
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
 def micros(text: str) -> int:

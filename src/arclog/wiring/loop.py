@@ -4,12 +4,11 @@ look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else de
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
-
-import uvloop
 
 T = TypeVar("T")
 
@@ -18,11 +17,15 @@ T = TypeVar("T")
 _NEW_OBJECTS = 50_000
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Like asyncio.run."""
-    _fill_streams()
+def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
+    """Like asyncio.run. `briefly`: for so short a time that loading uvloop would cost more than it saves."""
     gc.freeze()  # what was imported stays
     gc.set_threshold(_NEW_OBJECTS)
+    if briefly:
+        return asyncio.run(work)
+    import uvloop
+
+    _fill_streams()
     return uvloop.run(work)
 
 

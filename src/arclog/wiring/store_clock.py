@@ -51,8 +51,8 @@ class StoreClock:
     def now(self) -> int:
         if not self._is_told:
             return self._own.now()
-        if (now := self._reckoned()) > self._latest:
-            self._latest = now
+        now = self._told + int((self._elapsed() - self._told_at) * MICROS)
+        self._latest = max(self._latest, now)
         return self._latest
 
     def monotonic(self) -> float:
@@ -60,9 +60,6 @@ class StoreClock:
 
     async def sleep(self, seconds: float) -> None:
         await self._own.sleep(seconds)
-
-    def _reckoned(self) -> int:
-        return self._told + int((self._elapsed() - self._told_at) * MICROS)
 
     async def measure(self) -> None:
         """Look at the store's clock. Raises what the store raises."""
@@ -77,7 +74,7 @@ class StoreClock:
             return
         if answered - asked > _SLOW_S:
             return
-        off = told - self._reckoned()
+        off = told - self._told - int((answered - self._told_at) * MICROS)
         self._told, self._told_at = told, answered
         # We are behind the store by what its answer took: only beyond that a difference is one.
         if off > _JUMP_US or off < -_JUMP_US - round((answered - asked) * MICROS):

@@ -27,6 +27,10 @@ UV = installer()
 BOTH = pytest.mark.parametrize(
     "program", [pytest.param(UV, id="uv"), pytest.param(PIP, id="pip", marks=pytest.mark.slow)]
 )
+#: the same where pip's part is only how it words what it was told
+BOTH_IN_TIME = pytest.mark.parametrize(
+    "program", [pytest.param(UV, id="uv"), pytest.param(PIP, id="pip", marks=pytest.mark.soak)]
+)
 
 
 class World:
@@ -147,7 +151,7 @@ async def test_a_package_that_nobody_has_is_a_config_error(world: World, program
     assert list(world.environments.iterdir()) == []
 
 
-@BOTH
+@BOTH_IN_TIME
 async def test_requirements_that_exclude_each_other_are_a_config_error(world: World, program: Installer) -> None:
     wheel(world.wheels, "base", "1.0", "")
     wheel(world.wheels, "base", "2.0", "")
@@ -187,7 +191,7 @@ async def test_a_registry_that_cannot_be_reached_is_worth_a_retry(
 
 
 @pytest.mark.parametrize("answer", ["404 Not Found", "503 Service Unavailable", "401 Unauthorized"])
-@BOTH
+@BOTH_IN_TIME
 async def test_what_a_registry_answers(
     world: World, program: Installer, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
