@@ -74,12 +74,24 @@ async def _log_of(api: Api, name: str, workload: dict[str, str]) -> tuple[Any, d
         await told(api, execution_id)
     await asyncio.wait_for(api.ended(execution_id), PATIENCE_S)
     found: dict[str, Any] = {}
+    tokens: dict[int, str] = {}
     for event in await api.events(execution_id, limit=100_000):
+        name_tokens(event, tokens)
         if name in ASKING and event["event_type"].startswith(("task.attempt.", "policy.task.")):
             continue
         place = event.get("iteration_id") or event.get("step_run_id") or event["entity_type"]
         found.setdefault(place, []).append(tidied(event, PASSING | {"attempt"} if name in ASKING else PASSING))
     return (await api.summary(execution_id)).result, dict(sorted(found.items()))
+
+
+def name_tokens(event: dict[str, Any], tokens: dict[int, str]) -> None:
+    """Tokens are numbered in the order in which steps end; here they are called by where they come from and go to."""
+    payload = event.get("payload") or {}
+    for selected in payload.get("selected", ()):
+        name = tokens[selected["token"]] = f"{event.get('step_run_id')} {selected['arc']} {selected['step']}"
+        selected["token"] = name
+    if "tokens" in payload:
+        payload["tokens"] = sorted(tokens.get(number, str(number)) for number in payload["tokens"])
 
 
 def request_of(name: str, workload: dict[str, str]) -> ExecuteRequest:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,15 @@ class Keeper:
     def kill(self) -> str:
         """End every process of the server at once, as a power cut would."""
         if self.server is not None:
+            self.server.send_signal(signal.SIGSTOP)  # it starts no further process
             children = _children(self.server.pid)
             self.server.kill()
             for child in children:
                 _signal(child, signal.SIGKILL)
             self.server.wait()
             self.server = None
+            while any(map(_runs, children)):  # the memory that they share is theirs until the last has ended
+                time.sleep(0.001)
             (self.data / "postmaster.pid").unlink(missing_ok=True)
         return "killed"
 
@@ -137,6 +141,13 @@ def _children(pid: int) -> list[int]:
             if parent == pid:
                 found.append(int(entry.name))
     return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
