@@ -61,7 +61,8 @@ def run_command(options: Namespace) -> int:
         raise Usage("--detach needs a server: nobody else would run it", hint)
     text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
     workload = workload_of(options.workload, options.assignments, settings)
-    return run(_run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority))
+    work = _run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority)
+    return run(work, briefly=not settings.text("store.url"))
 
 
 async def _run(
