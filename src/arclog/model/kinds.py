@@ -85,6 +85,8 @@ class KindSpec(Struct, frozen=True, omit_defaults=True):
     defaults: dict[str, Any] = {}
     #: Running it can change the world: its end must be durable before the next effectful task starts.
     effectful: bool = True
+    #: It answers without ever waiting: no time limit is watched over, and nobody hears of its start before its end.
+    at_once: bool = False
     #: 'worker' (a Tool class runs it) or 'engine' (the control plane handles it and no slot is held).
     runs_on: str = "worker"
     #: Where the payload stands inside the result ('' = the result itself).

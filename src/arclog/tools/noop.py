@@ -43,6 +43,7 @@ KIND = ToolKind(
         summary="Does nothing; returns `data`, if given. For steps that only route.",
         fields=(Field("data", "any", "What the task returns.", template=True),),
         effectful=False,
+        at_once=True,
         auth=(),
     ),
     _open,

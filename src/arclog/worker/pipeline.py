@@ -295,9 +295,11 @@ class CommandRun:
             scope=self.command.scope,
             spec=plan.spec,
         )
-        self.stream.flush_soon()
+        toolbox = self.around.toolbox
+        if not toolbox.is_at_once(plan.kind):
+            self.stream.flush_soon()
         try:
-            return await self.around.toolbox.run(plan.kind, config, context)
+            return await toolbox.run(plan.kind, config, context)
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
         finally:

@@ -31,6 +31,9 @@ class Toolbox:
             tool = self._open[kind] = self._kinds[kind].open(self._services)
         return tool
 
+    def is_at_once(self, kind: str) -> bool:
+        return self._kinds[kind].spec.at_once
+
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
         tool = self.prepare(kind)
@@ -38,6 +41,8 @@ class Toolbox:
             typed = msgspec.convert(config, tool.Config)
         except msgspec.ValidationError as problem:
             return failed(error("config", f"task {context.task}: {problem}"))
+        if self.is_at_once(kind):
+            return await tool.run(typed, context)
         limit = asyncio.timeout(context.timeout_s)
         try:
             async with limit:
