@@ -13,14 +13,15 @@ from bench.postgres import Databases, missing, postgres, postgres_is_there
 
 GAP_GOAL = Goal("<=", 8.0)
 TWO_GOAL = Goal(">=", 1.0)
-STEPS = 10
+#: of a run: enough that the servers are what is full, and not the program that hands runs to them over HTTP
+STEPS = 40
 
 
 def measure(options: Options) -> Findings:
     found = Findings("P5", "cluster: PostgreSQL (fsync on), NATS JetStream, servers and workers as processes")
     if not postgres_is_there() or importlib.util.find_spec("nats") is None:
         return missing(found)
-    steps, runs = options.size(500, 20), options.size(300, 4)
+    steps, runs = options.size(500, 20), options.size(120, 4)
     with postgres(options.folder) as dsn, nats() as bus:
         databases = Databases(dsn, options)
         gap = databases.contender(
