@@ -22,7 +22,7 @@ from schemathesis import GenerationMode
 
 HELLO = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
 #: of each route; together they stay below a minute
-EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "5"))
 #: nothing waits longer than this, whatever is asked
 LONGEST_S = 10
 
