@@ -358,7 +358,7 @@ async def test_the_time_limit_is_an_outcome(sql, postgres):
 async def test_a_session_that_is_ended_by_the_administrator(sql, postgres):
     await sql.result("CREATE TABLE t (a int)")
     running = asyncio.create_task(sql("INSERT INTO t VALUES (1); SELECT pg_sleep(600)"))
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid != pg_backend_pid() AND datname = current_database()"
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND query NOT LIKE '%pg_stat_activity%' AND datname = current_database()"
     await until(lambda: postgres.rows(kill))
     outcome = await running
     assert outcome.error is not None
@@ -380,7 +380,7 @@ async def test_a_server_that_is_killed_in_a_transaction_leaves_nothing_half_writ
         sql = Sql(KIND, tmp_path, dsn=database.dsn)
         await sql.result("CREATE TABLE t (a int)")
         running = asyncio.create_task(sql("INSERT INTO t VALUES (1), (2); SELECT pg_sleep(600)"))
-        asleep = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid != pg_backend_pid() AND datname = current_database()"
+        asleep = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND query NOT LIKE '%pg_stat_activity%' AND datname = current_database()"
         await until(lambda: database.rows(asleep))
         server.kill()
         outcome = await running
@@ -400,7 +400,7 @@ async def test_a_server_that_hangs_holds_no_task_up(tmp_path):
         sql = Sql(KIND, tmp_path, Settings({"tasks.kill_grace_s": 0.05}), dsn=database.dsn)
         await sql.result("CREATE TABLE t (a int)")
         running = asyncio.create_task(sql("INSERT INTO t VALUES (1); SELECT pg_sleep(600)"))
-        asleep = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid != pg_backend_pid() AND datname = current_database()"
+        asleep = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND query NOT LIKE '%pg_stat_activity%' AND datname = current_database()"
         await until(lambda: database.rows(asleep))
         await sql.result("SELECT 1")  # leaves a connection that will hang when it is taken again
         server.freeze()
