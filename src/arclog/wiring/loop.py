@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: New objects after which cycles are looked for. A thousand live runs are many objects and few cycles: at Python's own 700
-#: a fifth of the time goes into looking.
+#: New objects after which cycles are looked for, as the command line has it from its start. A thousand live runs are many
+#: objects and few cycles: at Python's own 700 a fifth of the time goes into looking.
 _NEW_OBJECTS = 50_000
 
 

@@ -87,4 +87,4 @@ class Rules:
 
     @pytest.fixture
     def ground(self) -> Ground:
-        raise NotImplementedError("a subclass of ControlContract gives the fixture `ground`")
+        pytest.fail("a subclass of ControlContract gives the fixture `ground`")

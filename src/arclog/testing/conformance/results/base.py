@@ -49,7 +49,7 @@ class Rules:
 
     @pytest.fixture
     def make_results(self) -> MakeResults:
-        raise NotImplementedError("a subclass of ResultsContract gives make_results(settings)")
+        pytest.fail("a subclass of ResultsContract gives make_results(settings)")
 
     @pytest.fixture
     async def results(self, make_results: MakeResults) -> AsyncIterator[Results]:

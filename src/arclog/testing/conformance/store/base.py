@@ -109,7 +109,7 @@ class Rules:
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        raise NotImplementedError("a subclass of StoreContract gives make_store(clock, settings)")
+        pytest.fail("a subclass of StoreContract gives make_store(clock, settings)")
 
     @pytest.fixture
     def settings(self) -> Settings:
