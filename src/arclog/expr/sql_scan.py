@@ -378,7 +378,9 @@ class _Scan:
             )
         if self.dialect.name == "duckdb" and "INSTALL" in words[:2]:
             raise Misplaced(
-                "extensions are not installed by a task; use what is built in (parquet, json …)", statement.offset
+                "extensions are not installed by a task; use what is built in (parquet, json, icu), or LOAD one that is "
+                "in the folder of the setting duckdb.extensions",
+                statement.offset,
             )
 
 

@@ -7,7 +7,9 @@ fetched from the network; a cancelled attempt is interrupted and rolled back.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,24 @@ _KINDS = {
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
 }
+_LOCKED = "Could not set lock on file"
+#: Longest pause between two looks at a file that another process has open.
+_PAUSE_S = 0.05
+#: Files that no other attempt will find different.
+_FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
+#: The ways in which DuckDB names an extension that it lacks.
+_EXTENSION = re.compile(
+    r'Extension "(?:[^"]*/)?(\w+)\.duckdb_extension" not found|requires the extension (\w+) to be loaded'
+    r"|it exists in the (\w+) extension"
+)
+#: What does without an extension.
+_INSTEAD = {
+    **dict.fromkeys(
+        ("httpfs", "aws", "azure"),
+        "copy the file here first (`kind: object`, or `kind: http` with `download: true`) and read the copy; ",
+    ),
+    **dict.fromkeys(("sqlite_scanner", "postgres_scanner"), "`kind: transfer` moves tables between databases; "),
+}
 
 
 class DuckdbConfig(SqlConfig, frozen=True, kw_only=True):
@@ -62,6 +82,7 @@ class DuckdbTool:
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
         self._options = options_of(settings, scratch)
+        self._busy_s = settings.number("sql.busy_timeout_s")
         self._home = Path(settings.text("home"))
         self._missing = ""
         try:
@@ -72,7 +93,7 @@ class DuckdbTool:
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
         if self._missing:
             return failed_with(SqlFailure("config", self._missing), HELPER)
-        session = _Session(config.database, self._home, self._options, self._threads)
+        session = _Session(config.database, self._home, self._options, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -85,11 +106,13 @@ class DuckdbTool:
 class _Session(FileSession):
     """One connection."""
 
-    def __init__(self, database: str, home: Path, options: dict[str, str], threads: Threads) -> None:
+    def __init__(self, database: str, home: Path, options: dict[str, str], busy_s: float, threads: Threads) -> None:
         super().__init__(threads)
         self._database = database
         self._home = home
         self._options = options
+        self._busy_s = busy_s
+        self._stopped = threading.Event()
         self._connection: duckdb.DuckDBPyConnection | None = None
         #: columns of JSON, which the driver gives as text
         self._json: list[int] = []
@@ -109,6 +132,7 @@ class _Session(FileSession):
         await self.call(self._open_connection.commit)
 
     def _interrupt(self) -> None:
+        self._stopped.set()
         if self._connection is not None:
             self._connection.interrupt()
 
@@ -134,14 +158,12 @@ class _Session(FileSession):
             self._connection = None
 
     def _open(self) -> None:
-        import duckdb
-
         not_ours(self._database, self._home)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
             # Told whole: a part of a path that holds a secret would not be known for one.
             message = f"cannot open the database {self._database}: its folder is not there"
             raise SqlFailure("connection", message, "IO", retryable=False)
-        self._connection = duckdb.connect(self._database, config=dict(self._options))
+        self._connection = connect(self._database, self._options, self._busy_s, self._stopped)
 
     def _execute(self, sql: str, params: list[Any]) -> Answer:
         import duckdb
@@ -181,10 +203,28 @@ class _Session(FileSession):
         return cells
 
 
+def connect(
+    database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
+) -> duckdb.DuckDBPyConnection:
+    """A connection. A file that another process has open is waited for: `busy_s`, or until the attempt is `stopped`."""
+    import duckdb
+
+    end = time.monotonic() + busy_s
+    while True:
+        try:
+            return duckdb.connect(database, config=dict(options))
+        except duckdb.IOException as problem:
+            left = end - time.monotonic()
+            if _LOCKED not in str(problem) or left <= 0 or stopped.wait(min(left, _PAUSE_S)):
+                raise
+
+
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
     """What a database is opened with: the operator's limits."""
     memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
+    extensions = settings.text("duckdb.extensions")
     return {
+        **({"extension_directory": str(Path(extensions).absolute())} if extensions else {}),
         "memory_limit": f"{memory}B",
         "max_temp_directory_size": f"{disk}B",
         "temp_directory": str(scratch / "duckdb"),
@@ -205,15 +245,33 @@ def _bound(value: Any, number: int, *, json: bool) -> Any:
 
 
 def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
-    name = type(problem).__name__
+    name, text = type(problem).__name__, str(problem)
+    if lacking := _EXTENSION.search(text):
+        return _missing_extension(next(filter(None, lacking.groups())))
     kind = _KINDS.get(name, "sql")
-    if name == "IOException" and any(words in str(problem) for words in ("No files found", "No such file")):
+    retryable = None
+    if name == "IOException" and any(words in text for words in ("No files found", "No such file")):
         kind = "not_found"
-    if any(words in str(problem) for words in ("No space left on device", "Disk quota exceeded")):
+    elif _LOCKED in text:
+        kind = "serialization"
+        text += "; another process had the file open for longer than sql.busy_timeout_s"
+    elif any(words in text for words in _FOR_GOOD):
+        retryable = False
+    if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
         kind = "limit"  # whatever was being done: a commit that cannot be written is no conflict
     params = len(args[1]) if len(args) > 1 else 0
-    message = told(str(problem), syntax=name == "ParserException", outside=False, params=params)
-    return SqlFailure(kind, message, name.removesuffix("Exception"))
+    message = told(text, syntax=name == "ParserException", outside=False, params=params)
+    return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)
+
+
+def _missing_extension(name: str) -> SqlFailure:
+    """DuckDB's own advice is to install it, which no task may do."""
+    message = (
+        f"this needs DuckDB's extension {name}, which is not there, and tasks install none: {_INSTEAD.get(name, '')}"
+        f"or have {name}.duckdb_extension put into the folder that the setting duckdb.extensions names, and begin the "
+        f"command with LOAD {name}"
+    )
+    return SqlFailure("config", message, "MissingExtension")
 
 
 def _open(services: ToolServices) -> DuckdbTool:

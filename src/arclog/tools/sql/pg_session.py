@@ -168,9 +168,16 @@ def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
             text += f" ({more})"
     if state is not None:
         outside = state == "25001"
-        return SqlFailure(
-            kind_of_state(state), told(text, syntax=state == "42601", outside=outside, params=params), state
-        )
+        kind = kind_of_state(state)
+        if is_catalog_conflict(problem):
+            kind = "serialization"
+            text += "; another transaction made the same thing at the same time"
+        return SqlFailure(kind, told(text, syntax=state == "42601", outside=outside, params=params), state)
     if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
         return SqlFailure("connection", text, "08006")
     return SqlFailure("sql", text)
+
+
+def is_catalog_conflict(problem: psycopg.Error) -> bool:
+    """Whether two transactions made a table, type or schema of the same name at once: no constraint of anybody's data."""
+    return problem.sqlstate == "23505" and problem.diag.schema_name == "pg_catalog"

@@ -6,16 +6,18 @@ DuckDB's Python client takes rows one by one only; so a chunk goes in as a small
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from arclog.tools.duckdb import failure_of
+from arclog.tools.duckdb import connect, failure_of
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer import statements
+from arclog.tools.transfer.new_files import Draft, Turn
 from arclog.tools.transfer.rows import (
     BOOLEAN,
     BYTES,
@@ -88,14 +90,17 @@ _LINE_BYTES = 2 * 1024 * 1024
 class _Database:
     """A connection, made on the thread that uses it."""
 
-    def __init__(self, database: str, options: Mapping[str, str]) -> None:
+    def __init__(self, database: str, options: Mapping[str, str], busy_s: float) -> None:
         self._database = database
         self._options = options
+        self._busy_s = busy_s
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._stopped = threading.Event()
 
     def interrupt(self) -> None:
         import duckdb
 
+        self._stopped.set()
         connection = self._connection
         if connection is not None:
             try:
@@ -103,10 +108,9 @@ class _Database:
             except duckdb.Error:
                 pass  # it came to its end meanwhile
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
-        connection = self._do(lambda: duckdb.connect(self._database, config=dict(self._options)))
+    def _connect(self, path: str = "") -> duckdb.DuckDBPyConnection:
+        database = path or self._database
+        connection = self._do(lambda: connect(database, self._options, self._busy_s, self._stopped))
         self._connection = connection
         return connection
 
@@ -118,8 +122,12 @@ class _Database:
         except duckdb.Error as problem:
             found = failure_of(problem, ()).problem
             # DuckDB turns backslashes of a path; as it was written, redaction knows it.
-            message = found.message.replace(self._database.replace("\\", "/"), self._database)
+            message = self._shown(found.message.replace(self._database.replace("\\", "/"), self._database))
             raise SqlFailure(found.kind, message, found.code, retryable=found.retryable) from None
+
+    def _shown(self, message: str) -> str:
+        """A message with the path that the author knows."""
+        return message
 
     def close(self) -> None:
         if self._connection is not None:
@@ -133,6 +141,7 @@ class DuckdbSource(_Database):
         self,
         database: str,
         options: Mapping[str, str],
+        busy_s: float = 0.0,
         *,
         table: str = "",
         schema: str = "",
@@ -140,7 +149,7 @@ class DuckdbSource(_Database):
         params: Sequence[Any] | Mapping[str, Any] | None = None,
         path: Path | None = None,
     ) -> None:
-        super().__init__(database, options)
+        super().__init__(database, options, busy_s)
         self.total: int | None = None
         self._path = path
         self._from = ""
@@ -191,8 +200,9 @@ class DuckdbTarget(_Database):
         key: Sequence[str],
         *,
         create: bool,
+        busy_s: float = 0.0,
     ) -> None:
-        super().__init__(database, options)
+        super().__init__(database, options, busy_s)
         self._scratch = scratch
         self._table = statements.name_of(DIALECT, table, schema)
         self._mode = mode
@@ -201,17 +211,28 @@ class DuckdbTarget(_Database):
         self._columns: Sequence[Column] = ()
         self._types: list[str] = []
         self._done = 0
-        #: the file is ours until the commit: it was not there before
-        self._made = False
+        #: the file until the commit, when it was not there
+        self._draft: Draft | None = None
+        #: held by whoever makes the file
+        self._file_turn = Turn(database)
+        #: DuckDB refuses two transactions that make, empty or update one table; appending to one that is there is free
+        self._table_turn = Turn(database, f"{schema or 'main'}.{table}")
 
     def open(self, columns: Sequence[Column]) -> None:
         statements.check_key(columns, self._key)
         self._columns = columns
-        self._made = not Path(self._database).exists()
-        if not self._create and self._made:
-            message = f"there is no database {self._database}; `create: true` makes it"
-            raise SqlFailure("connection", message, "IO", retryable=False)
-        connection = self._connect()
+        self._file_turn.take(self._stopped)
+        if not Path(self._database).exists():
+            if not self._create:
+                message = f"there is no database {self._database}; `create: true` makes it"
+                raise SqlFailure("connection", message, "IO", retryable=False)
+            self._draft = Draft(self._database)
+        else:
+            self._file_turn.give()
+        connection = self._connect(self._draft.path if self._draft else "")
+        self._table_turn.take(self._stopped)
+        if self._mode == "append" and self._is_there(connection):
+            self._table_turn.give()
         self._do(connection.begin)
         if self._create and columns:
             made = statements.create_table(DIALECT, self._table, columns, self._key, DECLARED)
@@ -223,6 +244,15 @@ class DuckdbTarget(_Database):
         names = statements.names_of(DIALECT, columns)
         look = f"SELECT {names} FROM {self._table} LIMIT 0"  # noqa: S608 - quoted
         self._types = [str(column[1]) for column in self._do(lambda: connection.execute(look)).description or ()]
+
+    def _is_there(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        import duckdb
+
+        try:
+            connection.execute(f"SELECT 1 FROM {self._table} LIMIT 0")  # noqa: S608 - quoted
+        except duckdb.CatalogException:
+            return False
+        return True
 
     def write(self, rows: list[Row]) -> None:
         import duckdb
@@ -271,14 +301,19 @@ class DuckdbTarget(_Database):
         connection = self._connection
         if connection is not None:
             self._do(connection.commit)
-            self._made = False
+            if self._draft is not None:
+                self._do(connection.close)
+                self._draft.publish()
         return {}
 
     def close(self) -> None:
-        super().close()
-        if self._made and self._connection is not None:
-            for path in (self._database, f"{self._database}.wal"):
-                Path(path).unlink(missing_ok=True)
+        try:
+            super().close()
+            if self._draft is not None:
+                self._draft.remove()
+        finally:
+            self._table_turn.give()
+            self._file_turn.give()
 
     def export(self, path: Path) -> None:
         """Write the table as a Parquet file."""
@@ -286,11 +321,14 @@ class DuckdbTarget(_Database):
         if connection is not None:
             self._do(lambda: connection.execute(f"COPY {self._table} TO {_literal(path)} (FORMAT parquet)"))
 
+    def _shown(self, message: str) -> str:
+        return message if self._draft is None else message.replace(self._draft.path, self._database)
+
     def _placed(self, problem: Exception) -> SqlFailure:
         found = failure_of(problem, ()).problem
         line, column = _LINE.search(found.message), _COLUMN.search(found.message)
         if line is None or column is None:
-            kept = found.message.split("\n\n", 1)[0]
+            kept = self._shown(found.message.split("\n\n", 1)[0])
             return SqlFailure(found.kind, f"rows from {self._done + 1}: {kept}", found.code, retryable=found.retryable)
         name = self._columns[int(column[1][1:])].name
         return SqlFailure("sql", f"row {self._done + int(line[1])}, column {name}: {column[2]}", found.code)

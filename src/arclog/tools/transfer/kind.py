@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
 from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome, failed, result_error
+from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
@@ -26,6 +26,7 @@ from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
     from arclog.tools.transfer.files import CsvForm
+    from arclog.tools.transfer.move import Moved
     from arclog.tools.transfer.postgres import Connecting
 
 
@@ -40,25 +41,21 @@ class TransferTool:
         self._settings = settings
         self._scratch = scratch
         self._chunk_rows = settings.integer("transfer.chunk_rows")
+        self._busy_s = settings.number("sql.busy_timeout_s")
         self._threads = Threads(settings.integer("sql.threads"), "arclog-transfer")
 
     async def run(self, config: TransferConfig, context: TaskContext) -> Outcome:
-        from arclog.tools.transfer.move import Move
+        from arclog.tools.transfer.new_files import MadeMeanwhile
 
-        loop = asyncio.get_running_loop()
         try:
             check(config)
-            target = self._target(config.target, context)
-            source = self._source(config, context, loop)
-            move = Move(
-                source,
-                target,
-                chunk_rows=config.chunk_rows or self._chunk_rows,
-                columns=config.columns,
-                types=config.target.types or {},
-                progress=lambda done, total: _tell(loop, context, done, total),
-            )
-            moved = await self._threads.call(move.interrupt, move.run)
+            try:
+                moved = await self._moved(config, context)
+            except MadeMeanwhile:
+                moved = await self._moved(config, context)
+        except MadeMeanwhile:
+            message = "another process removes and makes the database file again and again"
+            return failed(error("serialization", message))
         except SqlFailure as failure:
             return failed(failure.problem)
         except Refused as refused:
@@ -66,6 +63,23 @@ class TransferTool:
         except ResultUnavailable as problem:
             return failed(result_error(problem))
         return Outcome(result={"rows": moved.rows, "columns": moved.columns, **moved.more})
+
+    async def _moved(self, config: TransferConfig, context: TaskContext) -> Moved:
+        """Move all rows once."""
+        from arclog.tools.transfer.move import Move
+
+        loop = asyncio.get_running_loop()
+        target = self._target(config.target, context)
+        source = self._source(config, context, loop)
+        move = Move(
+            source,
+            target,
+            chunk_rows=config.chunk_rows or self._chunk_rows,
+            columns=config.columns,
+            types=config.target.types or {},
+            progress=lambda done, total: _tell(loop, context, done, total),
+        )
+        return await self._threads.call(move.interrupt, move.run)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -87,7 +101,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(self._database(end), self._settings.number("sql.busy_timeout_s"), **asked)
+            return SqliteSource(self._database(end), self._busy_s, **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -98,7 +112,7 @@ class TransferTool:
         options = self._duckdb_options()
         if end.kind == "parquet":
             return DuckdbSource(":memory:", options, path=self._file(end)[1])
-        return DuckdbSource(self._database(end), options, schema=end.schema or "", **asked)
+        return DuckdbSource(self._database(end), options, self._busy_s, schema=end.schema or "", **asked)
 
     def _target(self, end: TargetConfig, context: TaskContext) -> Target:
         from arclog.tools.transfer import files
@@ -117,8 +131,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteTarget
 
-            busy_s = self._settings.number("sql.busy_timeout_s")
-            return SqliteTarget(self._database(end), busy_s, table, mode, key, create=create)
+            return SqliteTarget(self._database(end), self._busy_s, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -135,6 +148,7 @@ class TransferTool:
             mode,
             key,
             create=create,
+            busy_s=self._busy_s,
         )
 
     def _connecting(self, end: End, context: TaskContext) -> Connecting:

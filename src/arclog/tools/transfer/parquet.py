@@ -30,7 +30,7 @@ class ParquetTarget(PathTarget):
         self._table.write(rows)
 
     def commit(self) -> dict[str, Any]:
-        self._table.commit()
+        # The table is never committed: its database is there for this file alone.
         with self._replacing() as temporary:
             self._table.export(temporary)
         return {"bytes": self._path.stat().st_size}

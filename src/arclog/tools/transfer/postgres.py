@@ -76,6 +76,10 @@ _MEANT = {
 }
 #: The server counts the lines of a COPY: they are our rows.
 _WHERE = re.compile(r"COPY .*, line (\d+)(?:, column ([^:]+))?")
+#: A table or type of that name is there.
+_EXISTS = ("42P07", "42710")
+#: How often a table that others are making, and removing, is made again.
+_MAKE_AGAIN = 5
 _ORDER = "_arclog_row"
 _INCOMING = "_arclog_incoming"
 
@@ -239,7 +243,7 @@ class PostgresTarget(_Session):
             self._do(lambda: cursor.execute(sql.encode()))
 
         if self._create and columns:
-            run(statements.create_table(DIALECT, self._table, columns, self._key, DECLARED))
+            self._make_table(connection)
         into = self._table
         if self._mode == "replace":
             run(f"TRUNCATE {self._table}")
@@ -252,6 +256,26 @@ class PostgresTarget(_Session):
             return
         copy = cursor.copy(f"COPY {into} ({names}) FROM STDIN".encode())
         self._write = self._do(lambda: self._copying.enter_context(copy)).write_row
+
+    def _make_table(self, connection: psycopg.Connection[Any]) -> None:
+        """Make the table unless it is there. PostgreSQL lets a second maker wait for the end of the first one's
+        transaction, and then refuses it, although it said IF NOT EXISTS: by then the next look finds the table.
+        """
+        import psycopg
+
+        from arclog.tools.sql.pg_session import is_catalog_conflict
+
+        made = statements.create_table(DIALECT, self._table, self._columns, self._key, DECLARED).encode()
+        for last in (*[False] * _MAKE_AGAIN, True):
+            self._do(lambda: connection.execute("SAVEPOINT arclog_table"))
+            try:
+                connection.execute(made)
+            except psycopg.Error as problem:
+                if last or not (is_catalog_conflict(problem) or problem.sqlstate in _EXISTS):
+                    raise _placed(problem) from None
+                self._do(lambda: connection.execute("ROLLBACK TO SAVEPOINT arclog_table"))
+            else:
+                return
 
     def write(self, rows: list[Row]) -> None:
         import psycopg

@@ -16,6 +16,7 @@ from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.sqlite import failure_of, patience
 from arclog.tools.transfer import statements
+from arclog.tools.transfer.new_files import Draft, Turn
 from arclog.tools.transfer.rows import (
     BOOLEAN,
     BYTES,
@@ -98,10 +99,10 @@ class _File:
             except apsw.ConnectionClosedError:
                 pass  # it came to its end meanwhile
 
-    def _connect(self, flags: int) -> apsw.Connection:
+    def _connect(self, path: str, flags: int) -> apsw.Connection:
         import apsw
 
-        connection = self._do(lambda: apsw.Connection(self._database, flags=flags))
+        connection = self._do(lambda: apsw.Connection(path, flags=flags))
         self._connection = connection
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
@@ -146,7 +147,7 @@ class SqliteSource(_File):
         self._at_a_time = at_a_time
         if not Path(self._database).is_file():
             raise SqlFailure("connection", f"there is no database {self._database}", "SQLITE_CANTOPEN", retryable=False)
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection = self._connect(self._database, apsw.SQLITE_OPEN_READONLY)
         if self._table:
             quoted = statements.name_of(DIALECT, self._table)
             # One snapshot for the count and the rows.
@@ -186,19 +187,24 @@ class SqliteTarget(_File):
         self._columns: Sequence[Column] = ()
         self._insert = ""
         self._done = 0
-        #: the file is ours until the commit: it was not there before
-        self._made = False
+        #: SQLite has one writer at a time; another transfer is waited for without `sql.busy_timeout_s`
+        self._turn = Turn(database)
+        #: the file until the commit, when it was not there
+        self._draft: Draft | None = None
 
     def open(self, columns: Sequence[Column]) -> None:
         import apsw
 
         self._columns = columns
-        self._made = not Path(self._database).exists()
-        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
-        if not self._create and self._made:
-            message = f"there is no database {self._database}; `create: true` makes it"
-            raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
-        connection = self._connect(flags)
+        self._turn.take(self._stopped)
+        flags = apsw.SQLITE_OPEN_READWRITE
+        if not Path(self._database).exists():
+            if not self._create:
+                message = f"there is no database {self._database}; `create: true` makes it"
+                raise SqlFailure("connection", message, "SQLITE_CANTOPEN", retryable=False)
+            self._draft = Draft(self._database)
+            flags |= apsw.SQLITE_OPEN_CREATE
+        connection = self._connect(self._draft.path if self._draft else self._database, flags)
         self._do(lambda: connection.execute("BEGIN IMMEDIATE"))
         statements.check_key(columns, self._key)
         if self._create and columns:
@@ -240,13 +246,18 @@ class SqliteTarget(_File):
         connection = self._connection
         if connection is not None:
             self._do(lambda: connection.execute("COMMIT"))
-            self._made = False
+            if self._draft is not None:
+                connection.close()
+                self._draft.publish()
         return {}
 
     def close(self) -> None:
-        super().close()
-        if self._made and self._connection is not None:
-            Path(self._database).unlink(missing_ok=True)
+        try:
+            super().close()
+            if self._draft is not None:
+                self._draft.remove()
+        finally:
+            self._turn.give()
 
 
 #: What SQLite takes as it is.

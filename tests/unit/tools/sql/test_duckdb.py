@@ -134,7 +134,7 @@ async def test_several_statements_are_one_transaction(sql):
         ("SELECT 'x'::INTEGER", "sql", "Conversion"),
         ("SET memory_limit = '100GB'", "sql", "InvalidInput"),
         ("SELECT * FROM read_csv('/nowhere/x.csv')", "not_found", "IO"),
-        ("SELECT * FROM 'https://127.0.0.1:1/x.parquet'", "sql", "Error"),
+        ("SELECT * FROM 'https://127.0.0.1:1/x.parquet'", "config", "MissingExtension"),
     ],
 )
 async def test_errors_have_their_kind_and_code(sql, command, kind, code):
@@ -143,8 +143,57 @@ async def test_errors_have_their_kind_and_code(sql, command, kind, code):
 
 async def test_no_extension_is_installed(sql):
     for command in ("INSTALL httpfs", "FORCE INSTALL httpfs"):
-        with pytest.raises(SqlRefused, match="not installed"):
+        with pytest.raises(SqlRefused, match=r"not installed by a task.*LOAD one .* setting duckdb\.extensions"):
             await sql(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "instead"),
+    [
+        ("ATTACH 'x.db' AS x (TYPE sqlite)", "sqlite_scanner", "`kind: transfer`"),
+        ("ATTACH 'dbname=x' AS x (TYPE postgres)", "postgres_scanner", "`kind: transfer`"),
+        ("SELECT * FROM 's3://bucket/x.parquet'", "httpfs", "`kind: object`"),
+        ("COPY (SELECT 1) TO 's3://bucket/x.csv'", "httpfs", "`kind: object`"),
+        ("SELECT * FROM read_csv('az://box/x.csv')", "azure", "`kind: object`"),
+        ("LOAD httpfs", "httpfs", "`kind: object`"),
+        ("SELECT st_point(1, 2)", "spatial", "put into the folder"),
+    ],
+)
+async def test_a_missing_extension_says_what_works_without_the_internet(tmp_path, command, name, instead):
+    sql = Sql(KIND, tmp_path / "scratch", Settings({"duckdb.extensions": str(tmp_path / "none")}))
+    outcome = await sql(command)
+    await sql.close()
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.code, outcome.error.retryable) == ("config", "MissingExtension", False)
+    assert instead in outcome.error.message
+    assert (
+        f"{name}.duckdb_extension put into the folder that the setting duckdb.extensions names" in outcome.error.message
+    )
+    assert "INSTALL" not in outcome.error.message
+
+
+async def test_extensions_are_loaded_from_the_operators_folder(tmp_path):
+    import duckdb
+
+    with duckdb.connect() as connection:
+        ((platform,),) = connection.execute("PRAGMA platform").fetchall()
+    place = tmp_path / "extensions" / f"v{duckdb.__version__}" / platform
+    place.mkdir(parents=True)
+    (place / "httpfs.duckdb_extension").write_bytes(b"no extension" * 100)
+    sql = Sql(KIND, tmp_path / "scratch", Settings({"duckdb.extensions": str(tmp_path / "extensions")}))
+    message = await sql.message("LOAD httpfs")
+    await sql.close()
+    assert str(place / "httpfs.duckdb_extension") in message
+    assert "not there" not in message
+
+
+async def test_a_file_that_is_no_database_is_not_worth_a_retry(tmp_path):
+    (tmp_path / "a.duckdb").write_text("no database" * 1000)
+    sql = Sql(KIND, tmp_path / "scratch", database=str(tmp_path / "a.duckdb"))
+    outcome = await sql("SELECT 1")
+    await sql.close()
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("connection", False)
 
 
 async def test_memory_has_a_limit(tmp_path):
@@ -157,7 +206,9 @@ async def test_memory_has_a_limit(tmp_path):
 HOLD = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 
 
-async def test_a_file_that_another_process_has_open(sql, tmp_path):
+async def test_a_file_that_another_process_has_open(tmp_path):
+    settings = Settings({"sql.busy_timeout_s": 0.1})
+    sql = Sql(KIND, tmp_path / "scratch", settings, database=str(tmp_path / "a.duckdb"))
     await sql.result("CREATE TABLE t (a INTEGER)")
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOLD, str(tmp_path / "a.duckdb")),
@@ -168,11 +219,18 @@ async def test_a_file_that_another_process_has_open(sql, tmp_path):
     try:
         assert await holder.stdout.readline() == b"open\n"
         outcome = await sql("SELECT 1")
+        stopped = asyncio.create_task(Sql(KIND, tmp_path / "scratch", database=str(tmp_path / "a.duckdb"))("SELECT 1"))
+        await asyncio.sleep(0)
+        stopped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
     finally:
         holder.kill()
         await holder.communicate()
+        await sql.close()
     assert outcome.error is not None
-    assert (outcome.error.kind, outcome.error.retryable) == ("connection", True)
+    assert (outcome.error.kind, outcome.error.retryable) == ("serialization", True)
+    assert "sql.busy_timeout_s" in outcome.error.message
     assert await sql.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
 
 

@@ -259,6 +259,19 @@ async def test_a_serialization_conflict_may_be_tried_again(sql, postgres):
     assert postgres.rows("SELECT a FROM t") == [(2,)]
 
 
+async def test_two_tasks_that_make_the_same_table_may_be_tried_again(sql, postgres):
+    with postgres.connect(autocommit=False) as other:
+        other.execute("CREATE TABLE t (a int)")
+        running = asyncio.create_task(sql("CREATE TABLE IF NOT EXISTS t (a int)"))
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        await until(lambda: postgres.rows(waits))
+        other.commit()
+        outcome = await running
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.code, outcome.error.retryable) == ("serialization", "23505", True)
+    assert await sql.rows("CREATE TABLE IF NOT EXISTS t (a int); SELECT count(*) AS n FROM t") == [{"n": 0}]
+
+
 async def test_of_two_tasks_in_a_deadlock_one_goes_on(sql, postgres):
     await sql.result("CREATE TABLE t (id int PRIMARY KEY, a int); INSERT INTO t VALUES (1, 0), (2, 0)")
     # Both hold one row before either asks for the other's: each waits for a lock that the test holds between.
