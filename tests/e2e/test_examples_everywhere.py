@@ -53,7 +53,8 @@ MADE_UP = re.compile(
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    reachable = {"ARCLOG_HTTP_ALLOW_NETWORKS": "loopback"}
+    # As in one process: tasks run where the worker was started.
+    reachable = {"ARCLOG_HTTP_ALLOW_NETWORKS": "loopback", "ARCLOG_WORKER_WORKDIR": "."}
     one = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
     try:
         one.start()

@@ -85,6 +85,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("leases.seconds", 30.0, "seconds", "How long a claimed command stays with its worker without a heartbeat.", 1.0),
     Setting("leases.max_losses", 5, "losses", "A command whose lease was lost this often is poison and fails.", 1),
     Setting("worker.slots", 8, "commands", "Commands that one worker runs at a time.", 1),
+    Setting("worker.workdir", "", "path", "Folder that python and shell tasks start in; `fresh`: each task in an empty one of its own, which is removed when it has ended. Empty: where `arclog run` was started; `fresh` for the workers of servers."),
     Setting("workers.seen_every_s", 10.0, "seconds", "How often at most a server notes in the store that a worker is there. One that was not seen for three times as long is silent.", 0.1),
     Setting("workers.keep_s", 86_400.0, "seconds", "How long a worker that was not seen any more is remembered.", 1.0),
     Setting("workers.shared", False, "boolean", "Whether workers with a credential of the server's own tenant (scope.tenant) serve the runs of all tenants, and see their data. Otherwise a worker serves its own tenant alone."),

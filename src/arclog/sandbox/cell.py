@@ -6,15 +6,16 @@ What the process sends is read only as fast as it is taken: a task that gives it
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from arclog.sandbox.folders import TaskFolders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree
 from arclog.sandbox.protocol import Frame, FrameReader, OversizedFrameError, Report, packed
@@ -83,14 +84,14 @@ class Cell:
     def __init__(
         self,
         launcher: Launcher,
-        folder: Path,
+        folders: TaskFolders,
         limits: Limits,
         *,
         isolated: bool,
         environment: Environment | None = None,
     ) -> None:
-        folder.mkdir(mode=0o700)
-        self.folder = folder
+        folders.make()
+        self.folder = folders.folder
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         #: '' while nobody has used it
@@ -112,8 +113,14 @@ class Cell:
         with theirs:
             spec = {
                 **msgspec.structs.asdict(limits),
-                "scratch": str(folder),
-                "env": clean_environment(str(folder), environment.folder if environment else None),
+                "folder": str(folders.folder),
+                "scratch": str(folders.scratch),
+                "workdir": str(folders.workdir),
+                "fresh": folders.fresh,
+                "env": {
+                    **clean_environment(str(folders.scratch), environment.folder if environment else None),
+                    "ARCLOG_SCRATCH": str(folders.scratch),
+                },
                 "site": environment is not None,
                 "limits": {
                     "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
@@ -124,7 +131,7 @@ class Cell:
                 self.tree = Tree(launcher, spec, theirs.fileno(), isolated=isolated)
             except BaseException:
                 ours.close()
-                folder.rmdir()
+                shutil.rmtree(self.folder, ignore_errors=True)
                 raise
         ours.setblocking(False)
         self._socket = ours

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
+from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report
 
@@ -37,16 +36,15 @@ class _Room:
 class Pool:
     """Cells by execution."""
 
-    def __init__(self, scratch: Path, limits: Limits, warm: int, *, isolated: bool = True) -> None:
+    def __init__(self, folders: Folders, limits: Limits, warm: int, *, isolated: bool = True) -> None:
         """`isolated` asks for a pid namespace per process; where the kernel refuses, the guard does without."""
         #: with the worker's own packages
         self.launcher = Launcher()
         self._rooms: dict[str, _Room] = {}
-        self._scratch = scratch
+        self._folders = folders
         self._limits = limits
         self._warm = warm
         self._isolated = isolated
-        self._numbers = count(1)
         self._spare: Cell | None = None
         #: idle cells, the longest unused first
         self._idle: list[Cell] = []
@@ -57,7 +55,6 @@ class Pool:
 
     def start(self) -> None:
         """Start what takes longest; needs no event loop."""
-        self._scratch.mkdir(parents=True, exist_ok=True)
         self.launcher.start()
 
     @property
@@ -129,13 +126,13 @@ class Pool:
                 return
 
     def _new(self, environment: Environment | None = None) -> Cell:
-        folder = self._scratch / f"python-{next(self._numbers)}"
+        folders = self._folders.of_next("python")
         if environment is None:
-            return Cell(self.launcher, folder, self._limits, isolated=self._isolated)
+            return Cell(self.launcher, folders, self._limits, isolated=self._isolated)
         room = self._rooms.get(environment.digest)
         if room is None:
             room = self._rooms[environment.digest] = _Room(environment)
-        cell = Cell(room.launcher, folder, self._limits, isolated=self._isolated, environment=environment)
+        cell = Cell(room.launcher, folders, self._limits, isolated=self._isolated, environment=environment)
         room.cells += 1
         return cell
 

@@ -287,8 +287,8 @@ KIND = ToolKind(
             Field(
                 "database",
                 "string",
-                "The file, made when it is not there; a relative path is relative to the working directory of the "
-                "worker. `:memory:` lasts for one attempt.",
+                "The file, made when it is not there; a relative path is relative to the folder that the worker was "
+                "started in. `:memory:` lasts for one attempt.",
                 default=MEMORY,
                 template=True,
             ),

@@ -19,6 +19,7 @@ from arclog.model.shapes import Field
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
+from arclog.sandbox.folders import Folders
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import ended_by
 from arclog.sandbox.protocol import Report
@@ -87,7 +88,9 @@ class PythonTool:
             max_result_bytes=settings.integer("python.max_result_bytes"),
             max_log_bytes=settings.integer("logs.max_task_bytes"),
         )
-        self._pool = Pool(scratch, self._limits, settings.integer("python.warm_processes"), isolated=isolated)
+        folders = Folders(settings, scratch)
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._pool = Pool(folders, self._limits, settings.integer("python.warm_processes"), isolated=isolated)
         self._pool.start()
         self._settings = settings
         self._installer = installer

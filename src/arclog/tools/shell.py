@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree, ended_by
 from arclog.sandbox.protocol import Report
@@ -27,17 +29,37 @@ from arclog.sandbox.streams import Lines
 
 _INHERITED = ("PATH", "HOME", "LANG", "TZ")
 _LAST_LINE_MAX = 500
+#: What to write instead of a value that is no scalar.
+_REMEDIES = {
+    type(None): "write `{{ … | default('', true) }}` where nothing may stand",
+    list: "write `{{ … | tojson }}` or `{{ … | join(' ') }}`, or the items one by one",
+    dict: "write `{{ … | tojson }}`",
+}
 
 
 class ShellConfig(Struct, frozen=True):
-    """A shell task."""
+    """A shell task; `command`, `env` and `input` take any scalar where a text is meant."""
 
-    command: str | list[str]
-    env: dict[str, str] = {}
+    command: Any
+    env: dict[str, Any] = {}
     cwd: str = ""
-    input: str = ""
+    input: Any = ""
     check: bool = True
     parse: Literal["json"] | None = None
+
+
+class _Command(Struct, frozen=True):
+    """What a shell task runs, all of it text."""
+
+    argv: list[str]
+    env: dict[str, str]
+    input: str
+    #: what a message calls the program
+    program: str
+
+
+class _Misfit(Exception):
+    """A value that no program can be given; the message says where it is and what to do."""
 
 
 class _Output:
@@ -77,16 +99,19 @@ class ShellTool:
         self._log_cap = settings.integer("logs.max_task_bytes")
         self._grace_s = settings.number("tasks.kill_grace_s")
         self._scratch = scratch
+        self._folders = Folders(settings, scratch)
         self._launcher = Launcher()
         self._trees: set[Tree] = set()
 
     async def run(self, config: ShellConfig, context: TaskContext) -> Outcome:
-        problem = _misfit(config)
-        if problem:
-            return _failed(error("config", problem))
+        try:
+            command = _command(config)
+        except _Misfit as problem:
+            return _failed(error("config", str(problem)))
         out = _Output("stdout", context, self._cap, self._log_cap)
         err = _Output("stderr", context, self._cap, self._log_cap)
-        tree = self._start(config, context)
+        folders = self._folders.of_next("shell")
+        tree = self._start(command, folders, folders.workdir / config.cwd, context)
         tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
         self._trees.add(tree)
         tree.closed.add_done_callback(lambda _: self._trees.discard(tree))
@@ -99,7 +124,7 @@ class ShellTool:
             out.lines.end()
             err.lines.end()
         if report.failed:
-            return _failed(_not_started(config, report.failed))
+            return _failed(_not_started(command, config.cwd or str(folders.workdir), report.failed))
         if report.left:
             context.log("log", f"{report.left} background processes of the command were killed")
         for name, output in (("stdout", out), ("stderr", err)):
@@ -118,18 +143,25 @@ class ShellTool:
             await tree.finished()
         await self._launcher.close()
 
-    def _start(self, config: ShellConfig, context: TaskContext) -> Tree:
-        argv = ["/bin/sh", "-c", config.command] if isinstance(config.command, str) else config.command
-        spec = {"argv": argv, "env": _environment(config, context), "cwd": str(Path.cwd() / config.cwd)}
-        if not config.input:
-            with Path(os.devnull).open("rb") as null:
-                return Tree(self._launcher, spec, null.fileno(), isolated=False)
-        # A file rather than a pipe: the command may read it late, in part or never, and nobody has to wait for it.
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=self._scratch) as file:
-            file.write(config.input.encode("utf-8", "surrogatepass"))
-            file.seek(0)
-            return Tree(self._launcher, spec, file.fileno(), isolated=False)
+    def _start(self, command: _Command, folders: TaskFolders, cwd: Path, context: TaskContext) -> Tree:
+        folders.make()
+        if folders.fresh:
+            folders.workdir.mkdir(mode=0o700)
+        environment = _environment(command, folders, context)
+        # Its guard removes the folder when everybody is dead.
+        spec = {"argv": command.argv, "env": environment, "cwd": str(cwd), "folder": str(folders.folder)}
+        try:
+            if not command.input:
+                with Path(os.devnull).open("rb") as null:
+                    return Tree(self._launcher, spec, null.fileno(), isolated=False)
+            # A file rather than a pipe: the command may read it late, in part or never, and nobody has to wait for it.
+            with tempfile.TemporaryFile(dir=self._scratch) as file:
+                file.write(command.input.encode("utf-8", "surrogatepass"))
+                file.seek(0)
+                return Tree(self._launcher, spec, file.fileno(), isolated=False)
+        except BaseException:
+            shutil.rmtree(folders.folder, ignore_errors=True)
+            raise
 
     async def _stop(self, tree: Tree) -> None:
         """Ask, wait for the grace, kill."""
@@ -141,26 +173,44 @@ class ShellTool:
             await tree.killed()
 
 
-def _misfit(config: ShellConfig) -> str:
-    """What is wrong with a config beyond its shape; '' when nothing is."""
-    if not config.command:
-        return "command is empty; give a line for /bin/sh, or a list with the program first"
-    argv = [config.command] if isinstance(config.command, str) else config.command
-    for index, text in enumerate(argv):
-        if "\0" in text:
-            where = "command" if isinstance(config.command, str) else f"command[{index}]"
-            return f"{where} holds a NUL byte, which no program can be given"
+def _command(config: ShellConfig) -> _Command:
+    """The command with all its values as text, or _Misfit."""
+    if config.command is None or config.command in ("", []):
+        raise _Misfit("command is empty; give a line for /bin/sh, or a list with the program first")
+    if isinstance(config.command, list):
+        argv = [_text(value, f"command[{index}]") for index, value in enumerate(config.command)]
+        program = argv[0]
+    else:
+        argv, program = ["/bin/sh", "-c", _text(config.command, "command")], "/bin/sh"
+    env = {}
     for name, value in config.env.items():
         if not name or "=" in name or "\0" in name:
-            return f"env: {name!r} cannot be the name of a variable"
-        if "\0" in value:
-            return f"env.{name} holds a NUL byte, which no program can be given"
+            raise _Misfit(f"env: {name!r} cannot be the name of a variable")
+        env[name] = _text(value, f"env.{name}")
     if "\0" in config.cwd:
-        return "cwd holds a NUL byte"
-    return ""
+        raise _Misfit("cwd holds a NUL byte")
+    # Standard input, unlike arguments and variables, may hold NUL bytes.
+    return _Command(argv, env, _text(config.input, "input", nul=True), program)
 
 
-def _environment(config: ShellConfig, context: TaskContext) -> dict[str, str]:
+def _text(value: Any, where: str, *, nul: bool = False) -> str:
+    """A scalar as text; a number and a boolean as JSON has them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if not isinstance(value, str):
+        raise _Misfit(f"{where} is {_shape_of(value)}, and a program takes text: {_REMEDIES.get(type(value), '')}")
+    if not nul and "\0" in value:
+        raise _Misfit(f"{where} holds a NUL byte, which no program can be given")
+    return value
+
+
+def _shape_of(value: Any) -> str:
+    return {type(None): "null", list: "a list", dict: "a map"}.get(type(value), type(value).__name__)
+
+
+def _environment(command: _Command, folders: TaskFolders, context: TaskContext) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     own = {
         "ARCLOG_EXECUTION_ID": context.execution_id,
@@ -168,18 +218,17 @@ def _environment(config: ShellConfig, context: TaskContext) -> dict[str, str]:
         "ARCLOG_TASK": context.task,
         "ARCLOG_ATTEMPT": str(context.attempt),
         "ARCLOG_KEY": context.key,
+        "ARCLOG_SCRATCH": str(folders.scratch),
     }
-    return {**inherited, **config.env, **own}
+    return {**inherited, "TMPDIR": str(folders.scratch), **command.env, **own}
 
 
-def _not_started(config: ShellConfig, failure: str) -> TaskError:
+def _not_started(command: _Command, cwd: str, failure: str) -> TaskError:
     """The runner's last word is 'errno Class: text'."""
     number, _, text = failure.partition(" ")
-    program = config.command[0] if isinstance(config.command, list) else "/bin/sh"
     if not number.isdigit() or number == "0":
         return error("killed", f"the command could not be started: {failure}", code="START")
-    cwd = f" in {config.cwd}" if config.cwd else ""
-    return error("config", f"{program} could not be started{cwd}: {text}", code="START")
+    return error("config", f"{command.program} could not be started in {cwd}: {text}", code="START")
 
 
 def _outcome(config: ShellConfig, report: Report, out: _Output, err: _Output) -> Outcome:
@@ -244,12 +293,12 @@ KIND = ToolKind(
                 "string|list",
                 "A line for /bin/sh, or a list that is run as it stands: the safe form for values from outside.",
                 required=True,
-                items=Field("argument", "string", template=True),
+                items=Field("argument", "string|number|boolean", template=True),
                 template=True,
             ),
             Field("env", "object", "Variables beside PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
-            Field("cwd", "string", "Where it runs; by default where the worker runs.", template=True),
-            Field("input", "string", "What it reads from its standard input.", template=True),
+            Field("cwd", "string", "Where it runs, relative to the working directory of tasks.", template=True),
+            Field("input", "string|number|boolean", "What it reads from its standard input.", template=True),
             Field("check", "boolean", "An exit code other than 0 is an error.", default=True, template=True),
             Field(
                 "parse",

@@ -16,7 +16,14 @@ from arclog.model.settings import TABLE, Settings
 
 FILE = "arclog.toml"
 #: Variables with our prefix that are no settings.
-_OTHER_VARIABLES = frozenset({"ARCLOG_DEBUG", "ARCLOG_TOKEN"})
+_OTHER_VARIABLES = frozenset(
+    {
+        "ARCLOG_DEBUG",
+        "ARCLOG_TOKEN",
+        # What tasks find in their environment: arclog may be called from one.
+        *(f"ARCLOG_{name}" for name in ("EXECUTION_ID", "STEP", "TASK", "ATTEMPT", "KEY", "SCRATCH")),
+    }
+)
 _IN_A_FILE = "_FILE"
 #: More than any setting is long.
 _MOST_BYTES = 64 * 1024

@@ -22,6 +22,7 @@ from arclog.client.secrets import ServerSecrets
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
+from arclog.sandbox.folders import fresh_unless_named, workdir_of
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.scratch import Scratch
@@ -33,6 +34,8 @@ from arclog.worker.toolbox import Toolbox
 @asynccontextmanager
 async def remote_worker(settings: Settings, url: str, token: str, pools: Sequence[str]) -> AsyncIterator[Worker]:
     """A worker that the server knows; it waits for one that cannot be reached yet. `run` it."""
+    settings = fresh_unless_named(settings)
+    workdir_of(settings)  # a folder that is not there is known before anything runs
     clock = SystemClock()
     # The link has patience of its own.
     connection = Connection(url, settings.replaced(client__patience_s=0.0), token=token)

@@ -58,6 +58,7 @@ async def tool(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             "python.max_result_bytes": 100_000,
             "python.max_processes": 100,
             "python.warm_processes": 2,
+            "worker.workdir": "fresh",
         }
     )
     tool = PythonTool(settings, tmp_path / "scratch", isolated=request.param == "isolated")
@@ -80,7 +81,7 @@ async def failure(
 
 async def host_pid(tool: PythonTool, execution_id: str = "11") -> int:
     """The pid that the execution's process has out here."""
-    outcome = await run(tool, "import os\nresult = os.getcwd()", execution_id=execution_id)
+    outcome = await run(tool, "import os\nresult = os.environ['ARCLOG_SCRATCH']", execution_id=execution_id)
     for process in all_processes():
         try:
             if str((process / "cwd").readlink()) == outcome.result:

@@ -313,12 +313,13 @@ async def test_a_line_without_end_comes_in_pieces(python: Python) -> None:
 
 async def test_globals_and_files_do_not_reach_the_next_task_but_modules_stay(python: Python) -> None:
     first = await python.value(
-        "import os, json, decimal\nleak = 1\njson.mark = 1\nopen('f', 'w').close()\nos.makedirs('a/b')\nresult = os.getpid()",
+        "import os, json, decimal\nleak = 1\njson.mark = 1\nos.chdir(os.environ['ARCLOG_SCRATCH'])\n"
+        "open('f', 'w').close()\nos.makedirs('a/b')\nresult = os.getpid()",
         {"arg": 1},
     )
     second = await python.value(
         "import os, sys, json\n"
-        "result = [os.getpid(), 'leak' in globals(), 'arg' in globals(), os.listdir('.'), json.mark, 'decimal' in sys.modules]"
+        "result = [os.getpid(), 'leak' in globals(), 'arg' in globals(), os.listdir(os.environ['ARCLOG_SCRATCH']), json.mark, 'decimal' in sys.modules]"
     )
     assert second == [first, False, False, [], 1, True]
 
@@ -338,10 +339,12 @@ async def test_the_environment_is_clean(python: Python, monkeypatch: pytest.Monk
 
     assert canary not in repr(outcome.result)
     environment, _, cwd, umask, _, files = outcome.result
-    assert set(environment) == {"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR"}
-    assert environment["HOME"] == environment["TMPDIR"] == cwd
-    assert Path(cwd).parent == python.scratch / "second"
-    assert umask == 0o077
+    assert set(environment) == {"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "ARCLOG_SCRATCH"}
+    assert environment["HOME"] == environment["TMPDIR"] == environment["ARCLOG_SCRATCH"]
+    assert Path(environment["ARCLOG_SCRATCH"]).is_relative_to(python.scratch / "second")
+    assert cwd == str(Path.cwd())
+    os.umask(mask := os.umask(0o022))
+    assert umask == mask
     # stdin, stdout, stderr, the null device, the task socket, and the listing itself
     assert len(files) == 6
 

@@ -13,8 +13,10 @@ import pytest
 
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
+from arclog.plan.build import build
 from arclog.ports.tool import ToolServices
 from arclog.tools.shell import KIND, ShellConfig, ShellTool
+from arclog.wiring.kinds import installed_kinds
 from tests.unit.sandbox.support import PATIENCE_S, Log, context, marker, offspring, processes_with
 
 
@@ -91,6 +93,13 @@ async def test_what_cannot_be_started_is_a_config_error(tool: ShellTool, tmp_pat
         ({"command": "true", "env": {"X": "a\0"}}, "env.X"),
         ({"command": "true", "env": {"A=B": ""}}, "A=B"),
         ({"command": "true", "cwd": "\0"}, "cwd"),
+        ({"command": ["echo", None]}, "command[1] is null"),
+        ({"command": ["echo", "x", [1]]}, "command[2] is a list, and a program takes text: write `{{ … | tojson }}`"),
+        ({"command": {"a": 1}}, "command is a map"),
+        ({"command": "true", "env": {"X": {"a": 1}}}, "env.X is a map"),
+        ({"command": "true", "env": {"X": None}}, "env.X is null, and a program takes text: write `{{ … | default("),
+        ({"command": "true", "input": [1]}, "input is a list"),
+        ({"command": None}, "empty"),
         ({"command": []}, "empty"),
         ({"command": ""}, "empty"),
     ],
@@ -103,6 +112,23 @@ async def test_what_no_program_can_be_given(tool: ShellTool, config: dict[str, A
     assert outcome.helper == {"sh": {"exit_code": None}}
 
 
+async def test_scalars_become_text(tool: ShellTool) -> None:
+    values: list[Any] = [1, -2.5, 1e300, True, False, 10**30, "x y", ""]
+    outcome = await run(tool, ["printf", "<%s>", *values], env={"N": 7, "B": True})
+    assert outcome.result["stdout"] == f"<1><-2.5><1e+300><true><false><{10**30}><x y><>"
+    assert (await run(tool, "echo $N $B", env={"N": 0.5, "B": False})).result["stdout"] == "0.5 false\n"
+    assert (await run(tool, "cat", input=42)).result["stdout"] == "42"
+    assert (await run(tool, ["env"], env={"ARCLOG_STEP": 1})).result["stdout"].count("ARCLOG_STEP=fetch") == 1
+
+
+def test_check_takes_scalars_as_arguments() -> None:
+    text = "metadata: {name: p}\nworkflow: [{step: start, tool: {kind: shell, env: {N: 5}, input: 1.5, command: %s}}]\n"
+    assert build(text % "[head, -n, 5, true, 1.5]", "p.yaml", installed_kinds()).findings == []
+    for command in ("[head, null]", "[head, [1]]", "[head, {a: 1}]"):
+        (finding,) = build(text % command, "p.yaml", installed_kinds()).findings
+        assert finding.code == "wrong-type"
+
+
 async def test_the_environment_is_short(tool: ShellTool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "canary-77aa")
     monkeypatch.setenv("TZ", "UTC")
@@ -110,8 +136,8 @@ async def test_the_environment_is_short(tool: ShellTool, monkeypatch: pytest.Mon
 
     found = dict(line.split("=", 1) for line in outcome.result["stdout"].splitlines())
     assert set(found) - {"HOME", "LANG"} == {
-        "PATH", "TZ", "GREETING",
-        "ARCLOG_EXECUTION_ID", "ARCLOG_STEP", "ARCLOG_TASK", "ARCLOG_ATTEMPT", "ARCLOG_KEY",
+        "PATH", "TZ", "GREETING", "TMPDIR",
+        "ARCLOG_EXECUTION_ID", "ARCLOG_STEP", "ARCLOG_TASK", "ARCLOG_ATTEMPT", "ARCLOG_KEY", "ARCLOG_SCRATCH",
     }  # fmt: skip
     assert found["GREETING"] == "hällo"
     assert (found["ARCLOG_EXECUTION_ID"], found["ARCLOG_STEP"], found["ARCLOG_TASK"]) == ("11", "fetch", "parse")

@@ -73,8 +73,8 @@ class _Watch:
         left = self._end_family()
         failure = os.read(failure_read, 4096).decode()
         report(self.channel, status=self.status, left=left, crowd=self.crowd, failed=failure, isolated=self.isolated)
-        if self.spec.get("scratch"):
-            trees.remove_tree(self.spec["scratch"])
+        if self.spec.get("folder"):
+            trees.remove_tree(self.spec["folder"])
 
     def _watch(self) -> None:
         """Return when the family has to end."""

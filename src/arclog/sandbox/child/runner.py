@@ -5,7 +5,7 @@ that cannot be had (threads or processes still run, streams closed), the answer 
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH108, PTH123, PTH208, TID252
+# ruff: noqa: PTH123, TID252
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ import traceback
 import types
 from typing import Any, NoReturn
 
-from . import kernel, streaming, trees, values, wire
+from . import kernel, streaming, values, wire
+from .places import Places
 from .speech import Speech
 
 _COMPILED_MAX = 256
@@ -77,7 +78,7 @@ class Context:
         return f"<context of {self._values.get('step')}.{self._values.get('task')}>"
 
 
-def serve(tasks: _socket.socket, scratch: str, max_result_bytes: int, limits: dict[str, str]) -> NoReturn:
+def serve(tasks: _socket.socket, places: Places, max_result_bytes: int, limits: dict[str, str]) -> NoReturn:
     """Run tasks until the worker closes the socket."""
     me = os.getpid()
     out = _stream(1)
@@ -96,12 +97,16 @@ def serve(tasks: _socket.socket, scratch: str, max_result_bytes: int, limits: di
             compiled.clear()
         speech = Speech(tasks)
         context = Context(request["context"], workload, frame[1], speech)
-        header, body = _attempt(request, context, compiled, limits, speech, max_result_bytes)
+        lost = places.enter()
+        if lost:
+            header, body = _fault("config", lost, "WORKDIR"), b""
+        else:
+            header, body = _attempt(request, context, compiled, limits, speech, max_result_bytes)
         if os.getpid() != me:  # user code forked and its child came back here
             os._exit(0)
         if len(body) > max_result_bytes:
             header, body = _too_large(f"the result has {len(body)} bytes as JSON", max_result_bytes), b""
-        retire = header.get("retire") or _leftovers(out, err) or _untidy(scratch)
+        retire = header.get("retire") or _leftovers(out, err) or places.clear()
         if retire:
             header["retire"] = retire
         speech.last(header, body)
@@ -265,23 +270,6 @@ def _leftovers(out: io.TextIOWrapper, err: io.TextIOWrapper) -> str:
         return "it left processes running"
     if len(sys._current_frames()) > 1:  # noqa: SLF001 - counts threads that `threading` does not know, too
         return "it left threads running"
-    return ""
-
-
-def _untidy(scratch: str) -> str:
-    """Empty the folder for the next task; answers why that was not possible."""
-    try:
-        os.chdir(scratch)
-        if os.listdir(scratch):
-            with os.scandir(scratch) as listing:
-                entries = list(listing)
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    trees.remove_tree(entry.path)
-                else:
-                    os.unlink(entry.path)
-    except (OSError, RecursionError):
-        return "its folder could not be emptied"
     return ""
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from . import kernel
 from . import runner as python
+from .places import Places
 
 _NOFILE = 1024
 _STDERR = 2
@@ -55,7 +56,6 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
     kernel.prctl(kernel.NO_NEW_PRIVS, 1)
-    os.umask(0o077)
     os.environ.clear()
     os.environ.update(spec["env"])
     os.chdir(spec["scratch"])
@@ -81,7 +81,7 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
 
         site.main()
     os.close(failure)
-    python.serve(tasks, spec["scratch"], int(spec["max_result_bytes"]), spec["limits"])
+    python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
 
 
 def _close(file: int) -> None:

@@ -1,0 +1,68 @@
+"""The folders of tasks that run as processes (python, shell): the one place that decides them.
+
+Every task has a working directory, which it starts in, and a scratch folder ($ARCLOG_SCRATCH) for files that nobody
+needs afterwards. The setting `worker.workdir` names the working directory of all tasks; with `fresh` each task gets an
+empty one. Scratch folders and fresh working directories are removed when their task has ended.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from msgspec import Struct
+
+from arclog.model.errors import SettingsError
+from arclog.model.settings import Settings
+
+#: The value of `worker.workdir` that gives each task an empty working directory.
+FRESH = "fresh"
+
+
+class TaskFolders(Struct, frozen=True):
+    """The folders of one task, or of one process that runs task after task."""
+
+    #: holds what is removed with the task
+    folder: Path
+    scratch: Path
+    #: where tasks start
+    workdir: Path
+    #: the working directory lies in `folder`, and each task gets a new one
+    fresh: bool
+
+    def make(self) -> None:
+        """Make what lies in `folder`; a fresh working directory is made for each task."""
+        self.folder.mkdir(mode=0o700, parents=True)
+        self.scratch.mkdir(mode=0o700)
+
+
+class Folders:
+    """Names the folders of a worker's tasks."""
+
+    def __init__(self, settings: Settings, scratch: Path) -> None:
+        self._scratch = scratch
+        self._workdir = workdir_of(settings)
+        self._numbers = count(1)
+
+    def of_next(self, kind: str) -> TaskFolders:
+        """Folders that nobody has; they are not made yet."""
+        folder = self._scratch / f"{kind}-{next(self._numbers)}"
+        return TaskFolders(folder, folder / "scratch", self._workdir or folder / "work", self._workdir is None)
+
+
+def workdir_of(settings: Settings) -> Path | None:
+    """The folder that all tasks start in; None: each in a fresh one. A folder that is not there is a SettingsError."""
+    named = settings.text("worker.workdir")
+    if named == FRESH:
+        return None
+    path = Path(named or ".").absolute()
+    if not path.is_dir():
+        raise SettingsError(
+            f"worker.workdir: there is no folder {path}; make it, or name another one (`{FRESH}` gives each task its own)"
+        )
+    return path
+
+
+def fresh_unless_named(settings: Settings) -> Settings:
+    """The settings of a server's worker: nobody stands where it was started, so tasks share no folder by accident."""
+    return settings if settings.text("worker.workdir") else settings.replaced(worker__workdir=FRESH)
