@@ -131,17 +131,19 @@ def _attempt(
             linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
             program = compile(code, name, "exec", dont_inherit=True)
             compiled[name, code] = program
-        space.update(args)
-        space.update(__name__="__task__", __builtins__=__builtins__, context=context, input_data=args)
+        space.update(context=context, input_data=args)
+        space.update(args)  # an arg of these names takes their place
+        space.update(__name__="__task__", __builtins__=__builtins__)
         for alias, path in request["libs"].items():
             __import__(path)
             space[alias] = sys.modules[path]
         exec(program, space)
         main = space.get("main")
         value = _called(main, args) if callable(main) and not isinstance(main, type) else space.get("result")
-        if streaming.is_stream(value):
+        stream = streaming.stream_of(value)
+        if stream is not None:
             inline = min(request["inline_max_bytes"], max_result_bytes)
-            items, body = streaming.streamed(value, speech, inline, max_result_bytes)
+            items, body = streaming.streamed(stream, speech, inline, max_result_bytes)
             return {"ok": True, "items": items}, body
         return {"ok": True}, values.encoded(value)
     except values.NotJSON as problem:
@@ -170,7 +172,7 @@ def _called(main: Any, args: dict[str, Any]) -> Any:
     else:
         count = code.co_argcount + code.co_kwonlyargcount
         declared, flags = code.co_varnames[:count], code.co_flags
-        if declared == ("input_data",) and not flags & _VAR_KEYWORDS:
+        if declared == ("input_data",) and not flags & _VAR_KEYWORDS and "input_data" not in args:
             positional, named = [args], {}
         elif flags & _VAR_KEYWORDS and not code.co_posonlyargcount:
             named = args
@@ -193,7 +195,8 @@ def _by_signature(main: Any, args: dict[str, Any]) -> tuple[list[Any], dict[str,
 
     flags = _COROUTINE if inspect.iscoroutinefunction(main) else 0
     parameters = inspect.signature(main).parameters
-    if list(parameters) == ["input_data"] and parameters["input_data"].kind is not inspect.Parameter.VAR_KEYWORD:
+    whole = list(parameters) == ["input_data"] and "input_data" not in args
+    if whole and parameters["input_data"].kind is not inspect.Parameter.VAR_KEYWORD:
         return [args], {}, flags
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return [], args, flags

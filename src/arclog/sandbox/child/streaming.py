@@ -11,19 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from . import values
+from . import tables, values
 from .speech import Speech
 
 _BATCH_BYTES = 64 * 1024
+#: Types that are never a stream: nearly all values are of these.
+_WHOLE = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
 
 
 class TooLarge(Exception):
     """One item is larger than any result may be."""
 
 
-def is_stream(value: Any) -> bool:
-    """Generators and other iterators, asynchronous ones too; a list is none, nor is what can be iterated twice."""
-    return hasattr(type(value), "__next__") or hasattr(type(value), "__anext__")
+def stream_of(value: Any) -> Any:
+    """What gives a value's items one by one; None for a value that is sent as a whole.
+
+    Generators and other iterators do, asynchronous ones too, and tables: their items are rows. A list does not, nor does
+    anything else that can be iterated twice.
+    """
+    kind = type(value)
+    if kind in _WHOLE:
+        return None
+    rows = tables.rows_of(value, "result", values.column_names)
+    if rows is not None:
+        return rows
+    return value if hasattr(kind, "__next__") or hasattr(kind, "__anext__") else None
 
 
 def streamed(stream: Any, speech: Speech, inline_max: int, max_item: int) -> tuple[int, bytes]:

@@ -1,68 +1,87 @@
-"""What may leave a python task: JSON and nothing else. What is refused is named with its path.
+"""What leaves a python task is JSON: plain values as they are, well-known types converted without loss, the rest refused.
 
-The common case is checked at C speed by the set of types in each container; only a refusal walks item by item.
+The common case is checked at C speed by the set of types in each container; only other values are walked item by item.
+Types are known by the names of their classes: nothing is imported for the sake of values that nobody uses.
 """
+
+# Stand-alone and light: the package has another name where it runs.
+# ruff: noqa: TID252
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from . import tables
 
 #: Deeper values would meet the recursion limit of some reader later on.
 MAX_DEPTH = 200
 _KEY_MAX = 60
+#: Integers of a Decimal beyond 64 bits become text, as those of databases do.
+_I64 = 1 << 63
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
+#: What to do about a value that is refused, by the name of its type or of a class that it is derived from.
 _REMEDIES = {
-    "datetime": "with .isoformat()",
-    "date": "with .isoformat()",
-    "time": "with .isoformat()",
-    "timedelta": "with .total_seconds()",
-    "Decimal": "with str()",
-    "UUID": "with str()",
-    "Path": "with str()",
-    "PosixPath": "with str()",
-    "bytes": "with .decode() or base64",
-    "bytearray": "with .decode() or base64",
-    "set": "with sorted() or list()",
-    "frozenset": "with sorted() or list()",
-    "generator": "with list()",
-    "map": "with list()",
-    "filter": "with list()",
-    "zip": "with list()",
-    "range": "with list()",
-    "dict_keys": "with list()",
-    "dict_values": "with list()",
-    "ndarray": "with .tolist()",
-    "DataFrame": "with .to_dict('records')",
-    "Series": "with .tolist()",
-    "complex": "with str()",
-    "coroutine": "by awaiting it",
+    "bytes": "convert it, e.g. with .decode() or base64",
+    "bytearray": "convert it, e.g. with .decode() or base64",
+    "memoryview": "convert it, e.g. with base64",
+    "generator": "convert it, e.g. with list()",
+    "map": "convert it, e.g. with list()",
+    "filter": "convert it, e.g. with list()",
+    "zip": "convert it, e.g. with list()",
+    "range": "convert it, e.g. with list()",
+    "deque": "convert it, e.g. with list()",
+    "dict_keys": "convert it, e.g. with list()",
+    "dict_values": "convert it, e.g. with list()",
+    "mappingproxy": "convert it, e.g. with dict()",
+    "UserDict": "convert it, e.g. with dict()",
+    "complex": "convert it, e.g. with str()",
+    "complexfloating": "convert it, e.g. with str()",
+    "coroutine": "await it",
+    "Enum": "return its .value",
+    "BaseModel": "convert it, e.g. with .model_dump(mode='json')",
+    "Struct": "convert it, e.g. with msgspec.to_builtins()",
+    "LazyFrame": "return its .collect()",
+    "DuckDBPyRelation": "return its .fetchall() or .pl()",
+    "Tensor": "convert it, e.g. with .tolist()",
+    "datetime64": "return None instead of NaT",
+    "timedelta64": "convert it, e.g. with str()",
+    "NAType": "return None instead",
+    "NaTType": "return None instead",
 }
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 class NotJSON(Exception):
-    """The value, or something in it, is not JSON; the message says where and what to do."""
+    """The value, or something in it, cannot be JSON; the message says where and what to do."""
 
 
 def encoded(value: Any, path: str = "result") -> bytes:
     """The value as JSON text, or NotJSON; `path` is how a refusal calls it."""
-    if _plain(value, 0):
-        try:
-            return _encode(value).encode()
-        except (ValueError, UnicodeEncodeError):
-            pass
-    _find(value, path, ())
+    plain = value if _is_plain(value, 0) else _converted(value, path, ())
     try:
-        return _encode(value).encode()
-    except (ValueError, TypeError) as problem:
+        return _encode(plain).encode()
+    except (ValueError, UnicodeEncodeError) as problem:
+        _refuse_leaf(plain, path)
         raise NotJSON(f"{path}: {problem}") from None
 
 
-def _plain(value: Any, depth: int) -> bool:
+def column_names(names: Iterable[Any], path: str) -> list[str]:
+    """The names of a table's columns as keys of its rows."""
+    found: dict[str, Any] = {}
+    for name in names:
+        text = _key(name, path)
+        if text in found:
+            raise NotJSON(f"{path}: two columns are called {_short(text)}; rename one of them")
+        found[text] = name
+    return list(found)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
     """True when nothing but plain JSON types is inside; floats and text are left to the encoder."""
     kind = type(value)
     if kind in _LEAVES:
@@ -79,41 +98,164 @@ def _plain(value: Any, depth: int) -> bool:
         return False
     if _LEAVES.issuperset(map(type, items)):
         return True
-    return all(_plain(item, depth + 1) for item in items)
+    return all(_is_plain(item, depth + 1) for item in items)
 
 
-def _find(value: Any, path: str, above: tuple[int, ...]) -> None:
-    """Raise NotJSON for the first thing that is not JSON; subclasses of the plain types pass."""
-    if not isinstance(value, dict | list | tuple):
-        _check_leaf(value, path)
-        return
+def _converted(value: Any, path: str, above: tuple[int, ...]) -> Any:
+    """The value as plain JSON types; floats and text are left to the encoder."""
+    if type(value) in _LEAVES or isinstance(value, (str, int, float)):
+        return value
     if id(value) in above:
         raise NotJSON(f"{path}: the {type(value).__name__} contains itself, which JSON cannot say")
     if len(above) >= MAX_DEPTH:
         raise NotJSON(f"{path[:200]}…: nested deeper than {MAX_DEPTH} levels; return a flatter value")
     within = (*above, id(value))
     if isinstance(value, dict):
+        return _map(value.items(), path, within)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _map(zip(value._fields, value, strict=False), path, within)
+    if isinstance(value, (list, tuple)):
+        return _list(value, path, within)
+    if isinstance(value, (set, frozenset)):
+        return _sorted(_list(value, path, within))
+    if hasattr(type(value), "__dataclass_fields__"):
+        import dataclasses
+
+        fields = dataclasses.fields(value)
+        return _map(((field.name, getattr(value, field.name)) for field in fields), path, within)
+    rows = tables.rows_of(value, path, column_names)
+    if rows is not None:
+        return _list(rows, path, within)
+    column = tables.reader_of(value)
+    if column is not None:
+        return _converted(column(value), path, within)
+    return _leaf(value, path)
+
+
+def _map(items: Iterable[tuple[Any, Any]], path: str, within: tuple[int, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in items:
+        text = _key(key, path)
+        if text in found:
+            raise NotJSON(f"{path}: two keys become {_short(text)} as text; give them different names")
+        found[text] = _converted(item, _member(path, text), within)
+    return found
+
+
+def _list(items: Iterable[Any], path: str, within: tuple[int, ...]) -> list[Any]:
+    return [_converted(item, f"{path}[{index}]", within) for index, item in enumerate(items)]
+
+
+def _sorted(items: list[Any]) -> list[Any]:
+    """The items of a set in an order that does not change from run to run."""
+    try:
+        return sorted(items)
+    except TypeError:
+        return sorted(items, key=lambda item: (type(item).__name__, json.dumps(item, sort_keys=True)))
+
+
+def _key(key: Any, path: str) -> str:
+    """A key as text: as JSON writes the value."""
+    if isinstance(key, str):
+        return str.__str__(key)
+    where = f"{path}: the key {_short(key)}"
+    leaf = key if key is None or isinstance(key, (int, float)) else _leaf(key, where)
+    return leaf if isinstance(leaf, str) else encoded(leaf, where).decode()
+
+
+def _leaf(value: Any, path: str) -> Any:
+    """A value that holds no others, by the class that it is of or derived from."""
+    for kind in type(value).__mro__:
+        convert = _CONVERTERS.get(f"{str(kind.__module__).partition('.')[0]}.{kind.__qualname__}")
+        if convert is not None:
+            found = convert(value)
+            if found is NotImplemented:
+                break
+            return found
+    raise NotJSON(f"{path}: {_refusal(value)}")
+
+
+def _decimal(value: Any) -> Any:
+    if not value.is_finite():  # refused as such a float is
+        return math.nan if value.is_nan() else float(value)
+    if value == value.to_integral_value():
+        whole = int(value) if value.adjusted() < len(str(_I64)) else _I64
+        return whole if -_I64 <= whole < _I64 else str(value)
+    number = float(value)
+    return number if math.isfinite(number) and type(value)(repr(number)) == value else str(value)
+
+
+def _moment(value: Any) -> Any:
+    # A date that is none (NaT of pandas) is not even itself.
+    return value.isoformat() if value == value else NotImplemented  # noqa: PLR0124 - as above
+
+
+def _duration(value: Any) -> Any:
+    if value != value:  # noqa: PLR0124 - NaT
+        return NotImplemented
+    micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+    return _iso_duration(micros * 1000 + getattr(value, "nanoseconds", 0))  # those of pandas
+
+
+def _iso_duration(nanos: int) -> str:
+    """ISO 8601: P3DT4H5M6.5S, as a database's durations are."""
+    seconds, rest = divmod(abs(nanos), 1_000_000_000)
+    fraction = f".{rest:09d}".rstrip("0").rstrip(".")
+    days, seconds = divmod(seconds, 86_400)
+    hours, seconds = divmod(seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    clock = f"{hours}H" * bool(hours) + f"{minutes}M" * bool(minutes)
+    clock += f"{seconds}{fraction}S" * bool(seconds or fraction)
+    text = f"{days}D" * bool(days) + f"T{clock}" * bool(clock)
+    return f"{'-' * (nanos < 0)}P{text or 'T0S'}"
+
+
+def _numpy_float(value: Any) -> Any:
+    number = float(value)
+    return number if not math.isfinite(number) or number == value else str(value)
+
+
+def _numpy_moment(value: Any) -> Any:
+    return str(value) if value == value else NotImplemented  # noqa: PLR0124 - NaT
+
+
+def _numpy_duration(value: Any) -> Any:
+    span = value.item()
+    if hasattr(span, "days"):
+        return _duration(span)
+    # A plain integer has lost its unit; months and years have no fixed length.
+    return _iso_duration(span) if isinstance(span, int) and value.dtype.str.endswith("[ns]") else NotImplemented
+
+
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "decimal.Decimal": _decimal,
+    "datetime.date": _moment,
+    "datetime.time": _moment,
+    "datetime.timedelta": _duration,
+    "uuid.UUID": str,
+    "pathlib.PurePath": str,
+    "numpy.integer": int,
+    "numpy.bool": bool,
+    "numpy.bool_": bool,
+    "numpy.floating": _numpy_float,
+    "numpy.datetime64": _numpy_moment,
+    "numpy.timedelta64": _numpy_duration,
+}
+
+
+def _refuse_leaf(value: Any, path: str) -> None:
+    """Raise NotJSON for the first number or text in a plain value that JSON cannot hold."""
+    if isinstance(value, dict):
         for key, item in value.items():
-            if not isinstance(key, str):
-                raise NotJSON(
-                    f"{path}: the key {_short(key)} is {_article(type(key).__name__)}, and JSON keys are strings; "
-                    "convert it, e.g. with str()"
-                )
             _check_text(key, f"{path}: the key {_short(key)}")
-            _find(item, _member(path, key), within)
-    else:
+            _refuse_leaf(item, _member(path, key))
+    elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _find(item, f"{path}[{index}]", within)
-
-
-def _check_leaf(value: object, path: str) -> None:
-    if isinstance(value, str):
+            _refuse_leaf(item, f"{path}[{index}]")
+    elif isinstance(value, str):
         _check_text(value, path)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise NotJSON(f"{path}: {value!r} is not JSON; return None or a string instead")
-    elif value is not None and not isinstance(value, int):
-        raise NotJSON(f"{path}: {_refusal(value)}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise NotJSON(f"{path}: {float(value)!r} is not JSON; return None or a string instead")
 
 
 def _check_text(text: str, path: str) -> None:
@@ -129,12 +271,10 @@ def _check_text(text: str, path: str) -> None:
 
 def _refusal(value: object) -> str:
     name = type(value).__name__
-    remedy = _REMEDIES.get(name)
-    if remedy is None and hasattr(value, "__dataclass_fields__"):
-        remedy = "with dataclasses.asdict()"
+    remedy = next((_REMEDIES[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _REMEDIES), None)
     if remedy is None and callable(value):
-        return f"{name} is not JSON; return what it gives when called"
-    return f"{name} is not JSON; convert it, e.g. {remedy or 'to a dict, a list or a string'}"
+        remedy = "return what it gives when called"
+    return f"{name} is not JSON; {remedy or 'convert it, e.g. to a dict, a list or a string'}"
 
 
 def _member(path: str, key: str) -> str:
@@ -144,7 +284,3 @@ def _member(path: str, key: str) -> str:
 def _short(key: object) -> str:
     text = ascii(key)
     return text if len(text) <= _KEY_MAX else text[: _KEY_MAX - 3] + "..."
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[0] in "aeio" else f"a {name}"
