@@ -146,7 +146,8 @@ class ObjectTool:
         kind = outgoing.content_type if config.content_type is UNSET else config.content_type
         pieces = _watched(outgoing.pieces(), context, outgoing.size)
         meta = await place.put(at.key, pieces, kind, if_absent=config.if_absent is True)
-        return _ok(at, {"data": {**_known(meta), "content_type": kind, "sha256": outgoing.sha256}})
+        where = {"url": at.url, "store": at.store, "key": at.key}
+        return _ok(at, {"data": {**where, **_known(meta), "content_type": kind, "sha256": outgoing.sha256}})
 
     async def _get(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
         from arclog.tools.object.content import read

@@ -38,6 +38,11 @@ class Location(Struct, frozen=True):
     def url(self) -> str:
         return self.key if self.scheme == FILE else f"{self.scheme}://{self.bucket}/{self.key}"
 
+    @property
+    def store(self) -> str:
+        """What holds the object: with the key it names the object as the URL does."""
+        return FILE if self.scheme == FILE else f"{self.scheme}://{self.bucket}"
+
     def below(self, key: str) -> Location:
         """What a key relative to this place names."""
         base = self.key.rstrip("/")

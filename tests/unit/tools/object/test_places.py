@@ -59,6 +59,8 @@ async def test_what_is_put_is_got_back(run: Runner, content: Any, content_type: 
     assert (known["size"], known["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
     assert known["content_type"] == content_type
     assert known["etag"]
+    store = "file" if not run.base else run.base.rstrip("/")
+    assert (known["url"], known["store"], known["key"]) == (run.base + name, store, name)
 
     outcome = await run("get", run.base + name)
     assert outcome.error is None
