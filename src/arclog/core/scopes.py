@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from arclog.core.pipeline import Frame, Run
 
 
+#: What a record says of its storing: no part of the view, where it would hide keys of the data once they are large.
+_BOOKKEEPING = frozenset({"result_ref", "extracted", "left_out", "results_in_log"})
+
+
 class Views(Mapping[str, Any]):
     """Outcome records by name, seen as views; widened only when looked up."""
 
@@ -57,6 +61,8 @@ def view(record: Mapping[str, Any], read: Reader | None = None) -> View:
             wide.setdefault(name, value)
     if "results_in_log" in record:
         wide["results"] = Stored(record["results_in_log"], read)
+    for name in _BOOKKEEPING & wide.keys():
+        del wide[name]
     return View(wide)
 
 

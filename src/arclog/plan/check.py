@@ -265,6 +265,8 @@ class _Check:
                 hint = "an http status is outcome.http.status" if value.isdigit() else ""
                 message = f"outcome.status is 'ok' or 'error', never {value!r}"
                 self.findings.add("outcome-status", message, text.at, hint, "warning")
+        if "status" in text.source and "{%" not in text.source:
+            self.statuses(text)
         if "event" in text.free and text.step >= 0:
             step = self.plan.steps[text.step]
             if text.where == "arc":
@@ -276,6 +278,19 @@ class _Check:
                 if op == "eq":
                     hint = f"use {' or '.join(sorted(possible))}" if possible else ""
                     self.findings.add("event-name", f"event.name is never {value!r} {where}", text.at, hint, "warning")
+
+    def statuses(self, text: Text) -> None:
+        """`status` of a step, a label or _prev, compared as if it were a key of the data."""
+        views = self.step_names | {"_prev"}
+        if text.where in _IN_TASKS and text.step >= 0:
+            views |= self.labels[text.step]
+        for name in sorted(text.free & views):
+            for _, value in compared(text.source, (name, "status"), ("ok", "error")):
+                hint = f"a key `status` of the data is {name}.data.status"
+                if value.isdigit():
+                    hint = f"an http status is {name}.http.status"
+                message = f"{name}.status is 'ok' or 'error', never {value!r}"
+                self.findings.add("outcome-status", message, text.at, hint, "warning")
 
     @cached_property
     def arrivals(self) -> dict[str, set[str]]:

@@ -15,7 +15,7 @@ from arclog.plan.net import TaskPlan
 Path = tuple[str | int, ...]
 
 #: Fields of an outcome that are never stored elsewhere.
-_OWN = frozenset({"status", "error", "meta", "result_ref", "extracted"})
+_OWN = frozenset({"status", "error", "meta"})
 
 
 def demanded(

@@ -86,6 +86,53 @@ def test_statuses_that_do_not_exist(when, warned):
 
 
 @pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("start.status == 'shipped'", "a key `status` of the data is start.data.status"),
+        ("fetch.status == '404'", "an http status is fetch.http.status"),
+        ("_prev.status in ['ok', 'done']", "a key `status` of the data is _prev.data.status"),
+        ("start.status == 'ok'", None),
+        ("start.data.status == 'shipped'", None),
+        ("ctx.status == 'shipped'", None),
+        ("order.status == 'shipped'", None),
+        ("args.status == 'shipped'", None),
+        ("iter.start.status == 'shipped'", None),
+    ],
+)
+def test_a_status_of_a_view_that_never_comes(expression, hint):
+    text = f"""
+    metadata: {{name: p}}
+    workload: {{order: {{status: new}}}}
+    workflow:
+      - step: start
+        tool: {{kind: noop}}
+        next: {{arcs: [{{step: end}}]}}
+      - step: end
+        tool:
+          - {{name: fetch, kind: http, url: x}}
+          - {{name: last, kind: noop, data: "{{{{ {expression} }}}}"}}
+    """
+    findings = found(text, "outcome-status")
+    assert [found_hint for _, _, found_hint in findings] == ([] if hint is None else [hint])
+
+
+def test_names_that_are_not_views_have_any_status():
+    text = """
+    metadata: {name: p}
+    workload: {fetch: {status: new}}
+    workflow:
+      - step: start
+        tool:
+          - {name: fetch, kind: noop}
+          - {name: text, kind: noop, data: "{% for start in [1] %}{{ start.status == 'new' }}{% endfor %}"}
+        next:
+          arcs: [{step: end, when: "{{ fetch.status == 'new' }}"}]
+      - {step: end, tool: {kind: noop}}
+    """
+    assert found(text, "outcome-status") == []
+
+
+@pytest.mark.parametrize(
     ("loop", "name", "warned"),
     [
         (True, "step.done", True),
