@@ -48,7 +48,8 @@ _KINDS = {
     "PermissionException": "auth",
     "OutOfMemoryException": "limit",
 }
-_LOCKED = "Could not set lock on file"
+#: What DuckDB says of a file that another process has open, or that this one is still closing or has attached elsewhere.
+_IN_USE = ("Could not set lock on file", "Unique file handle conflict")
 #: Longest pause between two looks at a file that another process has open.
 _PAUSE_S = 0.05
 #: Files that no other attempt will find different.
@@ -206,17 +207,19 @@ class _Session(FileSession):
 def connect(
     database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
 ) -> duckdb.DuckDBPyConnection:
-    """A connection. A file that another process has open is waited for: `busy_s`, or until the attempt is `stopped`."""
+    """A connection. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
     import duckdb
 
     end = time.monotonic() + busy_s
+    pause = 0.001
     while True:
         try:
             return duckdb.connect(database, config=dict(options))
-        except duckdb.IOException as problem:
+        except duckdb.Error as problem:
             left = end - time.monotonic()
-            if _LOCKED not in str(problem) or left <= 0 or stopped.wait(min(left, _PAUSE_S)):
+            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, pause)):
                 raise
+            pause = min(2 * pause, _PAUSE_S)
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
@@ -252,9 +255,9 @@ def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     retryable = None
     if name == "IOException" and any(words in text for words in ("No files found", "No such file")):
         kind = "not_found"
-    elif _LOCKED in text:
+    elif _is_in_use(text):
         kind = "serialization"
-        text += "; another process had the file open for longer than sql.busy_timeout_s"
+        text += "; the file is in use elsewhere (a task waits for it as long as sql.busy_timeout_s)"
     elif any(words in text for words in _FOR_GOOD):
         retryable = False
     if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
@@ -262,6 +265,10 @@ def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
     params = len(args[1]) if len(args) > 1 else 0
     message = told(text, syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)
+
+
+def _is_in_use(text: str) -> bool:
+    return any(words in text for words in _IN_USE)
 
 
 def _missing_extension(name: str) -> SqlFailure:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from arclog.tools.transfer import duckdb as duckdb_ends
@@ -210,9 +211,26 @@ async def test_a_duckdb_file_that_another_process_has_open_is_waited_for(tmp_pat
         assert (problem.kind, problem.retryable) == ("serialization", True)
         assert "sql.busy_timeout_s" in problem.message
         moving = asyncio.create_task(run.moved(None, end.end, rows=rows_of(1)))
-        await asyncio.sleep(0)
+        await until_it_waits(end, moving)
     finally:
         await holder.communicate(b"\n")
+    assert (await moving)["rows"] == 7
+    await run.tool.close()
+    await hasty.tool.close()
+
+
+async def test_a_duckdb_file_that_is_in_use_in_the_same_process_is_waited_for(tmp_path: Path) -> None:
+    """So it is for a moment whenever its last connection is closed."""
+    end = DuckdbEnd(tmp_path)
+    end.run("CREATE TABLE t (id BIGINT, of BIGINT)")
+    run, hasty = Runner(tmp_path), Runner(tmp_path, sql__busy_timeout_s=0.0)
+    with duckdb.connect() as other:
+        other.execute(f"ATTACH '{end.path}' AS x")
+        problem = await hasty.failure(None, end.end, rows=rows_of(1))
+        assert (problem.kind, problem.retryable) == ("serialization", True)
+        moving = asyncio.create_task(run.moved(None, end.end, rows=rows_of(1)))
+        await until_it_waits(end, moving)
+        other.execute("DETACH x")
     assert (await moving)["rows"] == 7
     await run.tool.close()
     await hasty.tool.close()
@@ -237,8 +255,8 @@ async def until_it_waits(end: End, task: asyncio.Task[Any]) -> None:
         if isinstance(end, PostgresEnd):
             if await asyncio.to_thread(end.run, waits):
                 return
-        elif any(thread.name.startswith("arclog-transfer_1") for thread in threading.enumerate()):
-            return
+        elif sum(thread.name.startswith("arclog-transfer") for thread in threading.enumerate()) > 1:
+            return  # it has a thread of its own beside that of the other one
         await asyncio.sleep(0)
 
 
