@@ -220,7 +220,7 @@ def _environment(command: _Command, folders: TaskFolders, context: TaskContext) 
         "ARCLOG_KEY": context.key,
         "ARCLOG_SCRATCH": str(folders.scratch),
     }
-    return {**inherited, "TMPDIR": str(folders.scratch), **command.env, **own}
+    return {**inherited, **command.env, **own}
 
 
 def _not_started(command: _Command, cwd: str, failure: str) -> TaskError:
