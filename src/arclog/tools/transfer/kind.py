@@ -20,7 +20,7 @@ from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.object.location import Refused
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.sql.own_folder import not_ours
+from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, TransferConfig, check
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
@@ -173,6 +173,8 @@ class TransferTool:
         """The path of a database file, as given."""
         if not end.database:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
+        if end.database == MEMORY:
+            raise SqlFailure("config", f"database: {MEMORY} ends with the transfer, and its rows with it; name a file")
         return not_ours(end.database, Path(self._settings.text("home")))
 
     def _file(self, end: End) -> tuple[str, Path]:

@@ -153,6 +153,19 @@ def test_a_query_takes_no_template() -> None:
     assert "params" in finding.hint
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+async def test_a_database_in_memory_is_no_place_for_rows(
+    run: Runner, source: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.folder)
+    memory = {"kind": kind, "database": ":memory:", "table": "t"}
+    for ends in ((source, {**memory, "create": True}), (memory, {"kind": "ndjson", "path": "x"})):
+        problem = await run.failure(*ends)
+        assert (problem.kind, problem.retryable) == ("config", False)
+        assert "name a file" in problem.message
+    assert not (run.folder / ":memory:").exists()
+
+
 async def test_names_that_are_hostile(run: Runner, source: dict[str, Any], end: End) -> None:
     hostile = 't"; DROP TABLE t; --'
     await run.moved(source, {**end.end, "create": True})
