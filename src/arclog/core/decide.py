@@ -317,11 +317,12 @@ class Decision:
         """The execution's result as its last event carries it: data, or the ref of what is stored."""
         value, ref = self.state.last_data, self.state.last_ref
         if self.program.result is not None:
-            value, ref = self.program.result.evaluate_items(result_scope(self.state)), None
+            scope = result_scope(self.program, self.state)
+            value, ref = self.program.result.evaluate_items(scope), None
             if isinstance(value, Stored) and value.is_whole:
                 ref = dict(value.ref)
             elif isinstance(value, Stored | range):
-                value = self.program.result.evaluate(result_scope(self.state))
+                value = self.program.result.evaluate(scope)
         if ref is not None:
             return {"result_ref": ref}
         return {} if value is None else {"result": value}

@@ -17,6 +17,7 @@ from arclog.core.signalled import RETRIED
 from arclog.core.state import StepRun, Wait
 from arclog.model import status
 from arclog.model.outcome import error
+from arclog.model.reducers import unfit
 
 if TYPE_CHECKING:
     from arclog.core.decide import Decision
@@ -297,6 +298,10 @@ def _latest_open(decision: Decision, step: str) -> StepRun | None:
 def _update_params(decision: Decision, given: Signal) -> str | None:
     if not isinstance(given.data, dict) or not given.data:
         return "UPDATE_PARAMS needs data: a map of ctx keys and their new values"
+    for key, reducer in decision.program.names.reducers.items():
+        wrong = unfit(reducer, given.data.get(key))
+        if wrong:
+            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
     _record(decision, given)
     return None
 

@@ -126,6 +126,7 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
         captured=step_run.captured,
         step=wait.step,
         run=wait.run,
+        names=step.names,
         iteration=wait.iteration,
         emit=step.emit,
     )
@@ -177,7 +178,7 @@ def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
     step = decision.program.steps[wait.step]
     place = pipeline_of(_open_run(decision.state, wait), wait.iteration)
     move = pipeline.next_move(place, step, decision.program.plan.limits.max_task_runs)
-    if isinstance(move, Run):
+    if not isinstance(move, Over):
         if wait.key not in decision.state.waits:  # else a retry is due later
             resume(decision, wait, cause)
         return

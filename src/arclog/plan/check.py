@@ -30,7 +30,7 @@ SCOPES: dict[str, frozenset[str]] = {
     "inner loop": _SERVER | {"iter"},
     "task": _TASK,
     "policy": _POLICY,
-    "sugar": _POLICY - {"outcome"},
+    "sugar": _POLICY - {"outcome", "_task", "_attempt"},
     "arc": _SERVER | {"outcome"},
     "result": frozenset({"ctx", "workload", "execution_id"}),
 }
@@ -176,7 +176,7 @@ class _Check:
     # --- tasks --------------------------------------------------------------------------------------------------
 
     def task(self, task: TaskPlan, labels: frozenset[str]) -> None:
-        if task.kind == "shell" and not task.origin:
+        if task.kind == "shell":
             command = task.config.get("command", task.config.get("cmd"))
             if has_template(command):
                 hint = "write the command as a list: each item is one argument, whatever it holds"
@@ -189,13 +189,10 @@ class _Check:
         if task.policy is None:
             return
         rules = task.policy.rules
-        if not task.origin:
-            self.order(rules)
+        self.order(rules)
         for rule in rules:
             if rule.then.do == "jump" and rule.then.to and rule.then.to not in labels:
-                hint = self.findings.did_you_mean(
-                    rule.then.to, [label for label in labels if not label.startswith("_")]
-                )
+                hint = self.findings.did_you_mean(rule.then.to, labels)
                 if rule.then.to in self.step_names:
                     hint = "a jump stays within the task list; another step is reached by next: {arcs: […]}"
                 self.findings.add(

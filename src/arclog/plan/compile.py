@@ -19,6 +19,8 @@ from arclog.plan.net import (
     Action,
     AdmitRule,
     ArcPlan,
+    Block,
+    Branch,
     Limits,
     LoopPlan,
     NetArc,
@@ -31,6 +33,7 @@ from arclog.plan.net import (
     Transition,
     Webhook,
 )
+from arclog.playbook import canon
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
 from arclog.playbook.document import Document, Path
 from arclog.playbook.schema import has_template
@@ -82,7 +85,7 @@ class _Compiler:
             name=source.name,
             entry=source.entry,
             steps=tuple(steps),
-            format=FORMAT,
+            format=FORMAT if source.ctx or any(step.flow for step in steps) else 1,
             path=source.path,
             description=source.description,
             labels=source.labels,
@@ -115,10 +118,12 @@ class _Compiler:
         loop = None if step.loop is None else self.loop(step.loop, "loop")
         tasks = tuple(self.task(number, task) for number, task in enumerate(step.tasks))
         self.task_index = -1
+        flow = tuple(self.flow(item) for item in step.flow)
         arcs = tuple(self.arc(step, number) for number in range(len(step.arcs)))
         return StepPlan(
             name=step.name,
             tasks=tasks,
+            flow=flow,
             desc=step.desc,
             args=step.args,
             admit=admit,
@@ -182,9 +187,8 @@ class _Compiler:
                     self.text("task", text, spot, task.locate(inner), condition=False)
         policy = None
         if task.rules is not None:
-            where = "sugar" if task.origin else "policy"
             spot = f"tasks.{number}.policy.rules"
-            rules = tuple(self.rule(where, rule, f"{spot}.{index}") for index, rule in enumerate(task.rules))
+            rules = tuple(self.rule(rule, f"{spot}.{index}") for index, rule in enumerate(task.rules))
             policy = TaskPolicy(rules, task.on_unmatched)
         return TaskPlan(
             name=task.name,
@@ -204,13 +208,22 @@ class _Compiler:
             data_at=kind.data_at,
             helper=kind.empty_helper(),
             at=self.document.at(task.path),
-            origin=task.origin,
         )
 
-    def rule(self, where: str, rule: Rule, spot: str) -> TaskRule:
-        self.condition(where, rule.when, f"{spot}.when", (*rule.path, "when"))
+    def flow(self, item: int | canon.Block) -> int | Block:
+        """A task or a block of a list."""
+        if isinstance(item, int):
+            return item
+        branches = []
+        for number, branch in enumerate(item.branches):
+            self.condition("sugar", branch.when, f"flow.{item.name}.{number}.when", (*branch.path, "when"))
+            branches.append(Branch(tuple(map(self.flow, branch.body)), branch.when))
+        return Block(item.word, item.name, tuple(branches), item.max, self.document.key_at(item.path))
+
+    def rule(self, rule: Rule, spot: str) -> TaskRule:
+        self.condition("policy", rule.when, f"{spot}.when", (*rule.path, "when"))
         for key in ("set_iter", "set_ctx"):
-            self.tree(where, rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
+            self.tree("policy", rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
         return TaskRule(then=_action(rule.then), when=rule.when, at=self.document.at(rule.path))
 
     # --- templates ----------------------------------------------------------------------------------------------

@@ -5,13 +5,16 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.demand import Path, demanded
+from arclog.plan.guards import Guards
 from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.reach import Reach
 
@@ -164,7 +167,7 @@ class Needs:
 
     __slots__ = ("bare", "ctx", "steps", "workload")
 
-    def __init__(self, paths: Iterable[tuple[str, ...]], labels: frozenset[str], steps: frozenset[str]) -> None:
+    def __init__(self, paths: Iterable[tuple[str, ...]], labels: frozenset[str], steps: Container[str]) -> None:
         self.ctx: set[str] | None = set()
         self.workload: set[str] | None = set()
         self.steps: set[str] = set()
@@ -179,18 +182,34 @@ class Needs:
                 (self.steps if name in steps else self.bare).add(name)
 
 
+class Names(Struct, frozen=True):
+    """What a template's names can stand for, beside the values that are there."""
+
+    #: steps, and tasks of the step, with what to say of one that has not run
+    absent: dict[str, str]
+    #: ctx keys to which every `set_ctx` contributes a value, with their reducers
+    reducers: dict[str, str] = {}
+
+
+_AFTERWARDS = "ask for it first ({{ … if NAME else … }}), or give it a default (| default(…))"
+
+
+def _not_run(what: str, names: Iterable[str]) -> dict[str, str]:
+    return {name: f"{what} {name} has not run; {_AFTERWARDS.replace('NAME', name)}" for name in names}
+
+
 class StepProgram:
     """One step."""
 
     #: names that `loop.in` finds beside ctx, workload, steps and workload keys
     _LOOP_NAMES = frozenset({"event", "args", "iter", "execution_id"})
 
-    def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str], limits: Limits) -> None:
+    def __init__(self, plan: StepPlan, run: Names, emit: frozenset[str], limits: Limits) -> None:
         self.plan = plan
         self.name = plan.name
         #: event types that lean emission leaves out and this step writes all the same
         self.emit = emit
-        self._step_names = step_names
+        self._run = run
         self._limits = limits
         self._texts = _Texts(plan.spots, "", plan.at, limits)
         self.tasks = tuple(TaskProgram(task, i, plan, limits) for i, task in enumerate(plan.tasks))
@@ -199,6 +218,17 @@ class StepProgram:
     @cached_property
     def args(self) -> Tree:
         return self._texts.tree(self.plan.args, "args")
+
+    @cached_property
+    def names(self) -> Names:
+        """What the names in its task list can stand for."""
+        first = f"no task has run before; {_AFTERWARDS.replace('NAME', '_prev')}"
+        return Names({**self._run.absent, **_not_run("task", self.index), "_prev": first}, self._run.reducers)
+
+    @cached_property
+    def guards(self) -> Guards | None:
+        """What `choose`, `while` and `until` say of the order of the tasks; None: they run one after the other."""
+        return Guards(self.plan.flow, len(self.tasks), self._texts.condition) if self.plan.flow else None
 
     @cached_property
     def admit(self) -> tuple[tuple[Condition, bool], ...] | None:
@@ -257,14 +287,20 @@ class StepProgram:
     def items_needs(self) -> Needs:
         """What a worker needs to evaluate `loop.in`, at whatever level."""
         paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
-        return Needs(paths, frozenset(), self._step_names)
+        return Needs(paths, frozenset(), self._run.absent.keys())
+
+    def paths(self) -> set[tuple[str, ...]]:
+        """Every name path that the templates of the task list read."""
+        found: set[tuple[str, ...]] = set()
+        for task in self.tasks:
+            found |= task.paths()
+        for condition in self.guards.conditions if self.guards is not None else ():
+            found.update(condition.paths)
+        return found
 
     @cached_property
     def needs(self) -> Needs:
-        paths: set[tuple[str, ...]] = set()
-        for task in self.tasks:
-            paths |= task.paths()
-        return Needs(paths, frozenset(self.index), self._step_names)
+        return Needs(self.paths(), frozenset(self.index), self._run.absent.keys())
 
 
 class Program:
@@ -273,10 +309,15 @@ class Program:
     def __init__(self, plan: Plan, digest: str) -> None:
         self.plan = plan
         self.digest = digest
-        names = frozenset(step.name for step in plan.steps)
+        #: ctx keys that have a reducer
+        self.declared: dict[str, str] = {key: spec["reducer"] for key, spec in plan.ctx.items()}
+        absent = _not_run("step", (step.name for step in plan.steps))
+        #: what the names that the server evaluates can stand for
+        self.names = Names(absent, self.declared if plan.format > 1 else {})
         self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
         self.steps = {
-            step.name: StepProgram(step, names, _emitted(plan.emit + step.emit), self._limits) for step in plan.steps
+            step.name: StepProgram(step, self.names, _emitted(plan.emit + step.emit), self._limits)
+            for step in plan.steps
         }
 
     @cached_property
@@ -293,7 +334,7 @@ class Program:
     @cached_property
     def results_read(self) -> frozenset[str]:
         """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
-        in_tasks = {path for step in self.steps.values() for task in step.tasks for path in task.paths()}
+        in_tasks = {path for step in self.steps.values() for path in step.paths()}
         return self._whose_results(in_tasks) | self._whose_results(self._routing_reads(items=True))
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import Any
 
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.reducers import REDUCERS, unfit
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
@@ -100,8 +101,13 @@ class _Normalizer:
             out.on_excess = as_text(concurrency.get("on_excess"), "queue")
         if "ctx" in spec:
             out.ctx = as_map(spec["ctx"])
-            for key in out.ctx:
+            for key, entry in out.ctx.items():
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
+                reducer, initial = dig(entry, "reducer"), dig(entry, "initial")
+                wrong = unfit(reducer, initial) if reducer in REDUCERS else ""
+                if wrong:
+                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot go on from {wrong}"
+                    self.findings.value("bad-value", message, (*path, "ctx", key, "initial"))
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))
         out.priority = priority_of(spec) or 0

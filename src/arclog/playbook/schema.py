@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.reducers import REDUCERS
 from arclog.model.shapes import LONGEST_S, Field
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -24,7 +25,6 @@ ITER_KEYS = frozenset({"index", "total", "parent"})
 API_VERSIONS = ("noetl.io/v10", "noetl.io/v2")
 ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
-REDUCERS = ("sum", "count", "min", "max", "append", "union", "merge", "last")
 JOINS = ("any", "all")
 #: what a pool of workers, or a resource, may be called
 POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -299,7 +299,7 @@ EXECUTOR_POLICY = _closed(
 _CTX_ENTRY = _closed(
     "ctx entry",
     "A declared ctx key.",
-    Field("reducer", "string", "How values of a parallel loop are folded.", required=True, choices=REDUCERS),
+    Field("reducer", "string", "What becomes of the values that `set_ctx` gives it.", required=True, choices=REDUCERS),
     Field("initial", "any", "The value before the first."),
 )
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from arclog.core import pipeline as core
 from arclog.core.gathering import after
 from arclog.core.iterations import iterator_of
-from arclog.core.pipeline import Frame, Over, Run
-from arclog.core.scopes import task_key
+from arclog.core.pipeline import Ask, Frame, Over, Run
+from arclog.core.scopes import ctx_of, task_key
 from arclog.core.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
@@ -107,6 +107,7 @@ class CommandRun:
             captured=command.captured,
             step=command.step,
             run=command.run,
+            names=self.step.names,
             emit=self.step.emit,
             read=self.reader,
         )
@@ -216,6 +217,8 @@ class CommandRun:
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)
+            if isinstance(move, Ask):
+                move = await self.evaluating.guards(pipeline, self.step, frame, max_runs)
             if isinstance(move, Over):
                 return move
             self._pause_here()
@@ -286,7 +289,7 @@ class CommandRun:
             attempt=move.attempt,
             key=task_key(frame, move),
             workload=captured.workload,
-            ctx={**captured.ctx, **pipeline.ctx},
+            ctx=dict(ctx_of(pipeline, frame)),
             timeout_s=plan.timeout_s,
             log=secrets.log(self.around.logs.for_attempt(frame, move)),
             progress=secrets.progress(progress),
