@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from arclog.core.state import State
-from arclog.engine.api import RequestRejected
-from arclog.model.settings import Settings
+from arclog.ports.api import SignalRequest
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually
@@ -154,18 +154,15 @@ def test_an_operator_sets_such_a_key_and_cannot_break_it() -> None:
     steps = chain([sets("t", 1)], [{"name": "hold", "kind": "wait", "signal": "go"}], [sets("t", 1)])
 
     async def main() -> State:
-        async with World(book("sum", 0, *steps), settings=Settings()) as world:
-            running = world.run()
-            import asyncio
-
-            task = asyncio.ensure_future(running)
-            while not (world.execution_id and (await world.state()).waits):
-                await world.clock.sleep(0.1)
-            api = world.here.api
-            with pytest.raises(RequestRejected, match=r"ctx.key has the reducer sum, which cannot go on from text"):
-                await api.signal(str(world.execution_id), "UPDATE_PARAMS", data={"key": "text"})
-            await api.signal(str(world.execution_id), "UPDATE_PARAMS", data={"key": 40})
-            await api.signal(str(world.execution_id), "go")
+        async with World(book("sum", 0, *steps)) as world:
+            await world.start()
+            task = asyncio.ensure_future(world.run())
+            await world.clock.sleep(1.0)
+            api, run = world.here.api, str(world.execution_id)
+            refused = await api.signal(run, SignalRequest("UPDATE_PARAMS", data={"key": "text"}))
+            assert refused.message == "ctx.key has the reducer sum, which cannot go on from text"
+            assert (await api.signal(run, SignalRequest("UPDATE_PARAMS", data={"key": 40}))).accepted
+            await api.signal(run, SignalRequest("go"))
             return await task
 
     assert run_virtually(main()).ctx == {"key": 41}

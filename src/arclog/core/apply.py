@@ -293,6 +293,7 @@ def _end(state: State, event: Event, after: str) -> None:
     state.unhandled.clear()
     state.pending_for = ""
     state.pause, state.paused_at = None, None
+    state.kept_signals = []
 
 
 def _clear(state: State) -> None:

@@ -38,6 +38,7 @@ from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
+from arclog.plan.net import event_room
 from arclog.plan.program import Program
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
@@ -183,9 +184,14 @@ class Decision:
             payload["original_run_id"] = request.original_run_id
         if request.priority is not None:
             payload["priority"] = request.priority
+        refused = request.problem
+        oversized = self.too_large(payload, "the workload and files of the request")
+        if oversized is not None:
+            payload = {key: value for key, value in payload.items() if key not in ("workload", "files")}
+            refused = refused or oversized
         asked = self.say("playbook.execution.requested", payload)
-        if request.problem is not None:
-            problem = request.problem.as_dict()
+        if refused is not None:
+            problem = refused.as_dict()
             self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
             self._processed(asked)
@@ -286,8 +292,13 @@ class Decision:
             self._complete()
         signals.settle_pause(self)
 
+    @property
+    def event_room(self) -> int:
+        """Bytes that a payload may take."""
+        return event_room(self.program.plan.limits)
+
     def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
-        cap = self.program.plan.limits.max_payload_bytes
+        cap = self.event_room
         size = loops.encoded_size(payload)
         if size <= cap:
             return None

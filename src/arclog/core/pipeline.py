@@ -64,6 +64,8 @@ class Frame(Struct):
     iteration: tuple[int, ...] | None = None
     #: optional event types that are written all the same
     emit: frozenset[str] = frozenset()
+    #: bytes that the payload of one event may take
+    event_room: int = 1 << 30
     #: reads stored data; the server has none
     read: Reader | None = None
 
@@ -152,9 +154,9 @@ def conclude(
         index, rule = _matched(pipeline, move, frame, record)
         then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
         set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
-        problem = refused(frame.names.reducers, set_ctx) or _oversized(set_ctx, "set_ctx", max_set_bytes)
+        problem = refused(frame.names.reducers, set_ctx) or _oversized(set_ctx, "set_ctx", max_set_bytes, frame)
         if not stores_iter:
-            problem = problem or _oversized(set_iter, "set_iter", max_set_bytes)
+            problem = problem or _oversized({**set_ctx, **set_iter}, "set_iter", max_set_bytes, frame)
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if problem is not None:
@@ -355,14 +357,31 @@ def _event(
     )
 
 
-def _oversized(values: dict[str, Any], what: str, max_bytes: int) -> TaskError | None:
+def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) -> TaskError | None:
+    """Why values cannot be kept: each has its own limit, and one event holds them all."""
+    most = min(max_bytes, frame.event_room)
+    total = 0
     for key, value in values.items():
         if isinstance(value, (str, list, dict)) and value:
             size = len(encode(value))
-            if size > max_bytes:
-                message = f"{what}.{key} is {size} bytes; at most {max_bytes} are kept (limits.max_ctx_bytes)"
+            total += size
+            if size > most:
+                setting = "limits.max_ctx_bytes" if max_bytes <= frame.event_room else "limits.max_payload_bytes"
+                message = f"{what}.{key} is {size} bytes; at most {most} are kept ({setting}); {_way_out(frame)}"
                 return error("limit", message, code="MAX_CTX_BYTES")
+    if total > frame.event_room:
+        message = (
+            f"the values of {what} take {total} bytes; one event holds {frame.event_room} (limits.max_payload_bytes); "
+            f"{_way_out(frame)}"
+        )
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
     return None
+
+
+def _way_out(frame: Frame) -> str:
+    """Where large data belongs: what a task returns is stored by reference, whatever its size."""
+    view = frame.step if frame.iteration is None else f"{frame.step}.results"
+    return f"let the task return it, and read {{{{ {view} }}}} in the steps behind"
 
 
 def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float) -> float:

@@ -29,6 +29,8 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
             payload["matched"], payload["selected"] = _select(decision, step, step_run)
         except ExpressionError as failure:
             problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
+        else:
+            problem = _oversized(decision, step_name, payload)
     if problem is not None:
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
         decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
@@ -51,6 +53,14 @@ def _written_badly(step_run: StepRun) -> dict[str, Any] | None:
     if step_run.gathered is None or step_run.loop is not None:
         return None
     return step_run.gathered.problem
+
+
+def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[str, Any] | None:
+    """Why the args that arcs gave cannot be written down."""
+    if not any("args" in choice for choice in payload["selected"]):
+        return None
+    problem = decision.too_large(payload, f"the args that the arcs of step {step} give")
+    return None if problem is None else {**problem.as_dict(), "step": step}
 
 
 def _select(

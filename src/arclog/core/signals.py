@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.core import routing, waits
 from arclog.core.inputs import Refused, Signal
-from arclog.core.loops import encoded_size
+from arclog.core.loops import encoded_size, errors_of
 from arclog.core.signalled import RETRIED
 from arclog.core.state import StepRun, Wait
 from arclog.model import status
@@ -42,6 +42,7 @@ def answered(decision: Decision, given: Signal) -> bool:
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
+    decision.txn.waiting = before.waiting
     return True
 
 
@@ -78,10 +79,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
         return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
     if not given.signal_id or len(given.signal_id) > MAX_ID:
         return f"a signal_id has 1 to {MAX_ID} characters"
-    size, cap = (
-        encoded_size({"data": given.data, "reason": given.reason}),
-        decision.program.plan.limits.max_payload_bytes,
-    )
+    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.event_room
     if size > cap:
         return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     return ""
@@ -101,6 +99,7 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     named = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
+    decision.txn.waiting = bool(more.get("waiting"))
     bad = "error" if "error" in more else ""
     return decision.say("signal.received", payload, step=step, run=run, event_status=bad)
 
@@ -113,7 +112,10 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     if state.pause is not None:
         return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
     idle = [state.commands[each] for each in given.idle if each in state.commands]
-    _record(decision, given, held=[command.id for command in idle])
+    held = [command.id for command in idle]
+    if encoded_size({"held": held}) > decision.event_room:
+        return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
+    _record(decision, given, held=held)
     # Nobody has claimed them: the store still counts one claim less than the next holder's fence.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
@@ -150,7 +152,7 @@ def _emergency_stop(decision: Decision, given: Signal) -> str | None:
 def _approve(decision: Decision, given: Signal) -> str | None:
     state = decision.state
     if state.pending_for == "approval":
-        index = _record(decision, given)
+        index = _record(decision, given, waiting=True)
         if not state.pending_for:
             decision.begin(index)
         return None
@@ -160,7 +162,7 @@ def _approve(decision: Decision, given: Signal) -> str | None:
 def _reject(decision: Decision, given: Signal) -> str | None:
     problem = error("cancelled", f"rejected: {given.reason}", code="REJECTED").as_dict()
     if decision.state.pending_for == "approval":
-        decision.fail_execution(problem, _record(decision, given))
+        decision.fail_execution(problem, _record(decision, given, waiting=True))
         return None
     record = {"status": "error", "result": _verdict(given, approved=False), "error": problem}
     return _decide_task(decision, given, record)
@@ -177,7 +179,7 @@ def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> s
         more = f", and {len(which) - 10} more" if len(which) > 10 else ""
         what = "the step" if which is steps else "one"
         return f"{len(found)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {what}"
-    waits.resolve(decision, found[0].key, record, _record(decision, given))
+    waits.resolve(decision, found[0].key, record, _record(decision, given, waiting=True))
     return None
 
 
@@ -186,11 +188,21 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
 
 
 def _named(decision: Decision, given: Signal) -> str | None:
-    """A signal of the user's own: it ends the waits for its name."""
-    index = _record(decision, given)
-    for wait in _waiting(decision, given, "wait"):
-        result = {"waited_ms": max(0, decision.now - wait.since) // 1000, "signal": given.signal, "data": given.data}
-        waits.resolve(decision, wait.key, {"status": "ok", "result": result}, index)
+    """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
+    found = _waiting(decision, given, "wait")
+    if not found:
+        kept = len(decision.state.kept_signals)
+        if kept >= given.most_kept:
+            return (
+                f"nothing waits for signal {given.signal}, and the run keeps {kept} signals already (signals.max_kept); "
+                "send it again when a task waits for it"
+            )
+        _record(decision, given, kept=True)
+        return None
+    index = _record(decision, given, waiting=True)
+    for wait in found:
+        waited_ms = max(0, decision.now - wait.since) // 1000
+        waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
     return None
 
 
@@ -276,8 +288,7 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
-    if loop.errors:
-        payload["errors"] = loop.errors
+    payload |= errors_of(decision, loop)
     decision.say("loop.done", payload, step=step, run=run, cause=cause)
 
 

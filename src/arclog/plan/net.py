@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.errors import NOWHERE, NewerLog, Position
+from arclog.model.events import ENVELOPE_BYTES
+from arclog.model.settings import LEAST_EVENT_BYTES
 
 #: Rises when a plan says something that an older release would not see.
 #: 2: `choose`, `while` and `until` are guards (`StepPlan.flow`), and every `set_ctx` of a key with a reducer contributes a
@@ -197,6 +199,11 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     #: of each template evaluation; the operator's alone
     max_expr_work: int = 1_000_000
     max_expr_bytes: int = 4_194_304
+
+
+def event_room(limits: Limits) -> int:
+    """Bytes that the payload of one event may take. A plan of an older release may name less than any event needs."""
+    return max(limits.max_payload_bytes, LEAST_EVENT_BYTES) - ENVELOPE_BYTES
 
 
 class Place(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
 from arclog.model.reducers import REDUCERS
+from arclog.model.settings import LEAST_EVENT_BYTES
 from arclog.model.shapes import LONGEST_S, Field
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -258,7 +259,7 @@ NEXT = (
 LIMITS = _closed(
     "limits",
     "Caps of one execution; settings are ceilings.",
-    _count("max_payload_bytes", "Largest single event, bytes.", 1024),
+    _count("max_payload_bytes", "Largest single event, bytes.", LEAST_EVENT_BYTES),
     _count("max_task_runs", "Most task runs of one pipeline, jumps included."),
     _count("max_iterations", "Most items of one loop."),
     _count("max_events", "Most events of the execution.", 16),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core import pipeline as core
@@ -84,9 +85,10 @@ class Evaluating:
         last = events[-1]
         if not last.payload.get("set_iter"):
             return events
+        beside = len(encode({key: value for key, value in last.payload.items() if key != "set_iter"}))
         try:
             small, refs, said = await self._storing.set_iter(
-                move, frame, last.payload["set_iter"], self._results, last.at
+                move, frame, last.payload["set_iter"], self._results, last.at, frame.event_room - beside
             )
         except ResultUnavailable as problem:
             # As with any rule that cannot be carried out: the pipeline fails.

@@ -25,8 +25,9 @@ from arclog.core.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
-from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
+from arclog.plan.net import event_room
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
 from arclog.worker.evaluating import Evaluating, shown, template_error
@@ -79,9 +80,11 @@ class CommandRun:
         if command.loop is not None and command.loop.at_a_time > 1:
             # The command goes on with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
-        self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits
+        self.event_room = event_room(limits)
+        # The config of a task that the engine runs has its place beside them.
+        self.max_inputs_bytes = min(settings.integer("events.inputs_max_bytes"), self.event_room // 2)
         self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
         self.reader = StoredReader(
             around.results,
@@ -109,6 +112,7 @@ class CommandRun:
             run=command.run,
             names=self.step.names,
             emit=self.step.emit,
+            event_room=self.event_room,
             read=self.reader,
         )
 
@@ -320,7 +324,7 @@ class CommandRun:
 
     def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
         """The engine gets a config whole, or not at all."""
-        cap = self.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES - self.max_inputs_bytes
+        cap = self.event_room - self.max_inputs_bytes
         size = len(encode(config))
         if size <= cap:
             return None
