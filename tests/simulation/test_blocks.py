@@ -36,7 +36,7 @@ def book(*tool: Any, **step: Any) -> str:
 
 def rounds(key: str = "n") -> dict[str, Any]:
     """A task that counts its runs in iter."""
-    return act("count", {"n": "{{ iter.%s | default(0) + 1 }}" % key}, set_iter={key: "{{ outcome.data.n }}"})
+    return act("count", {"n": f"{{{{ iter.{key} | default(0) + 1 }}}}"}, set_iter={key: "{{ outcome.data.n }}"})
 
 
 async def told(text: str, **options: Any) -> tuple[State, list[Event]]:
@@ -65,7 +65,7 @@ UNTIL = {"until": {"do": [rounds()], "when": "{{ _prev.n >= 3 }}", "max": 5}}
     ],
 )
 def test_a_list_that_ends_in_a_block_keeps_the_data_of_its_last_task(tool: Any, labels: list[str], data: Any) -> None:
-    arcs = {"arcs": [{"step": "end", "when": "{{ outcome.data.n == %d }}" % data["n"]}]}
+    arcs = {"arcs": [{"step": "end", "when": f"{{{{ outcome.data.n == {data['n']} }}}}"}]}
     text = json.loads(book(*tool, next=arcs))
     text["workflow"].append({"step": "end", "tool": act("end", "{{ start.data }}")})
     state, events = run_virtually(told(json.dumps(text)))
@@ -210,7 +210,7 @@ def test_a_crash_anywhere_goes_on_in_the_same_round() -> None:
     for at in range(1, whole.commits + 1):
         died, log = run_virtually(Killed(at).run())
         assert (died.status, died.result, ran(log)) == ("COMPLETED", {"m": 2}, expected), at
-        counted = {}
+        counted: dict[str, int] = {}
         for event in log:
             counted.update(event.payload.get("rounds") or {})
         assert counted == {"while_1": 3, "until_1": 2}, at

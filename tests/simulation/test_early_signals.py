@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,8 @@ def late(*waits: dict[str, Any], takes: float = 60.0) -> str:
     """A step that takes its time, then the waits, one after the other."""
     names = [f"w{number}" for number, _ in enumerate(waits)]
     tasks = [{**wait, "name": name} for name, wait in zip(names, waits, strict=True)]
-    last = {"name": "told", "kind": "act", "returns": "{{ [%s] }}" % ", ".join(f"({name}.data.data | default(none))" for name in names)}
+    data = ", ".join(f"({name}.data.data | default(none))" for name in names)
+    last = {"name": "told", "kind": "act", "returns": f"{{{{ [{data}] }}}}"}
     begin = {"step": "start", "tool": {"kind": "act", "takes": takes}, "next": {"arcs": [{"step": "held"}]}}
     return book(begin, {"step": "held", "tool": [*tasks, last]})
 
@@ -65,7 +66,7 @@ async def replays(world: World) -> None:
     assert live == state
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run_virtually(main())
 
 

@@ -72,7 +72,9 @@ CASES: dict[str, str] = {
             "start",
             {
                 "kind": "noop",
-                "spec": {"policy": {"rules": [{"else": {"then": {"set_ctx": {f"k{n}": "x" * 500 for n in range(20)}}}}]}},
+                "spec": {
+                    "policy": {"rules": [{"else": {"then": {"set_ctx": {f"k{n}": "x" * 500 for n in range(20)}}}}]}
+                },
             },
         )
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def book(reducer: str, initial: Any, *steps: dict[str, Any]) -> str:
 
 def chain(*tools: Any) -> list[dict[str, Any]]:
     found = [{"step": f"s{number}", "tool": tool} for number, tool in enumerate(tools)]
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         one["next"] = {"arcs": [{"step": other["step"]}]}
     return found
 
@@ -110,7 +111,9 @@ def test_branches_that_run_at_once_lose_nothing(reducer: str) -> None:
 
 def test_a_pipeline_sees_its_own_contributions_at_once() -> None:
     peek = {"name": "peek", "kind": "act", "returns": "{{ ctx.key }}"}
-    steps = chain([sets("a", 5), sets("b", "{{ ctx.key }}"), peek], {"kind": "act", "returns": "{{ [ctx.key, s0.data] }}"})
+    steps = chain(
+        [sets("a", 5), sets("b", "{{ ctx.key }}"), peek], {"kind": "act", "returns": "{{ [ctx.key, s0.data] }}"}
+    )
     # 10, plus 5, plus the 15 that it then saw.
     text = json.loads(book("sum", 10, *steps))
     del text["executor"]["spec"]["result"]
@@ -122,7 +125,9 @@ def test_rounds_of_a_while_contribute_one_by_one() -> None:
     assert result(book("sum", 0, step)) == 5
 
 
-@pytest.mark.parametrize("loop", [None, {"in": [1], "iterator": "x"}, {"in": [1], "iterator": "x", "spec": {"mode": "parallel"}}])
+@pytest.mark.parametrize(
+    "loop", [None, {"in": [1], "iterator": "x"}, {"in": [1], "iterator": "x", "spec": {"mode": "parallel"}}]
+)
 def test_a_value_that_the_reducer_cannot_take_fails_the_step_and_names_the_key(loop: Any) -> None:
     step: dict[str, Any] = {"step": "start", "tool": [sets("t", "text")]}
     if loop:

@@ -122,7 +122,9 @@ def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
         raise Usage("RETRY_RUN starts a new run", f"to run it to its end: arclog retry {options.id}")
     own = options.name not in RESERVED
-    kept = f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+    kept = (
+        f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+    )
     done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
     return _tell(options, options.name, done, step=options.step, data=_data(options), kept=kept)
 

@@ -96,7 +96,13 @@ class RemoteApi:
         except RunEnded as problem:
             state = (await self.status(execution_id)).state
             return SignalAnswer(
-                execution_id, request.signal, named.signal_id, accepted=False, message=str(problem), state=state, paused=False
+                execution_id,
+                request.signal,
+                named.signal_id,
+                accepted=False,
+                message=str(problem),
+                state=state,
+                paused=False,
             )
 
     async def cancel(self, execution_id: str, reason: str) -> Status:

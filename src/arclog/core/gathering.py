@@ -50,7 +50,10 @@ def take(program: Program, state: State, step_run: StepRun, path: tuple[int, ...
     patch, problem = pipeline.ctx, pipeline.error or {}
     if problem.get("code") == REFUSED:
         gathered = step_run.gathered = step_run.gathered or Gathered()
-        gathered.problem = gathered.problem or {**problem, "message": f"iteration {path_key(path)}: {problem['message']}"}
+        gathered.problem = gathered.problem or {
+            **problem,
+            "message": f"iteration {path_key(path)}: {problem['message']}",
+        }
     if not patch:
         return
     parts, bad = parts_of(program, patch)
@@ -160,7 +163,7 @@ def _gather(program: Program, gathered: Gathered, path: tuple[int, ...], key: st
 
 def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, ...], parts: dict[str, Any]) -> None:
     """In a sequential loop: values that a reducer cannot go on from, and bytes that reducers pile up."""
-    for key in parts:
+    for key, part in parts.items():
         reducer = program.declared.get(key)
         if reducer is None:
             continue
@@ -170,7 +173,7 @@ def _watch(program: Program, state: State, step_run: StepRun, path: tuple[int, .
             message = f"ctx.{key} was {wrong} before iteration {path_key(path)}, which the reducer {reducer} cannot go on from"
             gathered.problem = gathered.problem or error("conflict", message, code=REFUSED).as_dict()
         elif reducer in GROWING:
-            gathered.ordered_bytes += len(encode(parts[key]))
+            gathered.ordered_bytes += len(encode(part))
 
 
 def _cannot_take(where: str, key: str, value: Any, reducer: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from arclog.core.reducers import extended, refused
 from arclog.core.scopes import guard_scope, task_scope
 from arclog.expr import Reader
 from arclog.model.commands import Captured, Pipeline
-from arclog.model.errors import ExpressionError
+from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, OK, TaskError, error
@@ -82,7 +82,8 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
 
 def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
     """What a worker must do where `next_move` tells it to ask."""
-    assert step.guards is not None
+    if step.guards is None:
+        raise InvariantBroken(f"the task list of step {step.name} has no guards")
     reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
     if reached.problem is not None:
         return Over(reached.problem.as_dict())

@@ -91,7 +91,9 @@ def unfitting(
         if reducers[key] in GROWING:
             size = len(encode(value))
             if size > most:
-                message = f"ctx.{key} has grown to {size} bytes; at most {most} are kept (limits.max_loop_results_bytes)"
+                message = (
+                    f"ctx.{key} has grown to {size} bytes; at most {most} are kept (limits.max_loop_results_bytes)"
+                )
                 return error("limit", message, code="MAX_CTX_BYTES")
     return None
 

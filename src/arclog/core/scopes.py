@@ -105,7 +105,7 @@ def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], Sc
 
 
 def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
-    """ctx as a pipeline sees it: what it was given, with its own changes."""
+    """Ctx as a pipeline sees it: what it was given, with its own changes."""
     given = frame.captured.ctx
     return given if not pipeline.ctx else {**given, **merged(frame.names.reducers, given, pipeline.ctx)}
 

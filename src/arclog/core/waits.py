@@ -157,9 +157,7 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
     )
     room = decision.event_room
     outcome = _complete(record, task, wait, place.attempt, decision.now, room)
-    events = pipeline.conclude(
-        place, move, frame, outcome, decision.now, _roll(decision), room, longest_sleep_s=0.0
-    )
+    events = pipeline.conclude(place, move, frame, outcome, decision.now, _roll(decision), room, longest_sleep_s=0.0)
     for event in events:
         event.payload = {**event.payload, "source": "server"}
         event.cause = len(decision.txn.events) - cause if cause >= 0 else 0

@@ -90,9 +90,7 @@ class Batch:
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
         last_id = self.base_id + len(self.events) + len(txn.events) - 1
-        answer = Answer(
-            txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id
-        )
+        answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)
         self.events.extend(txn.events)

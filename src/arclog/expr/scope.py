@@ -7,7 +7,6 @@ from typing import Any
 
 from arclog.expr.values import MISSING
 
-
 _NONE: Mapping[str, str] = {}
 
 

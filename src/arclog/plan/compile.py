@@ -240,22 +240,32 @@ class _Compiler:
 
     def sql(self, task: Task, key: str, spot: str) -> None:
         """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
-        from arclog.expr.sql import SqlRefused, compile_sql
+        from arclog.expr.sql import SqlRefused, compile_sql, place_of
 
         source, params = task.config[key], _only_keys(task.config.get("params"))
         path = task.locate((key,))
         at = self.spots[spot] = self.document.text_at(path)
         if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
             return  # the schema has said so
+        places = self.document.places(path, source)
+
+        def place(offset: int) -> Position:
+            found = places.at(offset)
+            if found != place_of(source, at, offset):
+                # Escapes, or folded lines: whoever runs it cannot count there.
+                self.spots[f"{spot}@{offset}"] = found
+            return found
+
         try:
-            command = compile_sql(source, task.kind.dialect, params, at)
+            command = compile_sql(source, task.kind.dialect, params, at, place=place)
         except ExpressionError as error:
             code = "sql-template" if isinstance(error, SqlRefused) else "template-syntax"
-            self.findings.add(code, error.message, self.document.within(error.at))
+            self.findings.add(code, error.message, error.at)
             return
         for hole in command.holes:
-            where = self.document.within(hole.at)
-            self.texts.append(Text("task", hole.source, where, hole.free, hole.paths, self.step_index, self.task_index))
+            self.texts.append(
+                Text("task", hole.source, hole.at, hole.free, hole.paths, self.step_index, self.task_index)
+            )
 
     def text(self, where: str, source: str, spot: str, path: Path, *, condition: bool) -> frozenset[str]:
         at = self.spots[spot] = self.document.text_at(path)
@@ -264,13 +274,22 @@ class _Compiler:
             try:
                 template = compile_condition(source, at) if condition else compile_text(source, at)
             except ExpressionError as error:
-                place = error.at if error.at.line == at.line else self.document.first_of(error.at.line)
-                self.findings.add("template-syntax", error.message, place)
+                self.findings.add(
+                    "template-syntax", error.message, self.line_in(source, path, error.at.line - at.line, at)
+                )
                 return frozenset()
             known = self.seen[condition, source] = (template.free, template.paths)
         free, paths = known
         self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
         return free
+
+    def line_in(self, source: str, path: Path, number: int, at: Position) -> Position:
+        """Where a line of a text begins in the file; the text's own place for its first line."""
+        before = source.splitlines(keepends=True)[:number]
+        rest = source[sum(map(len, before)) :]
+        if not before or not rest.strip():
+            return at
+        return self.document.places(path, source).at(len(source) - len(rest.lstrip()))
 
 
 def _only_keys(params: Any) -> Any:

@@ -6,7 +6,7 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec import Struct
@@ -84,6 +84,7 @@ class _Texts:
                 self._at(f"config.{key}"),
                 self._limits,
                 lambda inner: self._at(".".join(("config.params", *map(str, inner)))),
+                partial(self._place, config[key], f"config.{key}"),
             )
             for key in keys
         }
@@ -91,6 +92,13 @@ class _Texts:
             lambda scope: {**rest.evaluate(scope), **{key: sql.evaluate(scope) for key, sql in commands.items()}},
             [rest, *commands.values()],
         )
+
+    def _place(self, source: str, path: str, offset: int) -> Position:
+        """Where a character of a SQL text stands; what stands elsewhere than counted was recorded."""
+        from arclog.expr.sql import place_of
+
+        found = self._spots.get(f"{self._start}{path}@{offset}")
+        return place_of(source, self._at(path), offset) if found is None else found
 
     def _at(self, path: str) -> Position:
         """What was not recorded is where the whole thing stands."""

@@ -72,6 +72,7 @@ class _Normalizer:
             if step.name:
                 self.findings.unique(step.name, (*path, "step"), seen, "step")
             self.out.steps.append(step)
+        self.tasks.check_times()
         self.entry()
         return self.out
 
@@ -316,7 +317,7 @@ class _Normalizer:
             here = (*path, "arcs", index)
             for key in as_map(arc.get("spec")):
                 if key in CONTROL:
-                    self.walker.unknown(key, (), (*here, "spec", key), "arc.spec")
+                    self.walker.unknown(key, {}, (*here, "spec", key), "arc.spec")
             when = arc.get("when")
             when = when if isinstance(when, (str, bool)) else None
             step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), here))

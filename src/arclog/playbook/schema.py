@@ -132,6 +132,15 @@ TASK = (
     _open("spec", "Behaviour knobs of this task."),
 )
 
+#: A task that is taken from the workbook.
+WORKBOOK_TASK = (
+    Field("name", "string", "The workbook entry.", required=True),
+    Field("kind", "string", required=True),
+    Field("desc", "string", "For readers."),
+    Field("args", "object", "Laid over the entry's.", template=True),
+    _open("spec", "Laid over the entry's."),
+)
+
 _ADMIT = _closed(
     "admit",
     "Admission: whether a token may start the step. First match decides; no rule matched denies.",
@@ -295,6 +304,7 @@ EXECUTOR_POLICY = _closed(
         choices=("none", "required"),
     ),
     EMIT,
+    *(Field(name, "any", "Placeholder, without effect.") for name in ("placement", "cost", "quantum")),
 )
 
 _CTX_ENTRY = _closed(

@@ -17,7 +17,7 @@ from arclog.playbook.canon import Block, Branch, Step, Task
 from arclog.playbook.document import Path
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
 from arclog.playbook.rules import read_action, read_rules
-from arclog.playbook.schema import TASK, TASK_POLICY, task_spec_fields
+from arclog.playbook.schema import TASK, TASK_POLICY, WORKBOOK_TASK, task_spec_fields
 from arclog.playbook.sugar import SUGAR, BlockReader, Entry, Group
 from arclog.playbook.walk import Walker
 
@@ -59,6 +59,10 @@ class TaskReader:
         self.workbook: dict[str, tuple[dict[str, Any], Path]] = {}
         self.task_fields: dict[str, tuple[Field, ...]] = {}
         self.spec_fields: dict[str, tuple[Field, ...]] = {}
+        #: outer time limits in parts that a kind takes whole: its field, the value, what an author calls it, the kind
+        self.parts_of_time: dict[Path, tuple[Field, Any, str, str]] = {}
+        #: those of them that some task takes in parts
+        self.timed: set[Path] = set()
         #: values that layers and workbook may still copy into tasks
         self.room = settings.integer("playbook.max_nodes")
 
@@ -113,8 +117,7 @@ class TaskReader:
         for item in read:
             if isinstance(item, Group):
                 branches = [
-                    Branch(part.when, self.body(step, part.items, layers, seen, uses), part.path)
-                    for part in item.parts
+                    Branch(part.when, self.body(step, part.items, layers, seen, uses), part.path) for part in item.parts
                 ]
                 flow.append(Block(item.word, item.name, branches, item.most, item.path))
                 continue
@@ -130,6 +133,12 @@ class TaskReader:
             flow.append(len(step.tasks))
             step.tasks.append(task)
         return flow
+
+    def check_times(self) -> None:
+        """Outer time limits in parts that no task below them has a use for."""
+        for path, (field, value, label, kind) in self.parts_of_time.items():
+            if path not in self.timed:
+                self.walker.walk(value, field, path, f"{label} (for kind {kind})")
 
     def task(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
         raw, path = entry.raw, entry.path
@@ -211,14 +220,7 @@ class TaskReader:
     def from_workbook(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
         """The workbook's entry in place of the task, with the task's args and spec laid over it."""
         raw, path = entry.raw, entry.path
-        known = (
-            Field("name", "string", "The workbook entry.", required=True),
-            Field("kind", "string", required=True),
-            Field("desc", "string"),
-            Field("args", "object", template=True),
-            Field("spec", "object"),
-        )
-        good = self.walker.keys(raw, known, path, "task")
+        good = self.walker.keys(raw, WORKBOOK_TASK, path, "task")
         name = as_text(raw.get("name"))
         found = self.workbook.get(name)
         if not good or found is None:
@@ -277,6 +279,15 @@ class TaskReader:
                 field = fields.get(key)
                 if field is None or key in ("policy", "mode") or not self.has_room(value, (*path, key)):
                     continue
+                if key == "timeout" and isinstance(value, dict):
+                    if "object" not in field.types:
+                        # Of the parts that http knows, other kinds have a use for the whole alone.
+                        self.parts_of_time.setdefault((*path, key), (field, value, f"{label}.{key}", task.kind.name))
+                        if "total" not in value:
+                            continue
+                        value = value["total"]  # noqa: PLW2901  # what it means for this kind
+                    else:
+                        self.timed.add((*path, key))
                 fitting = self.walker.walk(value, field, (*path, key), f"{label}.{key} (for kind {task.kind.name})")
                 if key == "timeout":
                     self.positive(value, (*path, key), f"{label}.timeout")

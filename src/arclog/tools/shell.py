@@ -246,6 +246,7 @@ KIND = ToolKind(
                 required=True,
                 items=Field("argument", "string", template=True),
                 template=True,
+                also=("cmd", "script", "run"),
             ),
             Field("env", "object", "Variables beside PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
             Field("cwd", "string", "Where it runs; by default where the worker runs.", template=True),

@@ -60,7 +60,9 @@ def test_a_step_that_has_not_run_is_false_in_a_condition(when, value):
     assert compile_condition("{{ " + when + " }}").evaluate(EARLY) is value
 
 
-@pytest.mark.parametrize("use", ["{{ a }}", "{{ a.x == 1 }}", "{{ a.x + 1 }}", "-{{ a.x }}-", "{{ [a] }}", "{{ a or other.x }}"])
+@pytest.mark.parametrize(
+    "use", ["{{ a }}", "{{ a.x == 1 }}", "{{ a.x + 1 }}", "-{{ a.x }}-", "{{ [a] }}", "{{ a or other.x }}"]
+)
 def test_any_other_use_of_it_says_that_it_has_not_run(use):
     with pytest.raises(ExpressionError, match=r"is undefined: step (a|other) has not run"):
         compile_text(use).evaluate(EARLY)

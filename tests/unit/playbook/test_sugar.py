@@ -173,7 +173,9 @@ def test_blocks_may_hold_nothing(sugar):
 
 @pytest.mark.parametrize("word", ["_prev", "_prev.data.more", "page", "page.data.more", "not _prev and page.more"])
 def test_what_has_not_run_is_false(word):
-    step = step_of(f"- while: {{when: '{{{{ {word} }}}}', do: [{{name: page, kind: noop}}]}}\n- {{name: z, kind: noop}}")
+    step = step_of(
+        f"- while: {{when: '{{{{ {word} }}}}', do: [{{name: page, kind: noop}}]}}\n- {{name: z, kind: noop}}"
+    )
     assert walk(step) == (["z"], "done")
 
 
