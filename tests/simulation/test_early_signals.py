@@ -107,7 +107,7 @@ def test_the_same_signal_id_again_is_answered_as_before_and_kept_once() -> None:
             state = await task
             assert state.result == [1, None]
             # Long after it was taken, the answer is still the one that it got.
-            assert state.signals["one"].waiting is False
+            assert state.signals["one"].kept
 
     run(main)
 

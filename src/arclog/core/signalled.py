@@ -15,7 +15,7 @@ def received(program: Program, state: State, event: Event) -> None:
     payload = event.payload
     name = payload["signal"]
     problem = (payload.get("error") or {}).get("message", "")
-    state.signals[payload["signal_id"]] = Signalled(name, problem, payload.get("waiting", False))
+    state.signals[payload["signal_id"]] = Signalled(name, problem, payload.get("kept", False))
     if problem:
         return
     if payload.get("kept"):

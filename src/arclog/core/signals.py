@@ -14,7 +14,7 @@ from arclog.core import routing, waits
 from arclog.core.inputs import Refused, Signal
 from arclog.core.loops import encoded_size, errors_of
 from arclog.core.signalled import RETRIED
-from arclog.core.state import StepRun, Wait
+from arclog.core.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.outcome import error
 from arclog.model.reducers import unfit
@@ -42,7 +42,8 @@ def answered(decision: Decision, given: Signal) -> bool:
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
-    decision.txn.waiting = before.waiting
+    else:
+        decision.txn.waiting = _was_waited_for(before)
     return True
 
 
@@ -99,9 +100,16 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     named = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
-    decision.txn.waiting = bool(more.get("waiting"))
     bad = "error" if "error" in more else ""
-    return decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
+    return index
+
+
+def _was_waited_for(signal: Signalled) -> bool:
+    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
+    return not (own or signal.kept or signal.problem)
 
 
 # -- pause and resume -------------------------------------------------------------------------------------------------
@@ -152,7 +160,7 @@ def _emergency_stop(decision: Decision, given: Signal) -> str | None:
 def _approve(decision: Decision, given: Signal) -> str | None:
     state = decision.state
     if state.pending_for == "approval":
-        index = _record(decision, given, waiting=True)
+        index = _record(decision, given)
         if not state.pending_for:
             decision.begin(index)
         return None
@@ -162,7 +170,7 @@ def _approve(decision: Decision, given: Signal) -> str | None:
 def _reject(decision: Decision, given: Signal) -> str | None:
     problem = error("cancelled", f"rejected: {given.reason}", code="REJECTED").as_dict()
     if decision.state.pending_for == "approval":
-        decision.fail_execution(problem, _record(decision, given, waiting=True))
+        decision.fail_execution(problem, _record(decision, given))
         return None
     record = {"status": "error", "result": _verdict(given, approved=False), "error": problem}
     return _decide_task(decision, given, record)
@@ -179,7 +187,7 @@ def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> s
         more = f", and {len(which) - 10} more" if len(which) > 10 else ""
         what = "the step" if which is steps else "one"
         return f"{len(found)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {what}"
-    waits.resolve(decision, found[0].key, record, _record(decision, given, waiting=True))
+    waits.resolve(decision, found[0].key, record, _record(decision, given))
     return None
 
 
@@ -199,7 +207,7 @@ def _named(decision: Decision, given: Signal) -> str | None:
             )
         _record(decision, given, kept=True)
         return None
-    index = _record(decision, given, waiting=True)
+    index = _record(decision, given)
     for wait in found:
         waited_ms = max(0, decision.now - wait.since) // 1000
         waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)

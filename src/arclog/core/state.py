@@ -205,8 +205,8 @@ class Signalled(Struct, omit_defaults=True):
     signal: str
     #: why it was refused; '' = it was applied
     problem: str = ""
-    #: something was waiting for it
-    waiting: bool = False
+    #: nothing was waiting for it
+    kept: bool = False
 
 
 class KeptSignal(Struct, omit_defaults=True):

@@ -194,7 +194,7 @@ def _rows() -> tuple[EventType, ...]:
         row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", Field("signal_id", "string"), Field("cycle", "integer"), marked=True),
         row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded; error = it could not be applied.",
             Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), Field("by", "string"), Field("step", "string"), Field("data", "any"),
-            Field("waiting", "boolean", "A task, or the start of the run, was waiting for it."), Field("kept", "boolean", "Nothing was waiting for it: the next wait for it takes it."),
+            Field("kept", "boolean", "Nothing was waiting for it: the next wait for it takes it."),
             Field("held", "list", "With PAUSE: commands that nobody had claimed."), Field("token", "integer", "With RETRY_STEP of a failed run: the token that fires it again."), _ERROR, marked=True),
         row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string"), Field("due", "integer", "When it was due, microseconds since 1970.")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
