@@ -228,7 +228,9 @@ def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     pipeline.prev = event.task
     pipeline.in_flight = False
     pipeline.attempt = 0
-    if step.tasks[step.index[event.task]].plan.policy is None:
+    # Until its policy has said otherwise, that task comes next.
+    pipeline.direct = step.tasks[step.index[event.task]].plan.policy is not None
+    if not pipeline.direct:
         if event.type == "task.done":
             pipeline.at += 1
         else:
@@ -256,6 +258,7 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
             pipeline.due = payload["due"]
         case "continue":
             pipeline.at += 1
+            pipeline.direct = False
         case "jump":
             pipeline.at = step.index[action["to"]]
             pipeline.direct = True

@@ -27,7 +27,7 @@ class Pipeline(Struct, omit_defaults=True):
 
     #: index of the task that runs or comes next; where guards are still to be asked, of the one behind the last task
     at: int = 0
-    #: a jump leads to that task: no guard is asked
+    #: that task comes next whatever guards say: a jump leads to it, or its policy is still to be evaluated
     direct: bool = False
     #: rounds of blocks that have a `max`, by block
     rounds: dict[str, int] = {}

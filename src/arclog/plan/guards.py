@@ -13,6 +13,7 @@ code from there to the next task or to the end of the list; `core.guards` does s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -89,6 +90,36 @@ class Guards:
     def certain(self, at: int) -> int | None:
         """The index of the task that comes next, the number of tasks at the end of the list, None: guards say."""
         return self._sure[at]
+
+    @cached_property
+    def reachable(self) -> tuple[frozenset[int], ...]:
+        """For a pipeline that has so many tasks before it: the tasks that can come next, whatever the conditions give. The
+        number of tasks stands for the end of the list.
+        """
+        return tuple(self._reached(position) for position in (0, *self._behind))
+
+    def _reached(self, start: int) -> frozenset[int]:
+        found: set[int] = set()
+        seen: set[int] = set()
+        waiting = [start]
+        while waiting:
+            position = waiting.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            if position >= self.end:
+                found.add(len(self._behind))
+                continue
+            match self.code[position]:
+                case Reach(index=index):
+                    found.add(index)
+                case Go(to=to) | Back(to=to):
+                    waiting.append(to)
+                case Test(otherwise=otherwise):
+                    waiting += (position + 1, otherwise)
+                case _:
+                    waiting.append(position + 1)
+        return frozenset(found)
 
     def _certain(self, position: int, tasks: int) -> int | None:
         while position < self.end:

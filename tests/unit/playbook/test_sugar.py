@@ -263,3 +263,20 @@ def test_outcome_is_not_known_in_sugar():
     )
     assert [finding.code for finding in made.findings] == ["unknown-name"]
     assert "_prev" in made.findings[0].hint
+
+
+def test_the_tasks_that_can_come_next():
+    step = step_of("""
+- {name: a, kind: noop}
+- choose:
+    - {when: ctx.x, then: [{name: b, kind: noop}]}
+    - {when: ctx.y, then: []}
+- while: {when: ctx.z, max: 3, do: [{name: c, kind: noop}, {name: d, kind: noop}]}
+""")
+    guards = Program(Plan("p", step.name, (step,), format=2), "").steps[step.name].guards
+    assert guards is not None
+    a, b, c, d, end = range(5)
+    assert guards.reachable == (
+        frozenset({a}), frozenset({b, c, end}), frozenset({c, end}), frozenset({d}), frozenset({c, end}),
+    )  # fmt: skip
+    assert [guards.certain(at) for at in range(5)] == [a, None, None, d, None]
