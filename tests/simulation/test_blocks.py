@@ -39,12 +39,12 @@ def rounds(key: str = "n") -> dict[str, Any]:
     return act("count", {"n": f"{{{{ iter.{key} | default(0) + 1 }}}}"}, set_iter={key: "{{ outcome.data.n }}"})
 
 
-async def told(text: str, **options: Any) -> tuple[State, list[Event]]:
+async def ended(text: str, **options: Any) -> tuple[State, list[Event]]:
     async with World(text, **options) as world:
         state = await world.run()
         stored = await world.stored()
         check_log(stored, state.scope)
-        return state, [one.event for one in stored]
+        return state, [row.event for row in stored]
 
 
 def ran(events: list[Event]) -> list[str]:
@@ -68,25 +68,25 @@ def test_a_list_that_ends_in_a_block_keeps_the_data_of_its_last_task(tool: Any, 
     arcs = {"arcs": [{"step": "end", "when": f"{{{{ outcome.data.n == {data['n']} }}}}"}]}
     text = json.loads(book(*tool, next=arcs))
     text["workflow"].append({"step": "end", "tool": act("end", "{{ start.data }}")})
-    state, events = run_virtually(told(json.dumps(text)))
+    state, events = run_virtually(ended(json.dumps(text)))
     assert state.result == data
     assert ran(events) == [*labels, "end#1"]
     assert not [event.task for event in events if event.task.startswith("_")]
 
 
 def test_prev_is_the_task_before_whatever_stands_between() -> None:
-    state, _ = run_virtually(told(book(act("a", {"n": 1}), BRANCHES, act("z", "{{ [_prev.n, a.n, no.n] }}"))))
+    state, _ = run_virtually(ended(book(act("a", {"n": 1}), BRANCHES, act("z", "{{ [_prev.n, a.n, no.n] }}"))))
     assert state.result == [7, 1, 7]
 
 
 def test_prev_is_false_before_the_first_task() -> None:
     more = {"while": {"when": "{{ not _prev or _prev.n < 2 }}", "do": [rounds()]}}
-    state, events = run_virtually(told(book(more)))
+    state, events = run_virtually(ended(book(more)))
     assert (state.status, state.result, ran(events)) == ("COMPLETED", {"n": 2}, ["count#1", "count#2"])
 
 
 def test_three_rounds_are_three_task_runs_and_no_policy_but_the_authors() -> None:
-    _, events = run_virtually(told(book(UNTIL)))
+    _, events = run_virtually(ended(book(UNTIL)))
     tasks = [event for event in events if event.task]
     assert [event.type for event in tasks] == ["task.started", "task.done", "policy.task.evaluated"] * 3
     assert [event.payload["rounds"] for event in tasks if event.type == "task.started"] == [
@@ -98,7 +98,7 @@ def test_a_block_that_lets_no_task_run_is_a_success_without_data() -> None:
     nothing = {"choose": [{"when": False, "then": [act("never")]}]}
     text = json.loads(book(nothing, next={"arcs": [{"step": "end", "when": "{{ outcome.status == 'ok' }}"}]}))
     text["workflow"].append({"step": "end", "tool": act("end", "{{ [start.status, start.data, start and 1] }}")})
-    state, events = run_virtually(told(json.dumps(text)))
+    state, events = run_virtually(ended(json.dumps(text)))
     assert (state.status, state.result) == ("COMPLETED", ["ok", None, 1])
     assert ran(events) == ["end#1"]
 
@@ -108,7 +108,7 @@ def test_past_max_the_step_fails_and_an_arc_can_take_it() -> None:
     failed = {"arcs": [{"step": "end", "when": "{{ event.name == 'step.failed' }}"}]}
     text = json.loads(book(endless, next=failed))
     text["workflow"].append({"step": "end", "tool": act("end", "{{ [start.n, start.status] }}")})
-    state, events = run_virtually(told(json.dumps(text)))
+    state, events = run_virtually(ended(json.dumps(text)))
     assert (state.status, state.result) == ("COMPLETED", [2, "ok"])
     problem = next(event.payload["error"] for event in events if event.type == "step.failed")
     assert (problem["kind"], problem["code"]) == ("limit", "MAX_ROUNDS")
@@ -120,14 +120,14 @@ def test_iterations_count_their_own_rounds() -> None:
     body = {"while": {"when": "{{ (iter.n | default(0)) < iter.x }}", "max": 3, "do": [rounds()]}}
     text = json.loads(book(body, loop=loop))
     text["executor"] = {"spec": {"result": "{{ start.results }}"}}
-    state, _ = run_virtually(told(json.dumps(text)))
+    state, _ = run_virtually(ended(json.dumps(text)))
     assert state.result == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_the_rounds_of_an_inner_block_begin_anew() -> None:
     inner = {"until": {"when": "{{ count.n % 2 == 0 }}", "max": 2, "do": [rounds()]}}
     outer = {"while": {"when": "{{ not _prev or _prev.n < 6 }}", "max": 3, "do": [inner]}}
-    state, events = run_virtually(told(book(outer)))
+    state, events = run_virtually(ended(book(outer)))
     assert (state.status, state.result) == ("COMPLETED", {"n": 6})
     seen = [event.payload.get("rounds") for event in events if event.type == "task.started"]
     assert seen == [
@@ -157,7 +157,7 @@ def test_what_a_condition_reads_is_sent_along() -> None:
             },
         ],
     }
-    state, _ = run_virtually(told(json.dumps(text)))
+    state, _ = run_virtually(ended(json.dumps(text)))
     assert state.result == 1
 
 
@@ -199,7 +199,7 @@ class Killed:
             state = await world.run()
             stored = await world.stored()
             check_log(stored, state.scope)
-            return state, [one.event for one in stored]
+            return state, [row.event for row in stored]
 
 
 def test_a_crash_anywhere_goes_on_in_the_same_round() -> None:
@@ -249,7 +249,7 @@ def test_a_run_of_such_a_plan_goes_on_as_it_began() -> None:
 
 
 def test_the_same_playbook_compiled_now_leaves_no_such_tasks() -> None:
-    state, events = run_virtually(told((RELEASED / "sugar.yaml").read_text(encoding="utf-8")))
+    state, events = run_virtually(ended((RELEASED / "sugar.yaml").read_text(encoding="utf-8")))
     assert ran(events) == ["first#1", "chosen#1", "pause#1", "count#1", "pause#2", "count#2", "last#1", *["add#1"] * 3]
     # Every set_ctx of a key with a reducer contributes: 10 + 5 + 1 + 2 + 3.
     assert state.ctx == {"total": 21}

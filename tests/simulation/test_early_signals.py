@@ -26,7 +26,7 @@ def book(*steps: dict[str, Any], **spec: Any) -> str:
 
 
 def late(*waits: dict[str, Any], takes: float = 60.0) -> str:
-    """A step that takes its time, then the waits, one after the other."""
+    """A step that takes its time, then the waits in order."""
     names = [f"w{number}" for number, _ in enumerate(waits)]
     tasks = [{**wait, "name": name} for name, wait in zip(names, waits, strict=True)]
     data = ", ".join(f"({name}.data.data | default(none))" for name in names)
@@ -35,7 +35,7 @@ def late(*waits: dict[str, Any], takes: float = 60.0) -> str:
     return book(begin, {"step": "held", "tool": [*tasks, last]})
 
 
-class Told:
+class Sender:
     """A run, and somebody who sends it signals."""
 
     def __init__(self, world: World) -> None:
@@ -47,12 +47,12 @@ class Told:
 
 
 @asynccontextmanager
-async def running(text: str, **options: Any) -> AsyncIterator[tuple[Told, asyncio.Task[State]]]:
+async def running(text: str, **options: Any) -> AsyncIterator[tuple[Sender, asyncio.Task[State]]]:
     async with World(text, **options) as world:
         await world.start()
         task = asyncio.ensure_future(world.run())
         await world.clock.sleep(1.0)
-        yield Told(world), task
+        yield Sender(world), task
         await task
         check_log(await world.stored(), "x")
         await replays(world)
@@ -60,8 +60,8 @@ async def running(text: str, **options: Any) -> AsyncIterator[tuple[Told, asynci
 
 async def replays(world: World) -> None:
     state = State(execution_id=world.execution_id)
-    for one in await world.stored():
-        apply(world.program, state, one.event)
+    for row in await world.stored():
+        apply(world.program, state, row.event)
     live = (await world.here.engine.live.folded(world.execution_id)).state
     assert live == state
 
@@ -72,14 +72,14 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_signal_before_its_wait_is_kept_and_ends_it_at_once() -> None:
     async def main() -> None:
-        async with running(late(WAIT)) as (told, task):
-            answer = await told.send(data={"n": 1})
+        async with running(late(WAIT)) as (sender, task):
+            answer = await sender.send(data={"n": 1})
             assert (answer.accepted, answer.waiting, answer.message) == (True, False, "")
-            state = await told.world.state()
+            state = await sender.world.state()
             assert [(kept.signal, kept.data) for kept in state.kept_signals] == [("go", {"n": 1})]
             ended = await task
             assert (ended.status, ended.result, ended.kept_signals) == ("COMPLETED", [{"n": 1}], [])
-            log = await told.world.events()
+            log = await sender.world.events()
             assert [event.payload["kept"] for event in log if event.type == "signal.received"] == [True]
             suspended = next(event for event in log if event.type == "command.completed")
             assert "until" not in suspended.payload
@@ -90,8 +90,8 @@ def test_a_signal_before_its_wait_is_kept_and_ends_it_at_once() -> None:
 
 def test_a_signal_that_something_waits_for_says_so() -> None:
     async def main() -> None:
-        async with running(late(WAIT, takes=0.0)) as (told, task):
-            answer = await told.send(data=5)
+        async with running(late(WAIT, takes=0.0)) as (sender, task):
+            answer = await sender.send(data=5)
             assert (answer.accepted, answer.waiting) == (True, True)
             assert (await task).result == [5]
 
@@ -100,13 +100,13 @@ def test_a_signal_that_something_waits_for_says_so() -> None:
 
 def test_the_same_signal_id_again_is_answered_as_before_and_kept_once() -> None:
     async def main() -> None:
-        async with running(late(WAIT, {**WAIT, "timeout_s": 5, "spec": _goes_on()})) as (told, task):
-            first = await told.send(data=1, signal_id="one")
-            again = await told.send(data=1, signal_id="one")
+        async with running(late(WAIT, {**WAIT, "timeout_s": 5, "spec": _goes_on()})) as (sender, task):
+            first = await sender.send(data=1, signal_id="one")
+            again = await sender.send(data=1, signal_id="one")
             assert (first.waiting, again) == (False, first)
             state = await task
             assert state.result == [1, None]
-            # Long after it was taken, the answer is still the one that it got.
+            # Long after it was taken, the answer has not changed.
             assert state.signals["one"].kept
 
     run(main)
@@ -118,9 +118,9 @@ def _goes_on() -> dict[str, Any]:
 
 def test_two_signals_of_one_name_end_two_waits_in_order() -> None:
     async def main() -> None:
-        async with running(late(WAIT, WAIT)) as (told, task):
+        async with running(late(WAIT, WAIT)) as (sender, task):
             for number in (1, 2):
-                assert (await told.send(data=number)).waiting is False
+                assert (await sender.send(data=number)).waiting is False
             assert (await task).result == [1, 2]
 
     run(main)
@@ -128,13 +128,13 @@ def test_two_signals_of_one_name_end_two_waits_in_order() -> None:
 
 def test_a_kept_signal_is_for_its_name_and_its_step() -> None:
     async def main() -> None:
-        async with running(late(WAIT)) as (told, task):
-            await told.send("other", data=1)
-            await told.send(data=2, step="elsewhere")
-            await told.world.clock.sleep(100.0)
-            waiting = await told.world.state()
+        async with running(late(WAIT)) as (sender, task):
+            await sender.send("other", data=1)
+            await sender.send(data=2, step="elsewhere")
+            await sender.world.clock.sleep(100.0)
+            waiting = await sender.world.state()
             assert (len(waiting.waits), len(waiting.kept_signals)) == (1, 2)
-            assert (await told.send(data=3, step="held")).waiting is True
+            assert (await sender.send(data=3, step="held")).waiting is True
             assert (await task).result == [3]
 
     run(main)
@@ -146,10 +146,10 @@ def test_iterations_that_wait_for_one_name_take_one_signal_each() -> None:
     text = book(begin, {"step": "held", "loop": loop, "tool": WAIT}, result="{{ held.results }}")
 
     async def main() -> None:
-        async with running(text) as (told, task):
+        async with running(text) as (sender, task):
             for number in range(3):
-                await told.send(data=number)
-            assert [one["data"] for one in (await task).result] == [0, 1, 2]
+                await sender.send(data=number)
+            assert [row["data"] for row in (await task).result] == [0, 1, 2]
 
     run(main)
 
@@ -159,9 +159,9 @@ def test_a_run_that_has_not_started_keeps_signals_too() -> None:
     text["executor"] = {"spec": {"policy": {"approval": "required"}}}
 
     async def main() -> None:
-        async with running(json.dumps(text)) as (told, task):
-            assert (await told.send(data=1)).waiting is False
-            approved = await told.send("APPROVE")
+        async with running(json.dumps(text)) as (sender, task):
+            assert (await sender.send(data=1)).waiting is False
+            approved = await sender.send("APPROVE")
             assert (approved.accepted, approved.waiting) == (True, True)
             assert (await task).result == [1]
 
@@ -170,14 +170,14 @@ def test_a_run_that_has_not_started_keeps_signals_too() -> None:
 
 def test_more_than_the_run_keeps_are_refused_and_recorded() -> None:
     async def main() -> None:
-        async with running(late(WAIT), settings=Settings({"signals.max_kept": 2})) as (told, task):
+        async with running(late(WAIT), settings=Settings({"signals.max_kept": 2})) as (sender, task):
             for _ in range(2):
-                assert (await told.send()).accepted
-            third = await told.send("payd")
+                assert (await sender.send()).accepted
+            third = await sender.send("payd")
             assert not third.accepted
             assert "keeps 2 signals already (signals.max_kept)" in third.message
             await task
-            refused = [event.payload["error"] for event in await told.world.events() if event.status == "error"]
+            refused = [event.payload["error"] for event in await sender.world.events() if event.status == "error"]
             assert [problem["code"] for problem in refused] == ["SIGNAL"]
 
     run(main)
@@ -185,11 +185,11 @@ def test_more_than_the_run_keeps_are_refused_and_recorded() -> None:
 
 def test_by_default_a_run_keeps_a_hundred() -> None:
     async def main() -> None:
-        async with running(late(WAIT)) as (told, task):
-            answers = [await told.send(f"s{number}") for number in range(101)]
+        async with running(late(WAIT)) as (sender, task):
+            answers = [await sender.send(f"s{number}") for number in range(101)]
             assert [answer.accepted for answer in answers] == [True] * 100 + [False]
-            await told.world.clock.sleep(100.0)
-            assert (await told.send()).waiting
+            await sender.world.clock.sleep(100.0)
+            assert (await sender.send()).waiting
             await task
 
     run(main)
@@ -197,13 +197,13 @@ def test_by_default_a_run_keeps_a_hundred() -> None:
 
 def test_a_run_that_has_ended_takes_none() -> None:
     async def main() -> None:
-        async with running(book({"step": "start", "tool": {"kind": "noop"}})) as (told, task):
+        async with running(book({"step": "start", "tool": {"kind": "noop"}})) as (sender, task):
             await task
-            head = len(await told.world.events())
-            answer = await told.send()
+            head = len(await sender.world.events())
+            answer = await sender.send()
             assert (answer.accepted, answer.waiting, answer.state) == (False, False, "COMPLETED")
             assert answer.message == "the execution has ended (COMPLETED)"
-            assert len(await told.world.events()) == head
+            assert len(await sender.world.events()) == head
 
     run(main)
 
@@ -215,7 +215,7 @@ def test_a_kept_signal_survives_a_crash(crash_at: float) -> None:
             await world.start()
             task = asyncio.ensure_future(world.run())
             await world.clock.sleep(0.1)
-            await Told(world).send(data="early")
+            await Sender(world).send(data="early")
             await world.clock.sleep(crash_at)
             world.crash_now()
             state = await task

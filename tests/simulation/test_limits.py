@@ -45,7 +45,7 @@ async def ended(text: str, **options: Any) -> State:
         stored = await world.stored()
         check_log(stored, state.scope)
         cap = world.program.plan.limits.max_payload_bytes
-        sizes = {len(encode(one.event)): one.event.type for one in stored}
+        sizes = {len(encode(row.event)): row.event.type for row in stored}
         assert max(sizes) <= cap, f"{sizes[max(sizes)]} takes {max(sizes)} bytes"
         return state
 
@@ -177,7 +177,7 @@ def test_a_worker_that_reports_more_ends_the_run() -> None:
             assert "task.done of step start takes" in answer.refused.message
             state = await world.state()
             assert (state.status, state.error and state.error["kind"]) == ("FAILED", "limit")
-            assert max(len(encode(one.event)) for one in await world.stored()) < LEAST
+            assert max(len(encode(row.event)) for row in await world.stored()) < LEAST
 
     run_virtually(main())
 

@@ -38,10 +38,10 @@ def book(reducer: str, initial: Any, *steps: dict[str, Any]) -> str:
 
 
 def chain(*tools: Any) -> list[dict[str, Any]]:
-    found = [{"step": f"s{number}", "tool": tool} for number, tool in enumerate(tools)]
-    for one, other in pairwise(found):
-        one["next"] = {"arcs": [{"step": other["step"]}]}
-    return found
+    steps = [{"step": f"s{number}", "tool": tool} for number, tool in enumerate(tools)]
+    for step, following in pairwise(steps):
+        step["next"] = {"arcs": [{"step": following["step"]}]}
+    return steps
 
 
 async def ended(text: str, **options: Any) -> State:
@@ -100,13 +100,13 @@ def test_branches_that_run_at_once_lose_nothing(reducer: str) -> None:
     end = {"step": "end", "spec": {"join": "all"}, "tool": {"kind": "noop"}}
     text = book(reducer, initial, {"step": "start", "tool": {"kind": "noop"}, "next": arcs}, *branches, end)
     state = run_virtually(ended(text, workers=3))
-    found, backwards = state.result, list(reversed(values))
+    backwards = list(reversed(values))
     expected = {
         "append": [*initial, *backwards] if reducer == "append" else None,
         "union": [1, 2, 3],
         "merge": {"a": 2, "b": 1, "c": 3},
     }.get(reducer, VALUES[reducer][2])
-    assert found == expected
+    assert state.result == expected
 
 
 def test_a_pipeline_sees_its_own_contributions_at_once() -> None:

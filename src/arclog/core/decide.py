@@ -38,7 +38,6 @@ from arclog.model import status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error
-from arclog.plan.net import event_room
 from arclog.plan.program import Program
 
 #: A decision stops starting further step runs after this many events; the rest is left to a Continue.
@@ -295,7 +294,7 @@ class Decision:
     @property
     def event_room(self) -> int:
         """Bytes that a payload may take."""
-        return event_room(self.program.plan.limits)
+        return self.program.event_room
 
     def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
         cap = self.event_room

@@ -23,7 +23,7 @@ from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, OK, TaskError, error
 from arclog.plan.net import Action
-from arclog.plan.program import Names, RuleProgram, StepProgram, TaskProgram
+from arclog.plan.program import Absent, Names, RuleProgram, StepProgram, TaskProgram
 
 
 class Run(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Frame(Struct):
     step: str
     run: int
     #: what is known beside the values
-    names: Names = Names({})
+    names: Names = Names(Absent())
     iteration: tuple[int, ...] | None = None
     #: optional event types that are written all the same
     emit: frozenset[str] = frozenset()

@@ -48,30 +48,30 @@ def extended(reducers: Mapping[str, str], patch: Mapping[str, Any], values: Mapp
 
     Values that their reducers cannot take are left out: `refused` says so.
     """
-    found = dict(patch)
+    changed = dict(patch)
     for key, value in values.items():
         reducer = reducers.get(key)
         if reducer is None:
-            found[key] = value
+            changed[key] = value
         elif not misfit(reducer, value):
-            found[key] = combined(reducer, patch.get(key), begun(reducer, value))
-    return found
+            changed[key] = combined(reducer, patch.get(key), begun(reducer, value))
+    return changed
 
 
 def merged(reducers: Mapping[str, str], ctx: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a patch as they are once it is applied to ctx. What `unfitting` refuses is left out."""
     if reducers.keys().isdisjoint(patch):
         return dict(patch)
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for key, value in patch.items():
         reducer = reducers.get(key)
         if reducer is None:
-            found[key] = value
+            changed[key] = value
         elif not unfit(reducer, ctx.get(key)):
-            sure = combined(reducer, ctx.get(key), value)
-            if not _overflows(sure):
-                found[key] = sure
-    return found
+            result = combined(reducer, ctx.get(key), value)
+            if not _overflows(result):
+                changed[key] = result
+    return changed
 
 
 def unfitting(
@@ -130,17 +130,17 @@ def _largest(parts: Sequence[Any]) -> Any:
 
 def _distinct(parts: Sequence[list[Any]]) -> list[Any]:
     """What is new, once each."""
-    found: dict[bytes, Any] = {}
+    kept: dict[bytes, Any] = {}
     for item in chain.from_iterable(parts):
-        found.setdefault(_canonical(item), item)
-    return list(found.values())
+        kept.setdefault(_canonical(item), item)
+    return list(kept.values())
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for part in parts:
-        found.update(part)
-    return found
+        kept.update(part)
+    return kept
 
 
 _COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {

@@ -57,7 +57,10 @@ def _written_badly(step_run: StepRun) -> dict[str, Any] | None:
 
 def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[str, Any] | None:
     """Why the args that arcs gave cannot be written down."""
-    if not any("args" in choice for choice in payload["selected"]):
+    for choice in payload["selected"]:
+        if "args" in choice:
+            break
+    else:
         return None
     problem = decision.too_large(payload, f"the args that the arcs of step {step} give")
     return None if problem is None else {**problem.as_dict(), "step": step}

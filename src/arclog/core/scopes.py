@@ -18,7 +18,7 @@ from arclog.core.state import State, StepRun
 from arclog.expr import Reader, Scope, Stored, View
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.outcome import widened
-from arclog.plan.program import Program
+from arclog.plan.program import Absent, Program
 
 if TYPE_CHECKING:
     from arclog.core.pipeline import Frame, Run
@@ -148,7 +148,8 @@ def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
         "workload": captured.workload,
         "execution_id": frame.execution_id,
     }
-    return Scope(own, Views(captured.steps, frame.read), captured.bare, absent=frame.names.absent)
+    absent = Absent(frame.names.absent.steps)
+    return Scope(own, Views(captured.steps, frame.read), captured.bare, absent=absent)
 
 
 def inner_scope(program: Program, state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:

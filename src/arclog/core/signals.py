@@ -197,8 +197,8 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
 
 def _named(decision: Decision, given: Signal) -> str | None:
     """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
-    found = _waiting(decision, given, "wait")
-    if not found:
+    waiting = _waiting(decision, given, "wait")
+    if not waiting:
         kept = len(decision.state.kept_signals)
         if kept >= given.most_kept:
             return (
@@ -208,7 +208,7 @@ def _named(decision: Decision, given: Signal) -> str | None:
         _record(decision, given, kept=True)
         return None
     index = _record(decision, given)
-    for wait in found:
+    for wait in waiting:
         waited_ms = max(0, decision.now - wait.since) // 1000
         waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
     return None

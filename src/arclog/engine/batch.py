@@ -13,7 +13,6 @@ from arclog.core.state import State
 from arclog.engine.queues import Queues
 from arclog.model.commands import Command
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.plan.net import event_room
 from arclog.plan.program import Program
 from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
@@ -111,7 +110,7 @@ class Batch:
     def settle(self, program: Program, state: State) -> None:
         """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
         self.slots = program.plan.concurrency or 0 if self._starts else 0
-        self._max_event_bytes = event_room(program.plan.limits) + ENVELOPE_BYTES
+        self._max_event_bytes = program.event_room + ENVELOPE_BYTES
         for answer in self.answers:
             answer.pausing = state.pause is not None
         for work in self._new:

@@ -77,7 +77,7 @@ class Undefined:
     def _hint(self) -> str:
         owner = self._owner
         if isinstance(owner, Mapping) and isinstance(self._key, str):
-            names = {**dict.fromkeys(owner), **getattr(owner, "absent", {})}
+            names = (*owner, *getattr(owner, "absent", ()))
             return did_you_mean(self._key, [key for key in names if isinstance(key, str)])
         if owner is None or isinstance(owner, Mapping) or hasattr(owner, "lookup"):
             return ""

@@ -250,11 +250,11 @@ class _Compiler:
         places = self.document.places(path, source)
 
         def place(offset: int) -> Position:
-            found = places.at(offset)
-            if found != place_of(source, at, offset):
+            position = places.at(offset)
+            if position != place_of(source, at, offset):
                 # Escapes, or folded lines: whoever runs it cannot count there.
-                self.spots[f"{spot}@{offset}"] = found
-            return found
+                self.spots[f"{spot}@{offset}"] = position
+            return position
 
         try:
             command = compile_sql(source, task.kind.dialect, params, at, place=place)

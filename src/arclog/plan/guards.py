@@ -99,7 +99,7 @@ class Guards:
         return tuple(self._reached(position) for position in (0, *self._behind))
 
     def _reached(self, start: int) -> frozenset[int]:
-        found: set[int] = set()
+        reached: set[int] = set()
         seen: set[int] = set()
         waiting = [start]
         while waiting:
@@ -108,18 +108,18 @@ class Guards:
                 continue
             seen.add(position)
             if position >= self.end:
-                found.add(len(self._behind))
+                reached.add(len(self._behind))
                 continue
             match self.code[position]:
                 case Reach(index=index):
-                    found.add(index)
+                    reached.add(index)
                 case Go(to=to) | Back(to=to):
                     waiting.append(to)
                 case Test(otherwise=otherwise):
                     waiting += (position + 1, otherwise)
                 case _:
                     waiting.append(position + 1)
-        return frozenset(found)
+        return frozenset(reached)
 
     def _certain(self, position: int, tasks: int) -> int | None:
         while position < self.end:

@@ -5,7 +5,7 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.demand import Path, demanded
 from arclog.plan.guards import Guards
-from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule, event_room
 from arclog.plan.reach import Reach
 
 #: Names that a task's templates find on the worker itself.
@@ -97,8 +97,8 @@ class _Texts:
         """Where a character of a SQL text stands; what stands elsewhere than counted was recorded."""
         from arclog.expr.sql import place_of
 
-        found = self._spots.get(f"{self._start}{path}@{offset}")
-        return place_of(source, self._at(path), offset) if found is None else found
+        recorded = self._spots.get(f"{self._start}{path}@{offset}")
+        return place_of(source, self._at(path), offset) if recorded is None else recorded
 
     def _at(self, path: str) -> Position:
         """What was not recorded is where the whole thing stands."""
@@ -190,20 +190,40 @@ class Needs:
                 (self.steps if name in steps else self.bare).add(name)
 
 
+class Absent(Mapping[str, str]):
+    """Steps and tasks by name, with what to say of one that has not run. One object for each step: the names are shared."""
+
+    __slots__ = ("steps", "tasks")
+
+    def __init__(self, steps: Collection[str] = (), tasks: Collection[str] = ()) -> None:
+        self.steps = steps
+        #: of the step whose templates these are; none outside of task lists
+        self.tasks = tasks
+
+    def __getitem__(self, name: str) -> str:
+        if name == "_prev" and self.tasks:
+            why = "no task has run before"
+        elif name in self.tasks:
+            why = f"task {name} has not run"
+        elif name in self.steps:
+            why = f"step {name} has not run"
+        else:
+            raise KeyError(name)
+        return f"{why}; ask for it first ({{{{ … if {name} else … }}}}), or give it a default (| default(…))"
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys((*(["_prev"] if self.tasks else ()), *self.tasks, *self.steps))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Names(Struct, frozen=True):
     """What a template's names can stand for, beside the values that are there."""
 
-    #: steps, and tasks of the step, with what to say of one that has not run
-    absent: dict[str, str]
+    absent: Absent
     #: ctx keys to which every `set_ctx` contributes a value, with their reducers
     reducers: dict[str, str] = {}
-
-
-_AFTERWARDS = "ask for it first ({{ … if NAME else … }}), or give it a default (| default(…))"
-
-
-def _not_run(what: str, names: Iterable[str]) -> dict[str, str]:
-    return {name: f"{what} {name} has not run; {_AFTERWARDS.replace('NAME', name)}" for name in names}
 
 
 class StepProgram:
@@ -230,8 +250,7 @@ class StepProgram:
     @cached_property
     def names(self) -> Names:
         """What the names in its task list can stand for."""
-        first = f"no task has run before; {_AFTERWARDS.replace('NAME', '_prev')}"
-        return Names({**self._run.absent, **_not_run("task", self.index), "_prev": first}, self._run.reducers)
+        return Names(Absent(self._run.absent.steps, self.index), self._run.reducers)
 
     @cached_property
     def guards(self) -> Guards | None:
@@ -295,20 +314,20 @@ class StepProgram:
     def items_needs(self) -> Needs:
         """What a worker needs to evaluate `loop.in`, at whatever level."""
         paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
-        return Needs(paths, frozenset(), self._run.absent.keys())
+        return Needs(paths, frozenset(), self._run.absent.steps)
 
     def paths(self) -> set[tuple[str, ...]]:
         """Every name path that the templates of the task list read."""
-        found: set[tuple[str, ...]] = set()
+        paths: set[tuple[str, ...]] = set()
         for task in self.tasks:
-            found |= task.paths()
+            paths |= task.paths()
         for condition in self.guards.conditions if self.guards is not None else ():
-            found.update(condition.paths)
-        return found
+            paths.update(condition.paths)
+        return paths
 
     @cached_property
     def needs(self) -> Needs:
-        return Needs(self.paths(), frozenset(self.index), self._run.absent.keys())
+        return Needs(self.paths(), frozenset(self.index), self._run.absent.steps)
 
 
 class Program:
@@ -319,9 +338,12 @@ class Program:
         self.digest = digest
         #: ctx keys that have a reducer
         self.declared: dict[str, str] = {key: spec["reducer"] for key, spec in plan.ctx.items()}
-        absent = _not_run("step", (step.name for step in plan.steps))
         #: what the names that the server evaluates can stand for
-        self.names = Names(absent, self.declared if plan.format > 1 else {})
+        self.names = Names(
+            Absent(frozenset(step.name for step in plan.steps)), self.declared if plan.format > 1 else {}
+        )
+        #: bytes that the payload of one event may take
+        self.event_room = event_room(plan.limits)
         self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
         self.steps = {
             step.name: StepProgram(step, self.names, _emitted(plan.emit + step.emit), self._limits)

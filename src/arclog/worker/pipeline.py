@@ -27,7 +27,6 @@ from arclog.model.commands import Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
-from arclog.plan.net import event_room
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
 from arclog.worker.evaluating import Evaluating, shown, template_error
@@ -82,7 +81,7 @@ class CommandRun:
             self.longest_sleep_s = math.inf
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits
-        self.event_room = event_room(limits)
+        self.event_room = program.event_room
         # The config of a task that the engine runs has its place beside them.
         self.max_inputs_bytes = min(settings.integer("events.inputs_max_bytes"), self.event_room // 2)
         self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
