@@ -11,6 +11,8 @@ import pytest
 
 from arclog.core.apply import apply
 from arclog.core.state import State
+from arclog.engine.position import current_task
+from arclog.model.commands import Pipeline
 from arclog.model.events import Event
 from arclog.plan import net
 from arclog.plan.program import Program
@@ -159,6 +161,27 @@ def test_what_a_condition_reads_is_sent_along() -> None:
     }
     state, _ = run_virtually(ended(json.dumps(text)))
     assert state.result == 1
+
+
+def test_a_condition_can_read_stored_data() -> None:
+    rows = act("rows", "{{ range(20000) | map('string') | list }}")
+    many = {
+        "choose": [
+            {"when": "{{ rows.data | length == 20000 and _prev.data[19999] == '19999' }}", "then": [act("y", 1)]}
+        ]
+    }
+    state, events = run_virtually(ended(book(rows, many)))
+    assert any("result_ref" in event.payload.get("outcome", {}) for event in events)
+    assert (state.status, state.result) == ("COMPLETED", 1)
+
+
+def test_the_task_that_comes_next_is_named_only_when_it_is_known() -> None:
+    text = book(act("a"), {"while": {"when": "{{ ctx.more }}", "do": [act("b")]}}, act("c"), act("d"))
+    program = World(text).program.steps["start"]
+    names = [current_task(program, Pipeline(at=at)) for at in range(5)]
+    assert [task and task.plan.name for task in names] == ["a", None, None, "d", None]
+    assert current_task(program, Pipeline(at=1, attempt=1)) is program.tasks[1]
+    assert current_task(program, Pipeline(at=2, direct=True)) is program.tasks[2]
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------

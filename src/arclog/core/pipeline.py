@@ -74,10 +74,15 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
     """What a worker must do now."""
     if pipeline.state != "open":
         return Over(pipeline.error)
-    if step.guards is None or pipeline.attempt or pipeline.direct:
-        return _run(pipeline, step, pipeline.at, max_task_runs)
-    at = step.guards.certain(pipeline.at)
+    at = next_index(pipeline, step)
     return Ask() if at is None else _run(pipeline, step, at, max_task_runs)
+
+
+def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
+    """The index of the task that runs or comes next, the number of tasks behind the last one. None: guards say."""
+    if step.guards is None or pipeline.attempt or pipeline.direct:
+        return pipeline.at
+    return step.guards.certain(pipeline.at)
 
 
 def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
