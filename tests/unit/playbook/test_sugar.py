@@ -127,7 +127,7 @@ def test_nesting_and_the_inner_counter_begins_anew():
     assert walk(step, {"deep": True}) == (["count", "count", "outer", "count", "count", "outer"], "done")
 
 
-def test_blocks_add_no_task_and_have_names_of_their_own():
+def test_labels_are_stable_and_name_their_origin():
     step = step_of(
         "- {kind: noop}\n- choose:\n    - {when: ctx.a, then: [{kind: noop}, {kind: noop}]}\n- while: {when: ctx.b, do: [{kind: noop}]}"
     )
