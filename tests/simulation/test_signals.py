@@ -657,7 +657,9 @@ def test_signals_find_what_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> No
             config = {"signal": "go" if key == "k3" else "other"}
             state.waits[key] = Wait(key, kind, step, 1, None, "t", 1, config, world.clock.now())
         resolved.clear()
-        txn = decide(world.program, state, Signal(signal, "s", "because", **more), world.clock.now(), 1 << 50)
+        txn = decide(
+            world.program, state, Signal(signal, "s", "because", most_kept=1, **more), world.clock.now(), 1 << 50
+        )
         return "" if txn.refused is None else txn.refused.message
 
     async def script(story: Story) -> None:

@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import INVALID, OK, Usage
+from arclog.model.signals import RESERVED
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -120,7 +121,12 @@ def signal_arguments(parser: Parser) -> None:
 def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
         raise Usage("RETRY_RUN starts a new run", f"to run it to its end: arclog retry {options.id}")
-    return _tell(options, options.name, f"signal {options.name} was recorded", step=options.step, data=_data(options))
+    own = options.name not in RESERVED
+    kept = (
+        f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+    )
+    done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
+    return _tell(options, options.name, done, step=options.step, data=_data(options), kept=kept)
 
 
 def _data(options: Namespace) -> Any:
@@ -134,7 +140,9 @@ def _data(options: Namespace) -> Any:
         raise Usage(f"--data is not JSON: {problem}", "text needs its quotes: --data '\"text\"'") from None
 
 
-def _tell(options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "") -> int:
+def _tell(
+    options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "", kept: str = ""
+) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
 
@@ -142,7 +150,7 @@ def _tell(options: Namespace, signal: str, done: str, *, step: str = "", data: A
 
     async def work(api: Api, execution_id: str) -> int:
         answer = await api.signal(execution_id, request_of(options, signal, step, data))
-        return told(answer, done, out, wanted)
+        return told(answer, done if answer.waiting or not kept else kept, out, wanted)
 
     return with_run(options, work, read_only=False)
 

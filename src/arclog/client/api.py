@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from arclog.client.connection import Connection
-from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, ServerUnavailable
+from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, RunEnded, ServerUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.api import (
     CatalogDiff,
@@ -91,7 +91,19 @@ class RemoteApi:
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
         named = msgspec.structs.replace(request, signal_id=request.signal_id or uuid.uuid4().hex)
-        return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+        try:
+            return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+        except RunEnded as problem:
+            state = (await self.status(execution_id)).state
+            return SignalAnswer(
+                execution_id,
+                request.signal,
+                named.signal_id,
+                accepted=False,
+                message=str(problem),
+                state=state,
+                paused=False,
+            )
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))

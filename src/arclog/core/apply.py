@@ -162,7 +162,7 @@ def _manifest(program: Program, state: State, event: Event) -> None:
         del state.commands[command.id]
 
 
-def _step_ended(_: Program, state: State, event: Event) -> None:
+def _step_ended(program: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     failed = event.type == "step.failed"
     step_run.state = "failed" if failed else "done"
@@ -172,9 +172,9 @@ def _step_ended(_: Program, state: State, event: Event) -> None:
     pipeline = step_run.pipeline
     if pipeline is not None:
         if pipeline.ctx:
-            state.ctx = {**state.ctx, **pipeline.ctx}
-        if pipeline.prev:
-            step_run.record = pipeline.results[pipeline.prev]
+            gathering.finish_step(program, state, step_run, pipeline)
+        skipped = failed or event.status == "skipped"
+        step_run.record = pipelines.last_record(program.steps[event.step], pipeline, failed=skipped)
     if step_run.record is not None:
         state.results[event.step] = step_run.record
     state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
@@ -293,6 +293,7 @@ def _end(state: State, event: Event, after: str) -> None:
     state.unhandled.clear()
     state.pending_for = ""
     state.pause, state.paused_at = None, None
+    state.kept_signals = []
 
 
 def _clear(state: State) -> None:

@@ -6,6 +6,7 @@ Law: a token is taken by exactly one event: by `step.scheduled`, or by a `policy
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arclog.core import joins, loops, signals
@@ -38,7 +39,8 @@ def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
     args = token.args
     if step.admit is not None and token.place != signals.RETRIED:
         try:
-            allowed, index = _admission(step.admit, lambda: arrival_scope(decision.state, token.event, args))
+            scope = partial(arrival_scope, decision.program, decision.state, token.event, args)
+            allowed, index = _admission(step.admit, scope)
         except ExpressionError as problem:
             failure = error("template", f"admission of step {step.name}: {problem}")
             decision.fail_execution(failure.as_dict(), len(decision.txn.events) - 1)
@@ -74,11 +76,12 @@ def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[s
     payload: dict[str, Any] = dict(taken)
     problem: TaskError | None = None
     args = token.args
+    scope = partial(arrival_scope, decision.program, state, token.event)
     try:
         if step.plan.args:
-            args = deep_merge(step.args.evaluate(arrival_scope(state, token.event, token.args)), token.args)
+            args = deep_merge(step.args.evaluate(scope(token.args)), token.args)
         if step.plan.loop is not None:
-            found, problem = loops.items(decision, step, step.items_at(0), arrival_scope(state, token.event, args))
+            found, problem = loops.items(decision, step, step.items_at(0), scope(args))
             payload |= {"expand": True} if found is None else {"items": as_payload(found), "total": len(found)}
     except ExpressionError as failure:
         problem = error("template", str(failure))

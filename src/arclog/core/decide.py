@@ -183,9 +183,14 @@ class Decision:
             payload["original_run_id"] = request.original_run_id
         if request.priority is not None:
             payload["priority"] = request.priority
+        refused = request.problem
+        oversized = self.too_large(payload, "the workload and files of the request")
+        if oversized is not None:
+            payload = {key: value for key, value in payload.items() if key not in ("workload", "files")}
+            refused = refused or oversized
         asked = self.say("playbook.execution.requested", payload)
-        if request.problem is not None:
-            problem = request.problem.as_dict()
+        if refused is not None:
+            problem = refused.as_dict()
             self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
             self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
             self._processed(asked)
@@ -286,8 +291,13 @@ class Decision:
             self._complete()
         signals.settle_pause(self)
 
+    @property
+    def event_room(self) -> int:
+        """Bytes that a payload may take."""
+        return self.program.event_room
+
     def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
-        cap = self.program.plan.limits.max_payload_bytes
+        cap = self.event_room
         size = loops.encoded_size(payload)
         if size <= cap:
             return None
@@ -317,11 +327,12 @@ class Decision:
         """The execution's result as its last event carries it: data, or the ref of what is stored."""
         value, ref = self.state.last_data, self.state.last_ref
         if self.program.result is not None:
-            value, ref = self.program.result.evaluate_items(result_scope(self.state)), None
+            scope = result_scope(self.program, self.state)
+            value, ref = self.program.result.evaluate_items(scope), None
             if isinstance(value, Stored) and value.is_whole:
                 ref = dict(value.ref)
             elif isinstance(value, Stored | range):
-                value = self.program.result.evaluate(result_scope(self.state))
+                value = self.program.result.evaluate(scope)
         if ref is not None:
             return {"result_ref": ref}
         return {} if value is None else {"result": value}

@@ -113,6 +113,8 @@ class Signal(Struct, frozen=True):
     data: Any = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
+    #: how many signals a run keeps that nothing waits for yet
+    most_kept: int = 0
 
 
 class GivenBack(Struct, frozen=True):
@@ -187,5 +189,7 @@ class Txn(Struct):
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None
+    #: something was waiting for the signal
+    waiting: bool = False
     #: content of events that brought ids of their own, by that id
     digests: dict[int, str] = field(default_factory=dict)

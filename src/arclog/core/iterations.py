@@ -13,6 +13,7 @@ from msgspec.json import encode
 
 from arclog.core import gathering
 from arclog.core.items import are_stored, item_at, stored_item
+from arclog.core.pipeline import last_record
 from arclog.core.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
@@ -151,12 +152,12 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     pipeline = iteration.pipeline
     taken = max(event.at - iteration.started_at, 1)
     loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
-    record = pipeline.results[pipeline.prev] if pipeline.prev else None
+    record = last_record(step, pipeline, failed=failed)
     if record is not None and (loop.broken is not None or path >= step_run.record_of):
         # Not the one that ended last: that would depend on who was quicker.
         step_run.record, step_run.record_of = record, path
     _keep_result(program, step_run, path, record)
-    gathering.take(program, state, step_run, path, pipeline.ctx)
+    gathering.take(program, state, step_run, path, pipeline)
     chunk = chunk_with(step_run, path)
     chunk.open -= 1
     if chunk.open == 0 and chunk.next == chunk.last:

@@ -149,10 +149,13 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
         return gathered.problem
     cap = decision.program.plan.limits.max_loop_results_bytes
     if loop_at(step_run, ()).results_bytes > cap or gathered.ordered_bytes > cap:
-        what = "the results" if gathered.ordered_bytes <= cap else "the ctx values"
-        message = (
-            f"{what} of the loop of step {step_run.step} take more than {cap} bytes (limits.max_loop_results_bytes)"
-        )
+        step = step_run.step
+        message = f"the results of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes)"
+        if gathered.ordered_bytes > cap:
+            message = (
+                f"the ctx values of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes); "
+                f"let its tasks return them, and read {{{{ {step}.results }}}} in the steps behind"
+            )
         return error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
     return None
 
@@ -264,7 +267,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         path = (*loop.path, loop.handed)
         iteration = iter_of(plan, loop, path[-1])
         try:
-            scope = inner_scope(decision.state, step_run, iteration)
+            scope = inner_scope(decision.program, decision.state, step_run, iteration)
             found, problem = items(decision, step, step.items_at(len(path)), scope)
             if found is None:
                 found, problem = [], error("result", _INNER_STORED, code="INNER_STORED")
@@ -299,12 +302,19 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
 
 def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed}
-    if loop.errors:
-        payload["errors"] = loop.errors
+    payload |= errors_of(decision, loop)
     if loop.path:
         _say_of(decision, step_run, "loop.done", loop.path, payload)
     else:
         decision.say("loop.done", payload, step=step_run.step, run=step_run.run, cause=cause)
+
+
+def errors_of(decision: Decision, loop: Loop) -> dict[str, Any]:
+    """The first errors of a loop, as many as an event holds."""
+    shown = loop.errors
+    while shown and encoded_size({"errors": shown}) > decision.event_room:
+        shown = shown[: len(shown) // 2]
+    return {"errors": shown} if shown else {}
 
 
 def _say_started(decision: Decision, step_run: StepRun, cause: int) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.core import routing, waits
 from arclog.core.inputs import Refused, Signal
-from arclog.core.loops import encoded_size
+from arclog.core.loops import encoded_size, errors_of
 from arclog.core.signalled import RETRIED
-from arclog.core.state import StepRun, Wait
+from arclog.core.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.outcome import error
+from arclog.model.reducers import unfit
 
 if TYPE_CHECKING:
     from arclog.core.decide import Decision
@@ -41,6 +42,8 @@ def answered(decision: Decision, given: Signal) -> bool:
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
+    else:
+        decision.txn.waiting = _was_waited_for(before)
     return True
 
 
@@ -77,10 +80,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
         return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
     if not given.signal_id or len(given.signal_id) > MAX_ID:
         return f"a signal_id has 1 to {MAX_ID} characters"
-    size, cap = (
-        encoded_size({"data": given.data, "reason": given.reason}),
-        decision.program.plan.limits.max_payload_bytes,
-    )
+    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.event_room
     if size > cap:
         return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     return ""
@@ -101,7 +101,15 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
-    return decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
+    return index
+
+
+def _was_waited_for(signal: Signalled) -> bool:
+    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
+    return not (own or signal.kept or signal.problem)
 
 
 # -- pause and resume -------------------------------------------------------------------------------------------------
@@ -112,7 +120,10 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     if state.pause is not None:
         return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
     idle = [state.commands[each] for each in given.idle if each in state.commands]
-    _record(decision, given, held=[command.id for command in idle])
+    held = [command.id for command in idle]
+    if encoded_size({"held": held}) > decision.event_room:
+        return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
+    _record(decision, given, held=held)
     # Nobody has claimed them: the store still counts one claim less than the next holder's fence.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
@@ -185,11 +196,21 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
 
 
 def _named(decision: Decision, given: Signal) -> str | None:
-    """A signal of the user's own: it ends the waits for its name."""
+    """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
+    waiting = _waiting(decision, given, "wait")
+    if not waiting:
+        kept = len(decision.state.kept_signals)
+        if kept >= given.most_kept:
+            return (
+                f"nothing waits for signal {given.signal}, and the run keeps {kept} signals already (signals.max_kept); "
+                "send it again when a task waits for it"
+            )
+        _record(decision, given, kept=True)
+        return None
     index = _record(decision, given)
-    for wait in _waiting(decision, given, "wait"):
-        result = {"waited_ms": max(0, decision.now - wait.since) // 1000, "signal": given.signal, "data": given.data}
-        waits.resolve(decision, wait.key, {"status": "ok", "result": result}, index)
+    for wait in waiting:
+        waited_ms = max(0, decision.now - wait.since) // 1000
+        waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
     return None
 
 
@@ -275,8 +296,7 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
-    if loop.errors:
-        payload["errors"] = loop.errors
+    payload |= errors_of(decision, loop)
     decision.say("loop.done", payload, step=step, run=run, cause=cause)
 
 
@@ -297,6 +317,10 @@ def _latest_open(decision: Decision, step: str) -> StepRun | None:
 def _update_params(decision: Decision, given: Signal) -> str | None:
     if not isinstance(given.data, dict) or not given.data:
         return "UPDATE_PARAMS needs data: a map of ctx keys and their new values"
+    for key, reducer in decision.program.names.reducers.items():
+        wrong = unfit(reducer, given.data.get(key))
+        if wrong:
+            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
     _record(decision, given)
     return None
 

@@ -205,6 +205,18 @@ class Signalled(Struct, omit_defaults=True):
     signal: str
     #: why it was refused; '' = it was applied
     problem: str = ""
+    #: nothing was waiting for it
+    kept: bool = False
+
+
+class KeptSignal(Struct, omit_defaults=True):
+    """A signal of the playbook's own that nothing was waiting for: the next wait for it takes it."""
+
+    signal_id: str
+    signal: str
+    #: the step, or the wait, that is meant; '': any
+    step: str = ""
+    data: Any = None
 
 
 class Failure(Struct, omit_defaults=True):
@@ -279,6 +291,8 @@ class State(Struct, omit_defaults=True):
     pending_for: str = ""
     #: signals by signal_id
     signals: dict[str, Signalled] = field(default_factory=dict)
+    #: signals that no wait has taken yet, the oldest first
+    kept_signals: list[KeptSignal] = field(default_factory=list)
     pause: Pause | None = None
     #: when the pause took effect; time limits stand still from then on
     paused_at: int | None = None

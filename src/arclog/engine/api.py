@@ -257,16 +257,25 @@ class EngineApi:
             may_signal(self._caller, request.signal)
             by = self._caller.name
         signal_id = request.signal_id or str(engine.minter.one())
-        problem, started = "", None
+        problem, started, waiting = "", None, False
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
         else:
-            given = Signal(request.signal, signal_id, request.reason, by, request.step, request.data)
-            refused = (await engine.put(record.execution_id, given)).refused
-            if refused is not None:
-                if refused.reason == "malformed":
-                    raise RequestRejected(refused.message)
-                problem = refused.message
+            given = Signal(
+                request.signal,
+                signal_id,
+                request.reason,
+                by,
+                request.step,
+                request.data,
+                most_kept=engine.settings.integer("signals.max_kept"),
+            )
+            answer = await engine.put(record.execution_id, given)
+            waiting = answer.waiting
+            if answer.refused is not None:
+                if answer.refused.reason == "malformed":
+                    raise RequestRejected(answer.refused.message)
+                problem = answer.refused.message
             record = await self._record(record.execution_id)
         return SignalAnswer(
             execution_id=str(record.execution_id),
@@ -277,6 +286,7 @@ class EngineApi:
             state=record.now.state,
             paused=record.now.paused,
             started=started,
+            waiting=waiting,
         )
 
     async def _retry_run(self, record: ExecutionRecord, signal_id: str) -> tuple[str, str | None]:

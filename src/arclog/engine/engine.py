@@ -25,7 +25,7 @@ from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
-from arclog.model.errors import Conflict, InvariantBroken, StoreError
+from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
@@ -213,7 +213,10 @@ class Engine:
                 except Exception as problem:
                     # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
                     self.live.drop(execution_id)
-                    if isinstance(batched[0].given, Signal | Observed):
+                    given_first = batched[0].given
+                    # A signal's own event is bounded before it is written: what is too large is what it led to.
+                    led_to = isinstance(given_first, Signal) and isinstance(problem, EventTooLarge)
+                    if isinstance(given_first, Signal | Observed) and not led_to:
                         raise
                     await self._quarantine(execution_id, batched, problem)
                     return len(batched)
@@ -256,12 +259,17 @@ class Engine:
 
     async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
-        log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
         live = await self.live.get(execution_id)
         head = live.state.head
-        message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
-        message = message.encode("utf-8", "replace").decode()
-        batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
+        if isinstance(problem, EventTooLarge):
+            message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
+            log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
+        else:
+            log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
+            message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+            message = message.encode("utf-8", "replace").decode()
+            why = error("internal", message)
+        batch = self._decided(live.program, live.state, [(Abort(why), None)])
         if batch.events:
             try:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)

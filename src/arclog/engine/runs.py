@@ -135,6 +135,7 @@ class EngineRuns:
             status=status,
             substatus=substatus,
             started_run_id=started,
+            waiting=answer.waiting,
         )
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> RunPage:

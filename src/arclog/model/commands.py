@@ -25,8 +25,12 @@ class Captured(Struct, omit_defaults=True):
 class Pipeline(Struct, omit_defaults=True):
     """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
 
-    #: index of the task that runs or comes next
+    #: index of the task that runs or comes next; where guards are still to be asked, of the one behind the last task
     at: int = 0
+    #: that task comes next whatever guards say: a jump leads to it, or its policy is still to be evaluated
+    direct: bool = False
+    #: rounds of blocks that have a `max`, by block
+    rounds: dict[str, int] = {}
     #: entries per label so far, and in all
     runs: dict[str, int] = {}
     total_runs: int = 0

@@ -9,6 +9,8 @@
     │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── TooManyRequests  the same may succeed later; carries when
     │   ├── RequestTooLarge  a limit of the server; names the setting
+    │   ├── EventTooLarge    an event that is larger than its run allows
+    │   ├── RunEnded         a run that has ended takes no more signals
     │   ├── EventDiffers     an event id came again with other content
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
     │   └── ReportGap        a report came out of order; carries the expected n
@@ -115,6 +117,14 @@ class NotFound(RequestRejected):
 
 class RequestTooLarge(RequestRejected):
     """More was sent than the server takes at a time; the message names the setting."""
+
+
+class EventTooLarge(RequestRejected):
+    """An event is larger than the limit of its run (`limits.max_payload_bytes`); it is not stored."""
+
+
+class RunEnded(RequestRejected):
+    """The run has ended: it takes no more signals."""
 
 
 class EventDiffers(RequestRejected):

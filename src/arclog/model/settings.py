@@ -34,6 +34,8 @@ class Setting(Struct, frozen=True):
 
 KIB = 1024
 MIB = 1024 * KIB
+#: Lowest `limits.max_payload_bytes`: with less, an event had no room for its envelope, a reference and an error.
+LEAST_EVENT_BYTES = 4 * KIB
 
 # fmt: off
 TABLE: tuple[Setting, ...] = (
@@ -54,7 +56,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("playbook.max_looped_joins", 2_000, "joins", "Most steps with a join in one cycle of steps; what can reach each is worked out one by one.", 1),
     Setting("expr.max_work", 1_000_000, "operations", "Most counted operations of one template evaluation.", 1),
     Setting("expr.max_bytes", 4 * MIB, "bytes", "Largest text or list that a template may build.", 1),
-    Setting("limits.max_payload_bytes", 256 * KIB, "bytes", "Largest single event. Ceiling of `limits.max_payload_bytes` in a playbook.", 1 * KIB),
+    Setting("limits.max_payload_bytes", 256 * KIB, "bytes", "Largest single event. Ceiling of `limits.max_payload_bytes` in a playbook.", LEAST_EVENT_BYTES),
     Setting("limits.max_task_runs", 1_000_000, "task runs", "Most task runs of one pipeline (jumps included). Ceiling for playbooks.", 1),
     Setting("limits.max_iterations", 10_000_000, "iterations", "Most items of one loop. Ceiling for playbooks.", 1),
     Setting("limits.max_events", 100_000_000, "events", "Most events of one execution. Ceiling for playbooks.", 16),
@@ -62,6 +64,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("limits.max_loop_results_bytes", 8 * MIB, "bytes", "Most bytes of iteration results that one loop keeps for `{{ step.results }}`. Ceiling for playbooks.", 0),
     Setting("limits.max_child_depth", 16, "runs", "Deepest nesting of runs that call runs (`kind: playbook`).", 0),
     Setting("limits.max_ctx_bytes", 256 * KIB, "bytes", "Largest single ctx value.", 1),
+    Setting("signals.max_kept", 100, "signals", "Most signals of a playbook's own that a run keeps for a task that waits for them later.", 0),
     Setting("events.inputs_max_bytes", 4 * KIB, "bytes", "Rendered task inputs above this are recorded as a preview with size and sha256.", 256),
     Setting("results.inline_max_bytes", 64 * KIB, "bytes", "A task's payload above this goes to the result store, and the log keeps a reference. Ceiling is the event itself.", 0),
     Setting("results.extracted_max_bytes", 32 * KIB, "bytes", "Largest single value of a stored result that is kept in the log because routing reads it.", 64),

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from arclog.model.errors import Position
+from arclog.playbook.scalars import Places
 
 #: Where a value stands in the document: map keys and list indexes from the root.
 Path = tuple[str | int, ...]
@@ -74,9 +75,9 @@ class Document:
         text = self.line(number)
         return Position(number, len(text) - len(text.lstrip()) + 1)
 
-    def within(self, at: Position) -> Position:
-        """A position that was counted inside a text; where the file folds or escapes it, the line's beginning."""
-        return at if at.column <= len(self.line(at.line)) else self.first_of(at.line)
+    def places(self, path: Path, text: str) -> Places:
+        """Where the characters of the text that is the value at a path stand."""
+        return Places(text, self.line, self.at(path))
 
 
 def lines_of(source: str) -> list[str]:

@@ -100,6 +100,8 @@ class SignalAnswer(Struct, frozen=True):
     paused: bool
     #: with RETRY_RUN: the new run
     started: str | None = None
+    #: a task, or the start of the run, was waiting for it; a signal of the playbook's own is kept otherwise
+    waiting: bool = False
 
 
 class Listed(Struct, frozen=True):

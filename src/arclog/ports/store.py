@@ -208,6 +208,8 @@ class Append(Struct, frozen=True):
     digests: Mapping[int, str] = {}
     #: only with a terminal event: who is to be told of it
     tell: Sequence[NewDelivery] = ()
+    #: an event that takes more bytes is refused (EventTooLarge), and all of the append with it; 0: any size
+    max_event_bytes: int = 0
 
 
 class Appended(Struct, frozen=True):

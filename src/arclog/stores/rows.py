@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from arclog.model.errors import InvariantBroken, RequestRejected, StoreUnavailable
+from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, status_of
 from arclog.model.refs import ResultRef, parse_ref
 from arclog.model.retention import SCOPES
@@ -152,6 +152,8 @@ class Codec:
     def _rows(self, append: Append, bits: int) -> Iterator[Row]:
         events = append.events
         body = encode(events)
+        if 0 < append.max_event_bytes < len(body):
+            _check_sizes(append)
         if len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1):
             yield Row(append.expected + 1, append.expected + len(events), append.base_id, bits, self._packed(body))
             return
@@ -198,6 +200,17 @@ class Codec:
             StoredEvent(event, execution_id, seq0 + i, event.own_id or base + i, persisted_at)
             for i, event in enumerate(events)
         ]
+
+
+def _check_sizes(append: Append) -> None:
+    for event in append.events:
+        size = len(encode(event))
+        if size > append.max_event_bytes:
+            of = f" of step {event.step}" if event.step else ""
+            raise EventTooLarge(
+                f"{event.type}{of} takes {size} bytes; an event holds {append.max_event_bytes} "
+                "(limits.max_payload_bytes); large data belongs in results, which are stored by reference"
+            )
 
 
 def _ingested(append: Append) -> list[Ingested]:

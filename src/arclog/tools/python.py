@@ -216,7 +216,13 @@ KIND = ToolKind(
         summary="Runs Python code in an isolated process with limits; its value is the task's data.",
         auth=(),
         fields=(
-            Field("code", "string", "Python that defines main(**args) or assigns `result`.", required=True),
+            Field(
+                "code",
+                "string",
+                "Python that defines main(**args) or assigns `result`.",
+                required=True,
+                also=("script", "source"),
+            ),
             Field("args", "object", "Values for the code: globals, `input_data`, and main's arguments.", template=True),
             Field("libs", "object", "Modules to import, as {alias: module}."),
             Field(

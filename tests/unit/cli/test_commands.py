@@ -509,7 +509,9 @@ def test_signals_reach_the_run_with_all_they_carry(arclog, api, home):
             "s-1",
         )
         assert sent.by
-    assert "recorded" in arclog("signal", ID, "go").out
+    assert "no task waits for it yet" in arclog("signal", ID, "go").out
+    assert "recorded" in arclog("signal", ID, "UPDATE_PARAMS").out
+    assert json.loads(arclog("signal", ID, "go", "--json").out)["waiting"] is False
     assert arclog("signal", ID, "go", "--data", "{").code == 2
     assert arclog("signal", ID, "RETRY_RUN").code == 2
     api.runs = {ID: completed("start")}

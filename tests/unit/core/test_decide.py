@@ -226,11 +226,11 @@ def test_a_wide_fan_is_cut_into_decisions() -> None:
 def test_too_many_items_or_too_large_args_fail_the_step() -> None:
     text = """
 metadata: {name: big}
-executor: {spec: {policy: {limits: {max_iterations: 3, max_payload_bytes: 2000}}}}
+executor: {spec: {policy: {limits: {max_iterations: 3, max_payload_bytes: 4096}}}}
 workflow:
-  - {step: start, loop: {in: "{{ workload.items }}", iterator: i}, tool: {kind: act}}
+  - {step: start, loop: {in: "{{ [workload.items[0]] * (workload.items | length) }}", iterator: i}, tool: {kind: act}}
 """
-    for items, code in (([1, 2, 3, 4], "MAX_ITERATIONS"), (["x" * 3000], "MAX_PAYLOAD_BYTES")):
+    for items, code in (([1, 2, 3, 4], "MAX_ITERATIONS"), (["x" * 1500, 1, 1], "MAX_PAYLOAD_BYTES")):
         core = Core(text)
         core.begin(items=items)
         assert core.state.status == "FAILED"
