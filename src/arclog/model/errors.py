@@ -25,6 +25,7 @@
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
+    │   └── MissingExtra     an optional dependency that is not installed; names the extra
     └── InvariantBroken      our bug: the execution is quarantined, others go on
 
 A task's failure is data (`Outcome.error`), never one of these. Every message says what, where and what to do.
@@ -188,6 +189,14 @@ class LeaseLost(ArclogError):
 
 class SettingsError(ArclogError):
     """A setting is unknown, malformed or out of its range."""
+
+
+class MissingExtra(SettingsError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{message}: pip install 'arclog[{extra}]'")
 
 
 class InvariantBroken(ArclogError):
