@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: The Python below this environment.
+BASE = Path(getattr(sys, "_base_executable", sys.executable))
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 11)
 #: A remedy as arclog's messages give it.
@@ -38,7 +40,7 @@ def _x() -> Any:
 def pythons() -> list[Path]:
     """The oldest Python that arclog runs on and the newest one that this machine has."""
     found: dict[tuple[int, ...], Path] = {}
-    places = [Path(sys._base_executable), *Path.home().glob(".pyenv/versions/*/bin/python3")]
+    places = [BASE, *Path.home().glob(".pyenv/versions/*/bin/python3")]
     places += [Path(name) for version in range(11, 20) if (name := shutil.which(f"python3.{version}"))]
     for place in places:
         asked = [str(place), "-c", "import sys, venv, ensurepip; print(*sys.version_info[:3])"]
@@ -111,10 +113,20 @@ def install(folder: Path, package: Path, extras: str = "", python: Path | None =
     uv = str(Path(sys.executable).parent / "uv")
     environment = _x().uv_environment(sys.executable)
     made = folder / "venv"
-    subprocess.run([uv, "venv", "--quiet", "--python", str(python or sys._base_executable), str(made)], check=True)
+    subprocess.run([uv, "venv", "--quiet", "--python", str(python or BASE), str(made)], check=True)
     wanted = f"arclog{f'[{extras}]' if extras else ''} @ file://{package}"
     # The versions that are locked: what a registry has today is not what is tested here.
-    command = [uv, "pip", "install", "--quiet", "--python", str(made), "--constraint", "requirements/runtime.txt", wanted]
+    command = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        str(made),
+        "--constraint",
+        "requirements/runtime.txt",
+        wanted,
+    ]
     subprocess.run(command, env=environment, cwd=ROOT, check=True)
     return Installed(made, folder / "home")
 
