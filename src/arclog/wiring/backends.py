@@ -38,11 +38,9 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 def _require_postgres(url: str) -> None:
     """The one other store that there is, and its driver."""
-    scheme = url.partition(":")[0]  # nothing of what may be a password
-    if scheme not in {"postgresql", "postgres"}:
-        raise SettingsError(
-            f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
-        )
+    if not url.strip().startswith(("postgresql://", "postgres://")):
+        # Nothing of it is repeated: it may be a password.
+        raise SettingsError("ARCLOG_STORE_URL names no store; give postgresql://user:password@host/database")
     with required("postgres", "ARCLOG_STORE_URL"):
         import psycopg  # noqa: F401 - whether it is there
 

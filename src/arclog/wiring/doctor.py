@@ -15,7 +15,8 @@ from pathlib import Path
 from arclog import __version__
 from arclog.engine.doctor import WorkDoctor
 from arclog.engine.examining import Probe, examined
-from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
+from arclog.model.errors import ArclogError, SecretUnavailable
+from arclog.model.extras import required
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
 from arclog.ports import work
@@ -142,24 +143,25 @@ async def _kept(vault: Vault) -> Check:
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:
-    return [await _one_bus(url.strip()) for url in settings.text("bus.url").split(",")]
+    from arclog.buses.nats_address import address_of
+
+    with required("nats", "ARCLOG_BUS_URL"):
+        servers = address_of(settings).servers
+    return [await _one_bus(server) for server in servers]
 
 
 async def _one_bus(url: str) -> Check:
-    from arclog.wiring.nats_greeting import Greeting, greeting, shown
+    """`url` has neither user nor password."""
+    from arclog.wiring.nats_greeting import Greeting, greeting
 
     remedy = "runs go on without it, more slowly: start NATS there, or mend ARCLOG_BUS_URL and the network between"
     try:
         found: Greeting = await greeting(url)
-    except SettingsError as problem:
-        return Check("bus", FAIL, str(problem), "write nats://host:4222")
     except OSError as problem:
-        return Check("bus", WARN, f"{shown(url)} cannot be reached: {problem.strerror or problem}", remedy)
+        return Check("bus", WARN, f"{url} cannot be reached: {problem.strerror or problem}", remedy)
     except ValueError as problem:
-        return Check(
-            "bus", FAIL, f"{shown(url)} is no NATS server: {problem}", "name NATS' client port, 4222 if not set"
-        )
-    detail = f"NATS {found.version} at {shown(url)}"
+        return Check("bus", FAIL, f"{url} is no NATS server: {problem}", "name NATS' client port, 4222 if not set")
+    detail = f"NATS {found.version} at {url}"
     if not found.jetstream:
         return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")
     return Check("bus", OK, f"{detail}, with JetStream")
