@@ -239,11 +239,11 @@ def _proxy(url: str) -> httpcore2.Proxy:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         found = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
-    except ValueError:
+        user, password = (unquote_to_bytes(part or "") for part in (parts.username, parts.password))
+    except (ValueError, UnicodeError):
         raise wrong from None
     if not found or "@" in parts.path + parts.query + parts.fragment:
         raise wrong
-    user, password = (unquote_to_bytes(part or "") for part in (parts.username, parts.password))
     auth = (user, password) if user else None
     port = f":{parts.port}" if parts.port else ""
     return httpcore2.Proxy(url=f"{parts.scheme}://{parts.hostname}{port}", auth=auth)
