@@ -177,9 +177,11 @@ class ResultStoreAway(ResultUnavailable):
 class SecretUnavailable(ArclogError):
     """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
         #: the same may work a little later
         self.retryable = retryable
+        #: of the task's error: auth, config or connection
+        self.kind = kind
         super().__init__(message)
 
 

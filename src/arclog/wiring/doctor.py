@@ -15,7 +15,7 @@ from pathlib import Path
 from arclog import __version__
 from arclog.engine.doctor import WorkDoctor
 from arclog.engine.examining import Probe, examined
-from arclog.model.errors import ArclogError, SecretUnavailable
+from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
 from arclog.model.extras import required
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
@@ -24,7 +24,7 @@ from arclog.ports.checks import FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.ports.secrets import Vault
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.secrets import choose_vault, left_in_home
+from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 #: Under this tenant's name the result store is tried; no run can have it.
 _TENANT = "arclog-doctor"
@@ -126,7 +126,25 @@ async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
     checks = [await _kept(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
         checks.append(Check(SECRETS, WARN, left, "set them there (arclog secret set), then remove the file"))
+    if (managed := await _managed(settings, here)) is not None:
+        checks.append(managed)
     return checks
+
+
+async def _managed(settings: Settings, here: Embedded) -> Check | None:
+    """Whether the secret manager knows this process."""
+    try:
+        manager = choose_manager(settings, here.engine.clock)
+        if manager is None:
+            return None
+        try:
+            await manager.check()
+        finally:
+            await manager.close()
+    except (SecretUnavailable, SettingsError) as problem:
+        detail, _, remedy = str(problem).rpartition("; ")
+        return Check(SECRETS, FAIL, detail or remedy, remedy if detail else "see docs/playbook.md, Secret managers")
+    return Check(SECRETS, OK, f"{manager.place} answers, and knows this process")
 
 
 async def _kept(vault: Vault) -> Check:
