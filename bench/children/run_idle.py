@@ -90,10 +90,10 @@ async def main(home: str, count: int, seconds: float) -> dict[str, Any]:
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(settings, with_worker=False, started=started, stop=stop))
     url = await started
-    await asyncio.sleep(2.0)
+    await asyncio.sleep(min(2.0, seconds))
     alone, cpu_alone = await _measured(seconds)
     workers = [asyncio.ensure_future(_idle(url, settings, number)) for number in range(count)]
-    await asyncio.sleep(5.0)  # their first claims
+    await asyncio.sleep(min(5.0, seconds))  # their first claims
     found, cpu = await _measured(seconds)
     for worker in workers:
         worker.cancel()
