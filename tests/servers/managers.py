@@ -53,8 +53,8 @@ def running(manager: Manager) -> Iterator[Any]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(self.command, unquote(parts.path), dict(parse_qsl(parts.query)), headers, body)
             manager.asked.append(request)
-            status, told = (manager.broken, {}) if manager.broken else manager.answer(request)
-            content = told.encode() if isinstance(told, str) else json.dumps(told).encode()
+            status, answer = (manager.broken, {}) if manager.broken else manager.answer(request)
+            content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -20,8 +20,8 @@ def shown(url: str) -> str:
     A path may be a secret as well (the address of a webhook often is one). Where an `@` or a `/` in a password could make
     a part of it look like a host or port, nothing is shown.
     """
-    found = _SCHEME.match(url)
-    scheme, rest = (found[0], url[found.end() :]) if found else ("", url)
+    named = _SCHEME.match(url)
+    scheme, rest = (named[0], url[named.end() :]) if named else ("", url)
     end = re.search(r"[/?#\\]", rest)
     authority, behind = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
     host = authority.rpartition("@")[2]
@@ -34,9 +34,9 @@ def secrets_of(url: str) -> list[str]:
     """The parts of an address that may be secret: user, password and the values of its query, as written and decoded."""
     rest = url.partition("://")[2]
     login, at, _ = rest.partition("@")
-    found = [login, *login.split(":", 1)] if at else []
-    found += [pair.partition("=")[2] or pair for pair in rest.partition("?")[2].split("&")]
-    return [text for part in found if part for text in dict.fromkeys((part, unquote(part)))]
+    parts = [login, *login.split(":", 1)] if at else []
+    parts += [pair.partition("=")[2] or pair for pair in rest.partition("?")[2].split("&")]
+    return [text for part in parts if part for text in dict.fromkeys((part, unquote(part)))]
 
 
 def without_logins(text: str) -> str:

@@ -61,25 +61,25 @@ class EngineControl:
         self._workers.replace(worker.worker_id, worker)
         deadline = clock.monotonic() + wait_s
         with engine.hints.on_offer(worker.pools, until) as news:
-            # Who does not wait wants to know what is there now.
-            told = not wait_s or self._idle.is_outdated(worker)
+            # A claim that does not wait is answered from the store.
+            woken = not wait_s or self._idle.is_outdated(worker)
             while not news.is_over:
                 if await self._sightings.claims(worker, limit):
                     self._tell_to_leave(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
-                if (told or not self._idle.due_in(worker)) and (found := await self._look(worker, limit, news)):
-                    return found
+                if (woken or not self._idle.due_in(worker)) and (commands := await self._look(worker, limit, news)):
+                    return commands
                 left = deadline - clock.monotonic()
                 if left <= 0:
                     return []
-                token_s = await engine.queues.until_token(clock, told=told)
+                token_s = await engine.queues.until_token(clock, woken=woken)
                 wait_s = min(left, token_s, self._idle.due_in(worker))
-                told = await news.heard(wait_s) or wait_s == token_s
-                if not told and clock.monotonic() >= deadline:
+                woken = await news.heard(wait_s) or wait_s == token_s
+                if not woken and clock.monotonic() >= deadline:
                     return []
         if not news.is_over:
-            # It leaves: it gets nothing more, and hears so by another way.
+            # A worker that leaves gets no more commands; a revocation tells it so.
             waits: list[Coroutine[Any, Any, object]] = [clock.sleep(max(deadline - clock.monotonic(), 0.0))]
             await either(*waits, *([] if until is None else [until()]))
         return []
@@ -98,14 +98,14 @@ class EngineControl:
             execution_id=worker.execution_id,
             tenant=worker.tenant,
         )
-        found = [command for record in records if (command := await self._command(record)) is not None]
+        commands = [command for record in records if (command := await self._command(record)) is not None]
         if len(records) < limit and not (worker.execution_id or worker.tenant):
             engine.queues.emptied(worker.pools, offers)
-        news.looked(len(found), limit)
+        news.looked(len(commands), limit)
         if records:
-            self._idle.found(worker, given=bool(found))
-        self._sightings.began(worker.worker_id, [command.command_id for command in found])
-        return found
+            self._idle.claimed(worker, given=bool(commands))
+        self._sightings.began(worker.worker_id, [command.command_id for command in commands])
+        return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs

@@ -1,7 +1,7 @@
 """When a worker that waits for commands looks into the store by itself.
 
-Law: whoever offers a command tells those who wait, so a look that nobody asked for only makes up for a notice that was
-lost. One in `engine.idle_look_s` is enough for each worker, however many requests its wait is made of.
+Law: an offered command wakes a claim that waits, so a look without an offer only makes up for a lost notice. One look in
+`engine.idle_look_s` is enough for each worker, however many requests its wait is made of.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class IdleLooks:
         """A worker is about to look."""
         self._looked.replace(worker.worker_id, _Looked(worker, self._clock.monotonic(), self._hints.offers))
 
-    def found(self, worker: WorkerInfo, *, given: bool) -> None:
+    def claimed(self, worker: WorkerInfo, *, given: bool) -> None:
         """Its look found commands. If none of them was given out, others may wait behind them."""
         if given:
             self.forget(worker.worker_id)

@@ -20,10 +20,10 @@ from arclog.ports.store import Store
 log = logging.getLogger("arclog.engine")
 
 _MOST_POOLS = 10_000
-#: While none is known, somebody may have set one since this long ago: where a claim was told of commands and found none,
-#: and where it only looked by itself.
+#: While none is known, somebody may have set one since this long ago: for a claim that was woken by an offer and got
+#: nothing, and for one that only looked by itself.
 _RESOURCES_S = 1.0
-_UNTOLD_RESOURCES_S = 30.0
+_IDLE_RESOURCES_S = 30.0
 
 
 class _Pool:
@@ -94,11 +94,11 @@ class Queues:
         self._to_look_at.update(self._pools)
         self._resources_at = -math.inf
 
-    async def until_token(self, clock: Clock, *, told: bool) -> float:
-        """Seconds until the next token of a resource that has none now. `told`: commands are there, and none was found."""
+    async def until_token(self, clock: Clock, *, woken: bool) -> float:
+        """Seconds until the next token of a resource that has none now. `woken`: commands were offered, and none could be claimed."""
         now = clock.monotonic()
         age = now - self._resources_at
-        if self._resources or age >= (_RESOURCES_S if told else _UNTOLD_RESOURCES_S):
+        if self._resources or age >= (_RESOURCES_S if woken else _IDLE_RESOURCES_S):
             self._resources_at = now
             self._resources = await self._store.resources()
         at = await self._store.time() if self._resources else 0

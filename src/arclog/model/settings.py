@@ -254,7 +254,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("engine.idle_s", 30.0, "seconds", "A run that nothing moves, and a call, an end or a signal whose consequences nobody drew for so long, is looked after by the sweeper: its server may be gone.", 0.0),
     Setting("store.clock_s", 10.0, "seconds", "How often a server compares its clock with the store's, where several machines share one.", 0.1),
     Setting("engine.look_again_s", 1.0, "seconds", "How often whoever waits for an event or a run's end looks into the store by itself, should no word of it come from another server.", 0.01),
-    Setting("engine.idle_look_s", 15.0, "seconds", "How often a worker that waits for commands looks into the store by itself, should no word of them come; three times as often while the bus is away.", 0.01),
+    Setting("engine.idle_look_s", 15.0, "seconds", "How often a worker that waits for commands looks into the store by itself, in case a notice was lost; three times as often while the bus is away.", 0.01),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
 )
 # fmt: on

@@ -120,11 +120,11 @@ def _of_url(text: str) -> dict[str, str]:
 
 
 def _host(text: str) -> tuple[str, str]:
-    found = _HOST.match(text)
-    rest = text[found.end() :] if found else text
-    if found is None or not (rest == "" or rest.startswith(":")):
+    host = _HOST.match(text)
+    rest = text[host.end() :] if host else text
+    if host is None or not (rest == "" or rest.startswith(":")):
         raise AddressError(f"the host cannot be read: {ENCODED}")
-    return _decoded(found[1] or found[2], "host"), rest[1:]
+    return _decoded(host[1] or host[2], "host"), rest[1:]
 
 
 def _decoded(text: str, what: str) -> str:

@@ -135,12 +135,12 @@ class AwsSecretsManager:
             "WebIdentityToken": file_text(os.environ["AWS_WEB_IDENTITY_TOKEN_FILE"], "AWS_WEB_IDENTITY_TOKEN_FILE"),
         }
         answer = await self._http.ask("POST", f"{checked_address(self._sts, 'AWS_ENDPOINT_URL_STS')}/", form=form)
-        said = answer.body.decode("utf-8", "replace")
+        text = answer.body.decode("utf-8", "replace")
         if answer.status != 200:
             raise self._http.refusal(
-                answer, self._sts, _tag(said, "Code"), "see AWS_ROLE_ARN and the role's trust policy"
+                answer, self._sts, _tag(text, "Code"), "see AWS_ROLE_ARN and the role's trust policy"
             )
-        fields = {name: _tag(said, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
+        fields = {name: _tag(text, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
         return self._keys(fields, "STS")
 
     async def _by_container(self, url: str) -> tuple[Keys, float | None]:
@@ -166,7 +166,7 @@ class AwsSecretsManager:
 
     def _keys(self, fields: Mapping[str, Any], source: str) -> tuple[Keys, float | None]:
         def text(*names: str) -> str:
-            return next((found for name in names if isinstance(found := fields.get(name), str) and found), "")
+            return next((value for name in names if isinstance(value := fields.get(name), str) and value), "")
 
         access, secret = text("AccessKeyId", "access_key_id"), text("SecretAccessKey", "secret_access_key")
         if not access or not secret:
@@ -187,5 +187,5 @@ def _code(answer: Answer) -> str:
 
 def _tag(text: str, name: str) -> str:
     """What stands in the first element of that name."""
-    found = re.search(rf"<{name}>([^<]*)</{name}>", text)
-    return html.unescape(found[1].strip()) if found else ""
+    element = re.search(rf"<{name}>([^<]*)</{name}>", text)
+    return html.unescape(element[1].strip()) if element else ""

@@ -94,10 +94,10 @@ class GoogleSecretManager:
                 raise SecretUnavailable(message, kind="config") from None
         if not text:
             return {}
-        found = json_fields(text) or {}
-        if found.get("type") != "service_account":
+        account = json_fields(text) or {}
+        if account.get("type") != "service_account":
             raise SecretUnavailable("the credentials of Google are no key file of a service account", kind="config")
-        return found
+        return account
 
     async def _fetch_token(self) -> tuple[str, float | None]:
         account = self._account()
@@ -137,15 +137,15 @@ class GoogleSecretManager:
 
     async def _own_project(self) -> str:
         """The project of whoever asks."""
-        found = self._account().get("project_id")
-        if not isinstance(found, str):
+        project = self._account().get("project_id")
+        if not isinstance(project, str):
             url = f"{self._metadata}/project/project-id"
             answer = await self._http.ask("GET", url, headers={"Metadata-Flavor": "Google"})
-            found = answer.body.decode("latin-1").strip() if answer.status == 200 else ""
-        if not found:
+            project = answer.body.decode("latin-1").strip() if answer.status == 200 else ""
+        if not project:
             raise SecretUnavailable("secrets.manager is google: set ARCLOG_SECRETS_GOOGLE_PROJECT", kind="config")
-        self._project = found
-        return found
+        self._project = project
+        return project
 
 
 def _encoded(value: dict[str, Any]) -> str:

@@ -29,10 +29,10 @@ class Answer(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """The JSON object that it is; {} of anything else."""
         try:
-            found = msgspec.json.decode(self.body)
+            value = msgspec.json.decode(self.body)
         except (msgspec.MsgspecError, UnicodeError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
 
 class ManagerHttp:

@@ -38,8 +38,8 @@ class Paths:
             raise SecretUnavailable(f"{name[:140]!r} cannot be the name of a secret here: {hint}", kind="config")
         if not all(map(self._is_plain, scope.split("/"))):
             raise SecretUnavailable(f"the scope {scope} cannot stand in a name of the secret manager", kind="config")
-        for each in widening(scope) if scoped else [""]:
-            path = self._form.replace(_SCOPE, each).replace(_NAME, name).replace("/", self._separator)
+        for prefix in widening(scope) if scoped else [""]:
+            path = self._form.replace(_SCOPE, prefix).replace(_NAME, name).replace("/", self._separator)
             if not self._allowed.fullmatch(path):
                 message = f"{path!r} is no name that the secret manager takes"
                 raise SecretUnavailable(f"{message}; see secrets.manager_path", kind="config")

@@ -44,12 +44,12 @@ class Vault:
         if answer.status != 200:
             raise self._http.refusal(answer, url, "", _REMEDY)
         data = answer.fields.get("data")
-        found = data.get("data") if isinstance(data, dict) else None
-        if not isinstance(found, dict) or not found:
+        secret = data.get("data") if isinstance(data, dict) else None
+        if not isinstance(secret, dict) or not secret:
             raise SecretNotThere(path)  # its last version was deleted
-        if found.keys() == {_VALUE} and isinstance(found[_VALUE], str):
-            return str(found[_VALUE])
-        return msgspec.json.encode(found).decode()
+        if secret.keys() == {_VALUE} and isinstance(secret[_VALUE], str):
+            return str(secret[_VALUE])
+        return msgspec.json.encode(secret).decode()
 
     async def check(self) -> None:
         url = f"{self._url}/v1/auth/token/lookup-self"

@@ -49,7 +49,7 @@ def reference_page(document: Mapping[str, Any], where: str, address: str) -> str
                 groups.setdefault(next(iter(operations[method].get("tags", ())), "other"), []).append(operation)
     return _page(
         "reference.html",
-        groups=[{"name": name, "operations": found} for name, found in groups.items()],
+        groups=[{"name": name, "operations": members} for name, members in groups.items()],
         schemas=[
             {
                 "name": name,
@@ -100,9 +100,9 @@ def _page(template: str, **values: Any) -> str:
 # -- operations --------------------------------------------------------------------------------------------------------
 
 
-def _operation(method: str, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> dict[str, Any]:
     answers, errors = [], []
-    for status, answer in sorted(said.get("responses", {}).items()):
+    for status, answer in sorted(operation.get("responses", {}).items()):
         content: Mapping[str, Any] = next(iter(answer.get("content", {}).values()), {})
         if int(status) >= 400:
             errors.append({"status": status, "description": answer["description"]})
@@ -114,31 +114,41 @@ def _operation(method: str, path: str, said: Mapping[str, Any]) -> dict[str, Any
             )
     bodies = [
         {"media": media, "types": _shapes(content.get("schema", {})), "example": content.get("example")}
-        for media, content in said.get("requestBody", {}).get("content", {}).items()
+        for media, content in operation.get("requestBody", {}).get("content", {}).items()
     ]
     parameters = [
-        Row(one["name"], _shapes(one["schema"]), _meaning(one), one.get("required", False), one["in"])
-        for one in said.get("parameters", [])
+        Row(
+            parameter["name"],
+            _shapes(parameter["schema"]),
+            _meaning(parameter),
+            parameter.get("required", False),
+            parameter["in"],
+        )
+        for parameter in operation.get("parameters", [])
     ]
-    description = said.get("description") or said.get("summary", "")
+    description = operation.get("description") or operation.get("summary", "")
     return {
         "method": method,
         "path": path,
         "anchor": _anchor(method, path),
         "description": description,
-        "words": f"{method} {path} {description} {' '.join(said.get('tags', ()))}".lower(),
+        "words": f"{method} {path} {description} {' '.join(operation.get('tags', ()))}".lower(),
         "parameters": parameters,
         "bodies": bodies,
         "answers": answers,
         "errors": errors,
-        "curl": _curl(method, path, said, bodies),
+        "curl": _curl(method, path, operation, bodies),
     }
 
 
-def _curl(method: str, path: str, said: Mapping[str, Any], bodies: list[dict[str, Any]]) -> str:
+def _curl(method: str, path: str, operation: Mapping[str, Any], bodies: list[dict[str, Any]]) -> str:
     """The operation as a command; values in angle brackets are to be filled in."""
-    asked = [one["name"] for one in said.get("parameters", []) if one["in"] == "query" and one.get("required")]
-    query = "?" + "&".join(f"{name}=<{name}>" for name in asked) if asked else ""
+    needed = [
+        parameter["name"]
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] == "query" and parameter.get("required")
+    ]
+    query = "?" + "&".join(f"{name}=<{name}>" for name in needed) if needed else ""
     filled = re.sub(r"{([^}]+)}", r"<\1>", path)
     words = [f'curl "$ARCLOG_SERVER{filled}{query}"']
     if method not in ("get", "post") or (method == "post" and not bodies):
@@ -168,8 +178,8 @@ def _example(value: Any) -> str:
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[Row]:
     needed = set(schema.get("required", ()))
-    for name, one in schema.get("properties", {}).items():
-        yield Row(name, _shapes(one), _meaning(one), name in needed)
+    for name, part in schema.get("properties", {}).items():
+        yield Row(name, _shapes(part), _meaning(part), name in needed)
 
 
 def _shapes(schema: Mapping[str, Any] | bool) -> list[Shape]:
@@ -181,13 +191,13 @@ def _shapes(schema: Mapping[str, Any] | bool) -> list[Shape]:
         return [Shape(name, _anchor("type", name))]
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return [shape for one in schema[several] for shape in _shapes(one)]
+            return [shape for part in schema[several] for shape in _shapes(part)]
     if "enum" in schema:
-        return [Shape(" | ".join(json.dumps(one) for one in schema["enum"]))]
+        return [Shape(" | ".join(json.dumps(part) for part in schema["enum"]))]
     kind = schema.get("type", "any")
     if kind == "array":
         if "prefixItems" in schema:
-            return [Shape(f"[{', '.join(shape.name for one in schema['prefixItems'] for shape in _shapes(one))}]")]
+            return [Shape(f"[{', '.join(shape.name for part in schema['prefixItems'] for shape in _shapes(part))}]")]
         return [_around("list of ", shape) for shape in _shapes(schema.get("items", {}))]
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return [_around("map of ", shape) for shape in _shapes(schema["additionalProperties"])]
@@ -200,10 +210,10 @@ def _around(before: str, shape: Shape) -> Shape:
     return shape._replace(before=f"{before}{shape.before}")
 
 
-def _meaning(said: Mapping[str, Any]) -> str:
+def _meaning(described: Mapping[str, Any]) -> str:
     """The description, and what is left out means."""
-    schema = said.get("schema", said)
-    parts = [str(said.get("description", "")).rstrip(".")]
+    schema = described.get("schema", described)
+    parts = [str(described.get("description", "")).rstrip(".")]
     if schema.get("default") not in (None, "", [], {}):
         parts.append(f"default {json.dumps(schema['default'])}")
     for key, word in (("minimum", "at least"), ("maximum", "at most"), ("maxLength", "characters at most")):
