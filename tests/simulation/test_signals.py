@@ -16,6 +16,7 @@ from arclog.core.state import State, Wait
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
 from arclog.ports.api import SignalAnswer, SignalRequest
 from arclog.ports.store import Append
 from arclog.ports.tool import TaskContext
@@ -704,7 +705,8 @@ def test_signals_of_another_process_are_noticed() -> None:
     """Two engines on one store: one works, the other is told."""
 
     async def main() -> None:
-        async with World(THREE_TASKS) as world:
+        # No bus is between them, and a store in memory cannot tell that somebody else wrote.
+        async with World(THREE_TASKS, settings=Settings({"engine.idle_look_s": 1.0})) as world:
             working = world.begin_life()
             await world.start()
             working.start_sweeper()

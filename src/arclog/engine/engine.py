@@ -322,7 +322,7 @@ class Engine:
                     self.queues.offered(command.pool, state.tenant)
             self.hints.offered(batch.offers)
         if batch.close and self.queues.bounded:
-            self.hints.offer_heard()  # room for what waits, whoever can take it
+            self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
         revoked = [one for event in batch.events for one in _revocations(event, state)]

@@ -27,6 +27,7 @@
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
+    │   └── MissingExtra     an optional dependency that is not installed; names the extra
     └── InvariantBroken      our bug: the execution is quarantined, others go on
 
 A task's failure is data (`Outcome.error`), never one of these. Every message says what, where and what to do.
@@ -186,9 +187,11 @@ class ResultStoreAway(ResultUnavailable):
 class SecretUnavailable(ArclogError):
     """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
         #: the same may work a little later
         self.retryable = retryable
+        #: of the task's error: auth, config or connection
+        self.kind = kind
         super().__init__(message)
 
 
@@ -198,6 +201,14 @@ class LeaseLost(ArclogError):
 
 class SettingsError(ArclogError):
     """A setting is unknown, malformed or out of its range."""
+
+
+class MissingExtra(SettingsError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{message}: pip install 'arclog[{extra}]'")
 
 
 class InvariantBroken(ArclogError):

@@ -412,6 +412,11 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
     ) -> list[tuple[int, LogLine]]:
         """Log lines with their positions, after a position."""
 
+    async def changed_elsewhere(self) -> bool:
+        """Whether another process may have written since the last call. Asked every `engine.sweep_s` where no bus tells of
+        it: it must cost next to nothing while nothing happens. A store that always has a bus answers False.
+        """
+
     async def time(self) -> int:
         """The store's clock, microseconds since 1970: leases of several servers are measured by it."""
 

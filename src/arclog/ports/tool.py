@@ -1,7 +1,8 @@
 """What a tool is. Built-in tools and plug-ins come through the same door: the entry-point group `arclog.kinds`.
 
 An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
-into `open`.
+into `open`. One that needs an optional package imports it under `arclog.model.extras.required` there or in `run`: the
+task's error then names what to install.
 
 Rules for a tool:
 - `run` gets a config whose templates are rendered and whose shape is checked, and answers with an Outcome. A failure is

@@ -20,7 +20,7 @@ from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
 from arclog.engine.upkeep import Upkeep
-from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
@@ -101,7 +101,8 @@ class Embedded:
         """Open the tools that a playbook's text seems to name: a process that starts now is there when it is needed."""
         toolbox = self._tools()
         for kind in kinds_named_in(text):
-            toolbox.prepare(kind)
+            with suppress(MissingExtra):  # a task of that kind says so, if there is one
+                toolbox.prepare(kind)
 
     def _tools(self) -> Toolbox:
         if self._toolbox is None:

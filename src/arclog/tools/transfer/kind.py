@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.model.settings import Settings
@@ -154,12 +155,8 @@ class TransferTool:
     def _connecting(self, end: End, context: TaskContext) -> Connecting:
         from arclog.tools.postgres import server_of
 
-        try:
+        with required("postgres", "kind postgres"):
             import psycopg  # noqa: F401 - asks whether the extra is there
-        except ImportError:
-            raise SqlFailure(
-                "config", "postgres needs its driver: pip install 'arclog[postgres]'", "MISSING_EXTRA"
-            ) from None
         from arclog.tools.transfer.postgres import Connecting
 
         # There is one `auth` for two ends: it belongs to the one that names no server of its own.
@@ -195,10 +192,8 @@ class TransferTool:
 
 
 def _need_duckdb(kind: str) -> None:
-    try:
+    with required("duckdb", f"kind {kind}"):
         import duckdb  # noqa: F401 - asks whether the extra is there
-    except ImportError:
-        raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA") from None
 
 
 def _csv(end: End) -> CsvForm:
