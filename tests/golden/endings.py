@@ -149,7 +149,7 @@ TIMEOUT = "{policy: {lifecycle: {timeout_s: 5.5}}}"
 ENDINGS: dict[str, Ending] = {
     "cancel": Ending(BRANCHES.replace("FAILURES", "0"), [(5, _signal("CANCEL"))], slots=2),
     "cancel_while_paused": Ending(
-        BRANCHES.replace("FAILURES", "0"), [(5, _signal("PAUSE")), (30, _signal("CANCEL"))], slots=2
+        BRANCHES.replace("FAILURES", "0"), [(5, _signal("PAUSE")), (130, _signal("CANCEL"))], slots=2
     ),
     "emergency_stop": Ending(BRANCHES.replace("FAILURES", "0"), [(5, _signal("EMERGENCY_STOP"))], slots=2),
     "fail_fast": Ending(BRANCHES.replace("FAILURES", "1"), slots=2),

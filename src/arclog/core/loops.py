@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arclog.core import gathering, routing, waits
+from arclog.core import closing, gathering, routing
 from arclog.core.items import as_payload
 from arclog.core.iterations import iter_of, level_of, loop_at, manifest_of
 from arclog.core.scopes import inner_scope
@@ -182,14 +182,7 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
         _, problem = gathering.outcome(decision.program, decision.state, step_run)
         if problem is None:
             if loop.results_in_log:
-                payload = {"manifest": manifest_of(decision.state, step_run)}
-                decision.say(
-                    "result.manifest.updated",
-                    {**payload, "source": "server"},
-                    step=step_run.step,
-                    run=step_run.run,
-                    cause=cause,
-                )
+                say_manifest(decision, step_run, cause)
             _say_done(decision, step_run, loop, cause)
             done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
@@ -203,8 +196,8 @@ def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], comman
     cause = cause if cause >= 0 else len(decision.txn.events) - 1
     if command_id:
         decision.txn.close.append(command_id)
-    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id)
-    waits.fail_open_tasks(decision, step_run, error("cancelled", "the loop that it belongs to failed"), cause)
+    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id, cause=cause)
+    closing.end_parts(decision, step_run, closing.loop_failed(problem), cause)
     decision.fail_step(step_run.step, step_run.run, problem, cause)
 
 
@@ -295,6 +288,12 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
         _say_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
     else:
         _say_of(decision, step_run, "loop.iteration.done", inner.path)
+
+
+def say_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Name the results of a loop that stand in the log."""
+    payload = {"manifest": manifest_of(decision.state, step_run), "source": "server"}
+    decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
 def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:

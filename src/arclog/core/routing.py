@@ -64,9 +64,8 @@ def _select(
         choice = _choice(arc, token + 1, scope)
         if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
             # Its wave has fired. The args were evaluated all the same: an error in them must not depend on who is first.
-            choice = {"step": arc.plan.target, "arc": arc.plan.index, "absorbed": True}
-        else:
-            token += 1
+            choice = {"step": arc.plan.target, "arc": arc.plan.index, "token": token + 1, "absorbed": True}
+        token += 1
         selected.append(choice)
         if step.plan.mode == "exclusive":
             break

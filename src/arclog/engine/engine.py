@@ -25,8 +25,9 @@ from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
 from arclog.model.commands import Revocation
-from arclog.model.errors import Conflict, InvariantBroken, StoreError
+from arclog.model.errors import Conflict, StoreError
 from arclog.model.events import Event
+from arclog.model.ids import moved
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
@@ -288,10 +289,8 @@ class Engine:
                 break
             now = self.clock.now()
             pool = _pool_of(program, state, one) if claimant is not None else ""
-            txn = decide(program, state, one, now, base + len(batch.events))
+            txn = decide(program, state, one, now, moved(base, len(batch.events)))
             batch.take(txn, claimant, state.head, Place(pool, state.tenant))
-        if len(batch.events) > LONGEST_RUN:
-            raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
         self.minter.take(len(batch.events))
         if self.measured is not None:
@@ -408,9 +407,11 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
 
 
 def _most_events(state: State, given: Input) -> int:
-    """How many events a decision can have: the report, what may follow from it, and all open work and tasks ended."""
+    """How many events a decision can have: the report, what may follow from it, and everything that is open ended: of a
+    task its attempt, itself, and its iteration or step run.
+    """
     if isinstance(given, Observed):
         return len(given.events)
     reported = len(given.events) if isinstance(given, WorkReported) else 0
-    tasks = sum(1 + len(step_run.iterations) for step_run in state.open.values())
-    return reported + EVENTS_PER_DECISION + len(state.commands) + tasks + 64
+    ends = sum(3 + 3 * len(step_run.iterations) + len(step_run.loops) for step_run in state.open.values())
+    return reported + EVENTS_PER_DECISION + len(state.commands) + ends + 64

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from arclog.model.ids import EPOCH_MS, MAX_ID, MAX_SEQUENCE, MICROS, compose
+from arclog.model.ids import EPOCH_MS, MAX_ID, MAX_SEQUENCE, MICROS, SEQUENCE_BITS, compose
 from arclog.ports.clock import Clock
 from arclog.ports.store import Store
 
@@ -15,7 +15,8 @@ _NODE_LEASE_US = 600 * MICROS
 #: So long before its end a lease is not relied on: what is minted now is committed a little later.
 _MARGIN_US = 60 * MICROS
 
-#: Ids that one transaction may use at most; a run of ids never crosses into another node's.
+#: Inputs share a transaction as long as it stays this short. A longer one, such as the end of a run with thousands of open
+#: tasks, takes ids of the next millisecond too (`ids.moved`), never those of another node.
 LONGEST_RUN = 3500
 
 
@@ -40,7 +41,7 @@ class Minter:
         self._sequence = 0
 
     def peek(self) -> int:
-        """The first id of a run of at most LONGEST_RUN; call `take` with how many were used."""
+        """The first id of a run; call `take` with how many were used."""
         ms = self._clock.now() // 1000
         if ms > self._ms:
             self._ms, self._sequence = ms, 0
@@ -50,6 +51,9 @@ class Minter:
 
     def take(self, count: int) -> None:
         self._sequence += count
+        if self._sequence > MAX_SEQUENCE:
+            self._ms += self._sequence >> SEQUENCE_BITS
+            self._sequence &= MAX_SEQUENCE
 
     @property
     def is_over(self) -> bool:

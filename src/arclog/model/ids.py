@@ -38,6 +38,16 @@ def minted_at_ms(snowflake: int) -> int:
     return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
 
 
+def moved(snowflake: int, by: int) -> int:
+    """The id so many places further in a run of ids (or back). After its last sequence number a run goes on in the next
+    millisecond: the bits between are the node's.
+    """
+    place = (snowflake & MAX_SEQUENCE) + by
+    if 0 <= place <= MAX_SEQUENCE:
+        return snowflake + by
+    return (snowflake & ~MAX_SEQUENCE) + ((place >> SEQUENCE_BITS) << (NODE_BITS + SEQUENCE_BITS)) + (place & MAX_SEQUENCE)
+
+
 def parse_id(raw: object, what: str = "id") -> int:
     """A positive i64 from an int or its decimal string; anything else is refused."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
@@ -49,6 +59,13 @@ def parse_id(raw: object, what: str = "id") -> int:
     if not 0 < raw <= MAX_ID:
         raise RequestRejected(f"{what} {raw} is not a positive 64-bit integer")
     return raw
+
+
+def milliseconds(began: int, ended: int) -> int | None:
+    """Whole milliseconds between two moments; None when the first is not known (0). Clocks of two machines can disagree:
+    never below 0.
+    """
+    return max(0, ended - began) // 1000 if began else None
 
 
 def timestamp(micros: int) -> str:
