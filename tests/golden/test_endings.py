@@ -35,18 +35,23 @@ async def ended(name: str) -> str:
             state = State(execution_id=record.execution_id)
             for one in stored:
                 apply(program, state, one.event)
-            assert not (state.open or state.commands or state.waits or state.timers or state.tokens)
+            assert not any((state.open, state.commands, state.waits, state.timers, state.tokens))
             assert (await world.here.engine.live.folded(record.execution_id)).state == state, "replay is not live"
             assert await world.store.commands(record.execution_id) == []
             log = await world.here.api.events(str(record.execution_id), limit=100_000)
             check_dialects(log, len(log) // 2)
             lines += [f"run of {record.new.path}", *(line(one.seq, one.event) for one in stored)]
-            lines += [f"    state {state.status}", f"    steps {json.dumps(state.latest)}", f"    ctx {json.dumps(state.ctx)}"]
+            lines += [
+                f"    state {state.status}",
+                f"    steps {json.dumps(state.latest)}",
+                f"    ctx {json.dumps(state.ctx)}",
+            ]
             lines += [f"    result {json.dumps(state.result)}", "    as run events"]
-            for one in told("run", log):
-                payload = {key: value for key, value in one.record.get("payload", {}).items() if key != "durationMs"}
-                place = f" {one.record['stepId']}({one.record['logicalAttemptId']})" if "stepId" in one.record else ""
-                lines.append(f"    {one.seq:3} {one.name}{place} {json.dumps(payload)}")
+            for said in told("run", log):
+                record_of = said.record
+                payload = {key: value for key, value in record_of.get("payload", {}).items() if key != "durationMs"}
+                place = f" {record_of['stepId']}({record_of['logicalAttemptId']})" if "stepId" in record_of else ""
+                lines.append(f"    {said.seq:3} {said.name}{place} {json.dumps(payload)}")
             lines.append("")
         assert await world.store.next_due() is None, "a timer outlives its run"
         return without_ids("\n".join(lines))

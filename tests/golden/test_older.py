@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,4 +53,4 @@ def test_an_older_log_is_told_in_every_dialect(path: Path) -> None:
     for dialect in DIALECTS:
         records = told(dialect, log)
         assert records
-        assert all(one.seq <= other.seq for one, other in zip(records, records[1:], strict=False))
+        assert all(one.seq <= other.seq for one, other in pairwise(records))

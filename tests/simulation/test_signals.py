@@ -391,9 +391,11 @@ def test_cancel_is_terminal_at_once_and_names_its_signal() -> None:
         await asyncio.sleep(5)
         await story.ok("CANCEL", reason="enough")
         types = await story.types()
-        assert types[-5:] == [
+        assert types[-7:] == [
             "signal.received",
             "command.cancelled",
+            "task.failed",
+            "step.failed",
             "workflow.finished",
             "execution.cancelled",
             "playbook.processed",
@@ -551,7 +553,7 @@ def test_skip_ends_a_loop_with_its_counts() -> None:
         state = await story.until_ended()
         assert (state.status, state.result) == ("COMPLETED", "over")
         (done,) = [event for event in await story.world.events() if event.type == "loop.done"]
-        assert done.payload == {"total": 5, "ok": 2, "failed": 0, "skipped": 3}
+        assert done.payload == {"total": 5, "ok": 2, "failed": 0, "skipped": 3, "cancelled": 1}
 
     tell(LOOP, script)
 

@@ -64,8 +64,17 @@ def end_step_runs(decision: Decision, reason: Reason, cause: int) -> None:
             decision.say("step.failed", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
-def end_parts(decision: Decision, step_run: StepRun, reason: Reason, cause: int) -> None:
-    """End the open tasks and iterations of a step run, the innermost first."""
+def end_parts(
+    decision: Decision,
+    step_run: StepRun,
+    reason: Reason,
+    cause: int,
+    failed_at: tuple[int, ...] = (),
+    problem: dict[str, Any] | None = None,
+) -> None:
+    """End the open tasks and iterations of a step run, the innermost first. Outer iterations around `failed_at` are not
+    cancelled: they failed, with that problem.
+    """
     if step_run.pipeline is not None:
         end_task(decision, step_run, None, step_run.pipeline, reason.problem, cause, reason.name)
     payload = {"error": reason.problem.as_dict(), "reason": reason.name, "source": "server"}
@@ -74,8 +83,11 @@ def end_parts(decision: Decision, step_run: StepRun, reason: Reason, cause: int)
         end_task(decision, step_run, path, iteration.pipeline, reason.problem, cause, reason.name)
         _emit(decision, "loop.iteration.failed", step_run, path, payload, cause, iteration.started_at)
     inner = [loop for loop in step_run.loops.values() if loop.path]
+    own_failure = {"error": problem, "source": "server"}
     for loop in sorted(inner, key=lambda loop: (-len(loop.path), loop.path)):
-        _emit(decision, "loop.iteration.failed", step_run, loop.path, payload, cause, loop.started_at)
+        around = len(loop.path) < len(failed_at) and failed_at[: len(loop.path)] == loop.path
+        said = own_failure if around else payload
+        _emit(decision, "loop.iteration.failed", step_run, loop.path, said, cause, loop.started_at)
 
 
 def end_task(

@@ -260,7 +260,9 @@ class Decision:
         """End the run at once; with a code, tasks are killed without grace."""
         payload = {"reason": reason, "code": code} if code else {"reason": reason}
         self.withdraw_commands(reason, kill=bool(code), cause=cause)
-        self._end_workflow(closing.run_cancelled(reason), error("cancelled", reason, code=code or None).as_dict(), cause)
+        self._end_workflow(
+            closing.run_cancelled(reason), error("cancelled", reason, code=code or None).as_dict(), cause
+        )
         self.say("execution.cancelled", payload, cause=cause)
         self._processed(cause)
 

@@ -216,9 +216,7 @@ def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
     }
 
 
-def keep_results(
-    program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool
-) -> None:
+def keep_results(program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool) -> None:
     """A loop is over: its results become part of the step run's record (or of `record`), where somebody reads them.
     `gaps`: not all items came to an end; the others have null.
     """

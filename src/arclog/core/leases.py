@@ -28,7 +28,9 @@ def lose(decision: Decision, lost: LeaseEnded) -> None:
         return
     message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
     problem = error("poison", message).as_dict()
-    failed = decision.say("command.failed", {"error": problem, "source": "server"}, step=step, run=run, command_id=command.id)
+    failed = decision.say(
+        "command.failed", {"error": problem, "source": "server"}, step=step, run=run, command_id=command.id
+    )
     decision.txn.close.append(command.id)
     decision.withdraw_commands("the step failed", (step, run), cause=failed)
     closing.end_parts(decision, decision.state.open[run_key(step, run)], closing.Reason("poison", message), failed)

@@ -132,7 +132,7 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
         for beyond in coming:
             beyond.informative = True
             decision.emit(beyond)
-        _fail(decision, step_run, problem, command_id, cause)
+        _fail(decision, step_run, problem, command_id, cause, _broken_at(step_run, event.iteration))
         return
     if command_id and command_id not in decision.state.commands:
         decision.txn.close.append(command_id)
@@ -187,17 +187,31 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
             done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
     if problem is not None:
-        _fail(decision, step_run, problem)
+        _fail(decision, step_run, problem, failed_at=_broken_at(step_run, loop.path) if loop.path else ())
     return problem is None
 
 
-def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], command_id: int = 0, cause: int = -1) -> None:
-    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken."""
+def _broken_at(step_run: StepRun, path: tuple[int, ...]) -> tuple[int, ...]:
+    """The iteration, if its own failure stops the loop."""
+    return path if loop_at(step_run, path[:-1]).broken is not None else ()
+
+
+def _fail(
+    decision: Decision,
+    step_run: StepRun,
+    problem: dict[str, Any],
+    command_id: int = 0,
+    cause: int = -1,
+    failed_at: tuple[int, ...] = (),
+) -> None:
+    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken,
+    `failed_at` the iteration whose failure stops the loop.
+    """
     cause = cause if cause >= 0 else len(decision.txn.events) - 1
     if command_id:
         decision.txn.close.append(command_id)
     decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id, cause=cause)
-    closing.end_parts(decision, step_run, closing.loop_failed(problem), cause)
+    closing.end_parts(decision, step_run, closing.loop_failed(problem), cause, failed_at, problem)
     decision.fail_step(step_run.step, step_run.run, problem, cause)
 
 
@@ -267,7 +281,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
         if problem is not None:
             message = f"iteration {path_key(path)}: {problem.message}"
-            _fail(decision, step_run, {**problem.as_dict(), "message": message})
+            _fail(decision, step_run, {**problem.as_dict(), "message": message}, failed_at=path)
             return
         inner = plan.inner
         mode = inner.mode if inner is not None else plan.mode

@@ -230,8 +230,8 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
     under_way = [(path, one, one.attempt) for path, one in step_run.open_pipelines() if one.in_flight]
     index = _record(decision, given, step=step_run.step, run=step_run.run)
     for path, pipeline, attempt in under_way:
-        problem = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
-        closing.end_attempt(decision, step_run, path, pipeline, problem, index, "step_retried", attempt)
+        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
+        closing.end_attempt(decision, step_run, path, pipeline, ended, index, "step_retried", attempt)
     for command in commands:
         if command.held:
             continue

@@ -104,7 +104,7 @@ def _outwards() -> dict[tuple[str, str], str]:
         if row.outwards:
             for ending, canonical in row.canonical.items():
                 known = REGISTRY[canonical].statuses
-                sure = (ending,) if ending else (row.status,)
+                sure: tuple[str, ...] = (ending,) if ending else (row.status,)
                 if row.status == SUCCESS and SKIPPED in known:
                     sure = (SUCCESS, SKIPPED)  # no older executor had a name for it: the status says it
                 statuses = known if len(known) == 1 else sure

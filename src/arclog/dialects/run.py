@@ -68,6 +68,7 @@ class StepProgress(Struct, omit_defaults=True):
     total: int | None = None
     ok: int = 0
     bad: int = 0
+    cancelled: int = 0
     #: of the last task that ended
     result: Any = None
     result_ref: dict[str, Any] | None = None
@@ -244,6 +245,8 @@ def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
     payload: dict[str, Any] = {} if took is None else {"durationMs": took}
     if one.total is not None:
         payload["iterations"] = {"total": one.total, "ok": one.ok, "failed": one.bad}
+        if one.cancelled:
+            payload["iterations"]["cancelled"] = one.cancelled
     if envelope["event_type"] == "step.failed":
         state.failures[one.step] = (one.step_id, one.attempt)
         payload |= contract.error_payload(envelope["payload"].get("error") or one.error, one.stack)
@@ -321,6 +324,8 @@ def _iteration_ended(state: RunState, envelope: Envelope) -> None:
         return
     if envelope["event_type"] == "loop.iteration.done":
         one.ok += 1
+    elif is_closing(envelope):
+        one.cancelled += 1
     else:
         one.bad += 1
 

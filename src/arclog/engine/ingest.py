@@ -205,7 +205,9 @@ class EngineIngest:
         if answer.refused is None:
             # Its own events come first, what they led to behind them.
             led_to = answer.events - 1
-            return _taken([item], batch.Answer(last_seq=answer.last_seq - led_to, last_id=moved(answer.last_id, -led_to)))[0]
+            return _taken(
+                [item], batch.Answer(last_seq=answer.last_seq - led_to, last_id=moved(answer.last_id, -led_to))
+            )[0]
         match answer.refused.reason:
             case "closed" | "ended":
                 return await self._late(item)

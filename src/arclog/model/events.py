@@ -108,7 +108,9 @@ _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, da
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
 _CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
 _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
-_REASON = Field("reason", "string", "Why the server ended what had not ended by itself; its error then has kind cancelled.")
+_REASON = Field(
+    "reason", "string", "Why the server ended what had not ended by itself; its error then has kind cancelled."
+)
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)

@@ -45,7 +45,9 @@ def moved(snowflake: int, by: int) -> int:
     place = (snowflake & MAX_SEQUENCE) + by
     if 0 <= place <= MAX_SEQUENCE:
         return snowflake + by
-    return (snowflake & ~MAX_SEQUENCE) + ((place >> SEQUENCE_BITS) << (NODE_BITS + SEQUENCE_BITS)) + (place & MAX_SEQUENCE)
+    return (
+        (snowflake & ~MAX_SEQUENCE) + ((place >> SEQUENCE_BITS) << (NODE_BITS + SEQUENCE_BITS)) + (place & MAX_SEQUENCE)
+    )
 
 
 def parse_id(raw: object, what: str = "id") -> int:

@@ -142,7 +142,9 @@ class _Walk:
 
     def routed(self, event: Event) -> None:
         key = (event.step, event.run)
-        assert key in self.unrouted, f"next.evaluated of step {event.step} run {event.run}, which has not ended by itself"
+        assert key in self.unrouted, (
+            f"next.evaluated of step {event.step} run {event.run}, which has not ended by itself"
+        )
         self.unrouted.discard(key)
         for choice in event.payload["selected"]:
             self.made.add(choice["token"])
@@ -332,6 +334,7 @@ def check_run_records(records: Sequence[Record]) -> None:
     for record in records:
         kind, step, attempt = record["eventType"], record.get("stepId"), record["logicalAttemptId"]
         if kind == "StepStarted":
+            assert step is not None
             assert step not in open_now, f"run: {step} ({attempt}) starts while {open_now.get(step)} is open"
             open_now[step] = attempt
         elif step is not None:
