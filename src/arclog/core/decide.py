@@ -68,6 +68,10 @@ class Decision:
         self.base_id = base_id
         self.txn = Txn()
         self._enough = EVENTS_PER_DECISION
+        #: tokens that this decision made → index of the event that did
+        self.made: dict[int, int] = {}
+        #: index of the input's own event; -1 = it has none
+        self._input = -1
 
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
@@ -109,6 +113,8 @@ class Decision:
                 self.fail_execution(given.problem.as_dict())
             case Continue():
                 loops.go_on_with_all(self)
+        if self.txn.events and not isinstance(given, Continue):
+            self._input = 0
         self._advance()
         return self.txn
 
@@ -161,6 +167,10 @@ class Decision:
             iteration = step_run.iterations.get(path_key(event.iteration))
             began = 0 if iteration is None else iteration.started_at
         event.duration_ms = milliseconds(began, event.at)
+
+    def cause_of(self, token: int) -> int:
+        """What caused that a token is taken: the event that made it, else the input that let it go on."""
+        return self.made.get(token, self._input)
 
     @property
     def next_id(self) -> int:
@@ -219,7 +229,8 @@ class Decision:
     def begin(self, cause: int) -> None:
         """Nothing holds the start any more."""
         self.say("playbook.started", cause=cause)
-        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
+        token = self.state.tokens_made + 1
+        self.made[token] = self.say("workflow.started", {"token": token}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
         self.txn.digests.update(report.digests)

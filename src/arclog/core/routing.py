@@ -33,7 +33,9 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
     payload = {"mode": step.plan.mode, "matched": matched, "selected": selected}
     failure_error = step_run.error if step_run.state == "failed" else None
     unmatched = step_run.state == "done" and not selected and bool(step.plan.arcs) and step.plan.on_no_match == "fail"
-    decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    routed = decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    for choice in selected:
+        decision.made[choice["token"]] = routed
     if unmatched:
         message = f"no arc of step {step_name} matched and next.spec.on_no_match is fail"
         decision.fail_execution({**error("config", message, code="NO_MATCH").as_dict(), "step": step_name}, cause)

@@ -220,7 +220,8 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         failure = state.failures.get(given.step)
         if failure is None:
             return f"the latest run of step {given.step} has not failed and is not open"
-        _record(decision, given, step=given.step, token=state.tokens_made + 1)
+        token = state.tokens_made + 1
+        decision.made[token] = _record(decision, given, step=given.step, token=token)
         return None
     place = (step_run.step, step_run.run)
     commands = [one for one in state.commands.values() if (one.step, one.run) == place]

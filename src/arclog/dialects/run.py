@@ -17,6 +17,7 @@ from arclog.dialects import run_record as contract
 from arclog.dialects.run_record import Attempts, RunSubject
 from arclog.dialects.telling import Envelope, Told, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.model.events import ERROR, SKIPPED, SUCCESS
+from arclog.model.ids import as_uuid
 
 NAME = "run"
 
@@ -111,6 +112,8 @@ class RunReader:
         told: list[Told] = []
         for name, attempts, payload, step_id in rule(self.state, envelope) or ():
             self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
+            if "signalId" in payload:
+                payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
             record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
             told.append(Told(name, record, envelope))
         return told

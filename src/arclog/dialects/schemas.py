@@ -158,7 +158,7 @@ _FAILURE: Schema = {
     "retryable": {"type": "boolean"},
     "stack": _TEXT,
 }
-_SIGNALLED: Schema = {"signalId": _TEXT, "reason": _TEXT}
+_SIGNALLED: Schema = {"signalId": {"type": "string", "format": "uuid"}, "reason": _TEXT}
 _RUN_PAYLOADS: dict[str, Schema] = {
     contract.STEP_FAILED: _FAILURE,
     contract.RUN_FAILED: _FAILURE,

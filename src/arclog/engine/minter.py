@@ -20,7 +20,7 @@ _MARGIN_US = 60 * MICROS
 LONGEST_RUN = 3500
 
 
-def new_run_id() -> str:
+def new_uuid() -> str:
     """A random UUID (version 4). The `uuid` module would cost 6 ms of imports at every start."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ MAX_ID = (1 << 63) - 1
 MICROS = 1_000_000
 #: the last moment that the calendar can write
 LATEST = 253_402_300_799 * MICROS
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,6 +63,24 @@ def parse_id(raw: object, what: str = "id") -> int:
     if not 0 < raw <= MAX_ID:
         raise RequestRejected(f"{what} {raw} is not a positive 64-bit integer")
     return raw
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text is a UUID as RFC 9562 writes it."""
+    return _UUID.fullmatch(text) is not None
+
+
+def as_uuid(text: str, namespace: str) -> str:
+    """A UUID for a name of any form: itself when it is one, else always the same (version 8) within a namespace."""
+    if is_uuid(text):
+        return text
+    from hashlib import sha256  # few names need it
+
+    raw = bytearray(sha256(f"{namespace}|{text}".encode("utf-8", "surrogatepass")).digest()[:16])
+    raw[6] = raw[6] & 0x0F | 0x80
+    raw[8] = raw[8] & 0x3F | 0x80
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def milliseconds(began: int, ended: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from arclog.engine.minter import LONGEST_RUN, Minter, new_run_id
+from arclog.engine.minter import LONGEST_RUN, Minter, new_uuid
 from arclog.model.ids import MAX_SEQUENCE, NODE_BITS, SEQUENCE_BITS, minted_at_ms
 from arclog.testing.clock import FakeClock
 
@@ -14,7 +14,7 @@ def _node(snowflake: int) -> int:
 
 
 def test_run_ids_are_random_uuids() -> None:
-    found = {new_run_id() for _ in range(100)}
+    found = {new_uuid() for _ in range(100)}
     assert len(found) == 100
     for text in found:
         parsed = uuid.UUID(text)
