@@ -14,13 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arclog.core.decide import EVENTS_PER_DECISION, decide
+from arclog.core.decide import decide
 from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
 from arclog.engine.batch import Answer, Batch, Claimant, Place
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
-from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.minter import Minter
 from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
@@ -37,8 +37,9 @@ from arclog.ports.store import Append, EventIdTaken, ExecutionRecord, NewExecuti
 
 log = logging.getLogger("arclog.engine")
 
-#: Inputs of one execution that share a commit at most.
+#: Inputs of one execution that share a commit at most, and so many events after which none is added.
 INPUTS_PER_COMMIT = 64
+EVENTS_PER_COMMIT = 2000
 #: Between attempts to go on with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
@@ -285,7 +286,7 @@ class Engine:
         base = self.minter.peek()
         batch = Batch(base, self.queues)
         for one, claimant in given:
-            if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
+            if len(batch.events) >= EVENTS_PER_COMMIT:
                 break
             now = self.clock.now()
             pool = _pool_of(program, state, one) if claimant is not None else ""
@@ -404,14 +405,3 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
         case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
             return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
     return []
-
-
-def _most_events(state: State, given: Input) -> int:
-    """How many events a decision can have: the report, what may follow from it, and everything that is open ended: of a
-    task its attempt, itself, and its iteration or step run.
-    """
-    if isinstance(given, Observed):
-        return len(given.events)
-    reported = len(given.events) if isinstance(given, WorkReported) else 0
-    ends = sum(3 + 3 * len(step_run.iterations) + len(step_run.loops) for step_run in state.open.values())
-    return reported + EVENTS_PER_DECISION + len(state.commands) + ends + 64

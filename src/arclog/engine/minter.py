@@ -15,8 +15,8 @@ _NODE_LEASE_US = 600 * MICROS
 #: So long before its end a lease is not relied on: what is minted now is committed a little later.
 _MARGIN_US = 60 * MICROS
 
-#: Inputs share a transaction as long as it stays this short. A longer one, such as the end of a run with thousands of open
-#: tasks, takes ids of the next millisecond too (`ids.moved`), never those of another node.
+#: A run of ids up to this length is of one millisecond. A longer one, such as the end of a run with thousands of open tasks,
+#: goes on in the next (`ids.moved`), never among those of another node.
 LONGEST_RUN = 3500
 
 
