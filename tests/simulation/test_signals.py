@@ -889,7 +889,9 @@ def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() 
 def test_a_run_that_waits_for_hundreds_is_ended_in_one_transaction() -> None:
     start = {"step": "start", "tool": {"kind": "noop"}}
     start["next"] = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "ask"}] * 700}
-    text = json.dumps({"metadata": {"name": "many"}, "workflow": [start, {"step": "ask", "tool": {"kind": "approval"}}]})
+    text = json.dumps(
+        {"metadata": {"name": "many"}, "workflow": [start, {"step": "ask", "tool": {"kind": "approval"}}]}
+    )
     commits: list[int] = []
 
     async def main() -> None:

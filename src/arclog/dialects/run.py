@@ -110,19 +110,20 @@ class RunReader:
         if rule is None or is_fact_only(envelope):
             return []
         told: list[Told] = []
-        for name, attempts, payload, step_id in rule(self.state, envelope) or ():
+        said = rule(self.state, envelope) or []
+        for number, (name, attempts, payload, step_id) in enumerate(said, 1):
             self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
             if "signalId" in payload:
                 payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
             record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
-            told.append(Told(name, record, envelope))
+            told.append(Told(name, record, envelope, derived=number < len(said)))
         return told
 
     def rest(self) -> list[Told]:
         return []
 
 
-#: records that an event becomes, each with its name, attempts, payload and stepId
+#: records that an event becomes, each with its name, attempts, payload and stepId; the last is its own, others are implied
 Said = list[tuple[str, Attempts, dict[str, Any], str | None]]
 
 

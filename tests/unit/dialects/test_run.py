@@ -138,7 +138,7 @@ def test_each_pause_has_its_ordinal() -> None:
     ]
     (first, _) = payloads("paused_twice", "RunPaused")
     assert first["reason"] == "because"
-    assert UUID(first["signalId"]), "whatever the signal's own id was"
+    assert str(UUID(first["signalId"])) == first["signalId"], "whatever the signal's own id was"
     assert first["signalId"] != payloads("paused_twice", "RunPaused")[1]["signalId"]
 
 
