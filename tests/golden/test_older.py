@@ -45,6 +45,18 @@ def test_an_older_log_leads_to_the_same_state(path: Path) -> None:
     assert digests == kept["digests"]
 
 
+def test_an_attempt_that_an_older_release_restarted_is_told_as_failed() -> None:
+    kept, events = read(Path(__file__).parent / "older" / "retry_in_flight.json")
+    log = [
+        widen(event, Subject(kept["execution_id"], "older"), seq, 1000 + seq, event.at)
+        for seq, event in enumerate(events, 1)
+    ]
+    steps = [
+        (one.name, one.record["logicalAttemptId"]) for one in told("run", log) if one.record.get("stepId") == "start"
+    ]
+    assert steps == [("StepStarted", 1), ("StepFailed", 1), ("StepStarted", 2), ("StepCompleted", 2)]
+
+
 @pytest.mark.parametrize("path", OLDER, ids=lambda path: path.stem)
 def test_an_older_log_is_told_in_every_dialect(path: Path) -> None:
     kept, events = read(path)

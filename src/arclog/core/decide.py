@@ -49,8 +49,11 @@ EVENTS_AFTER_REPORT = 50
 MAX_OPEN_COMMANDS = 1000
 #: The same of iterations: a command whose items run side by side counts for as many as may be under way.
 MAX_OPEN_PIPELINES = 5000
-#: Event types whose duration is known when they come.
-_TIMED = frozenset({"step.done", "step.failed", "loop.iteration.done", "loop.iteration.failed"})
+#: Event types that say how long it took what they end. Tasks say it in their outcome.
+_TIMED = frozenset({
+    "step.done", "step.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
+    "workflow.finished", "playbook.finished", "execution.cancelled",
+})  # fmt: skip
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
@@ -153,19 +156,25 @@ class Decision:
             payload=payload or {},
         )
         if kind in _TIMED:
-            self._measure(event)
+            self.measure(event)
         self.emit(event)
         return index
 
-    def _measure(self, event: Event) -> None:
-        """How long it took that ends here."""
+    def measure(self, event: Event) -> None:
+        """Say how long it took what ends here."""
         step_run = self.state.run_of(event.step, event.run)
-        if step_run is None:
+        if not event.step:
+            began = self.state.started_at or 0
+        elif step_run is None:
             return
-        began = step_run.started_at
-        if event.iteration is not None:
-            iteration = step_run.iterations.get(path_key(event.iteration))
-            began = 0 if iteration is None else iteration.started_at
+        elif event.iteration is None:
+            loop = step_run.loop
+            began = loop.started_at if loop is not None and event.type == "loop.done" else step_run.started_at
+        else:
+            # An outer iteration begins and ends with its inner loop.
+            key = path_key(event.iteration)
+            part = step_run.iterations.get(key) or step_run.loops.get(key)
+            began = 0 if part is None else part.started_at
         event.duration_ms = milliseconds(began, event.at)
 
     def cause_of(self, token: int) -> int:
@@ -241,7 +250,7 @@ class Decision:
         coming = iter(report.events)
         for event in coming:
             if event.type in _TIMED:
-                self._measure(event)
+                self.measure(event)
             self.emit(event)
             match event.type:
                 case "step.started":

@@ -38,6 +38,8 @@ _INNER_STORED = (
     "make them part of the outer items, or loop over them in a step of their own"
 )
 
+_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
+
 #: Types whose values can be of any size.
 _MEASURED = (str, list, dict)
 
@@ -341,4 +343,7 @@ def _say_of(
 ) -> None:
     """Emit a server event of one iteration."""
     said = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
-    decision.emit(Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said))
+    event = Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said)
+    if kind in _ENDS:
+        decision.measure(event)
+    decision.emit(event)

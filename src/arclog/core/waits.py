@@ -200,6 +200,8 @@ def _emit(
         cause=len(decision.txn.events) - cause if cause >= 0 else 0,
         payload=payload,
     )
+    if not of_task:
+        decision.measure(event)
     decision.emit(event)
     return event
 
