@@ -203,9 +203,11 @@ def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], rec
         own.results, own.results_bytes, own.results_in_log = None, 0, True
 
 
-def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
+def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
     """What names the results of a loop, which stand in the log."""
     step, run = step_run.step, step_run.run
+    # How many items the innermost loops have in all is known to whoever reads them.
+    nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
     return {
         "kind": "loop",
         "ref": f"noetl://execution/{state.execution_id}/loop/{step}/{run}",
@@ -213,6 +215,7 @@ def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
         "step": step,
         "run": run,
         "total": loop_at(step_run, ()).total,
+        **nested,
     }
 
 
@@ -224,7 +227,7 @@ def keep_results(program: Program, state: State, step_run: StepRun, record: dict
     if gaps and loop.results is not None and program.steps[step_run.step].loop.inner is None:
         _fill_gaps(program, step_run, loop)
     if loop.results_in_log:
-        step_run.record = {**(step_run.record or record), "results_in_log": manifest_of(state, step_run)}
+        step_run.record = {**(step_run.record or record), "results_in_log": manifest_of(program, state, step_run)}
     elif loop.results is not None:
         step_run.record = {**(step_run.record or record), "results": _in_order(loop.results)}
 

@@ -308,7 +308,7 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
 
 def say_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
     """Name the results of a loop that stand in the log."""
-    payload = {"manifest": manifest_of(decision.state, step_run), "source": "server"}
+    payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
     decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
