@@ -25,7 +25,7 @@ def outcome(**meta: Any) -> dict[str, Any]:
 
 
 def test_a_task_event_has_its_attempt() -> None:
-    task = {"task": "t", "task_run": 1}
+    task: dict[str, Any] = {"task": "t", "task_run": 1}
     assert wide("task.started", **task)["attempt"] == 1
     assert wide("task.done", **task, payload=outcome(attempt=3))["attempt"] == 3
     assert wide("task.failed", **task, payload=outcome())["attempt"] == 1
