@@ -86,8 +86,8 @@ def end_parts(
     own_failure = {"error": problem, "source": "server"}
     for loop in sorted(inner, key=lambda loop: (-len(loop.path), loop.path)):
         around = len(loop.path) < len(failed_at) and failed_at[: len(loop.path)] == loop.path
-        said = own_failure if around else payload
-        _emit(decision, "loop.iteration.failed", step_run, loop.path, said, cause, loop.started_at)
+        ending = own_failure if around else payload
+        _emit(decision, "loop.iteration.failed", step_run, loop.path, ending, cause, loop.started_at)
 
 
 def end_task(

@@ -113,7 +113,7 @@ class Decision:
             case TakeSlot():
                 slots.take(self, given)
             case Abort():
-                self.fail_execution(given.problem.as_dict())
+                self.fail_execution(given.problem.as_dict(), bare=given.bare)
             case Continue():
                 loops.go_on_with_all(self)
         if self.txn.events and not isinstance(given, Continue):
@@ -286,11 +286,12 @@ class Decision:
         self.say("execution.cancelled", payload, cause=cause)
         self._processed(cause)
 
-    def _end_workflow(self, reason: closing.Reason, problem: dict[str, Any], cause: int) -> None:
+    def _end_workflow(self, reason: closing.Reason | None, problem: dict[str, Any], cause: int) -> None:
         """End all that is open, then the workflow; tokens that are left end with it."""
         if self.state.workflow != status.RUNNING:
             return
-        closing.end_step_runs(self, reason, cause)
+        if reason is not None:
+            closing.end_step_runs(self, reason, cause)
         payload: dict[str, Any] = {"error": problem}
         if left := closing.tokens_left(self.state):
             payload["tokens"] = left
@@ -389,10 +390,10 @@ class Decision:
         failed = self.say("step.failed", payload, step=step, run=run, cause=cause)
         routing.route(self, step, run, failed)
 
-    def fail_execution(self, problem: dict[str, Any], cause: int = -1) -> None:
+    def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
         """Nothing handles this: withdraw open work and end the run, in this transaction."""
         self.withdraw_commands("the execution failed", cause=cause)
-        self._end_workflow(closing.run_failed(problem), problem, cause)
+        self._end_workflow(None if bare else closing.run_failed(problem), problem, cause)
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self._processed(cause)
 

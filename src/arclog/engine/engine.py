@@ -259,11 +259,19 @@ class Engine:
     async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
         log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
-        live = await self.live.get(execution_id)
-        head = live.state.head
         message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
         message = message.encode("utf-8", "replace").decode()
-        batch = self._decided(live.program, live.state, [(Abort(error("internal", message)), None)])
+        abort = Abort(error("internal", message))
+        live = await self.live.get(execution_id)
+        head = live.state.head
+        try:
+            batch = self._decided(live.program, live.state, [(abort, None)])
+        except Exception:
+            # A state that is not what it should be must not keep the run from ending.
+            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            self.live.drop(execution_id)
+            live = await self.live.get(execution_id)
+            batch = self._decided(live.program, live.state, [(replace(abort, bare=True), None)])
         if batch.events:
             try:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)

@@ -53,7 +53,7 @@ class _StepRun:
     def inside(self, path: Path) -> list[Any]:
         """What is open below an iteration, or below the whole loop."""
         return [key for key in self.tasks if (key[0] or ())[: len(path)] == path] + [
-            one for one in self.iterations if one != path and one[: len(path)] == path
+            iteration for iteration in self.iterations if iteration != path and iteration[: len(path)] == path
         ]
 
 
@@ -92,7 +92,7 @@ class _Walk:
 
     def workflow_finished(self, _: Event) -> None:
         assert self.workflow, "workflow.finished of a workflow that is not open"
-        assert not self.runs, f"open when the workflow ended: {[one.what for one in self.runs.values()]}"
+        assert not self.runs, f"open when the workflow ended: {[step_run.what for step_run in self.runs.values()]}"
         assert not self.unrouted, f"never routed: {self.unrouted}"
         assert not self.commands, f"commands open when the workflow ended: {self.commands}"
         self.workflow = False
@@ -136,7 +136,7 @@ class _Walk:
             assert "loop" in event.payload, f"{step_run.what}: step.failed ends a loop without its counts"
         key = (event.step, event.run)
         del self.runs[key]
-        self.commands = {one: of for one, of in self.commands.items() if of != key}
+        self.commands = {command: of for command, of in self.commands.items() if of != key}
         if not is_closing(event):
             self.unrouted.add(key)
 
@@ -223,7 +223,7 @@ class _Walk:
     def manifest(self, event: Event) -> None:
         if "items" in event.payload:  # the command was to read the items of the loop, and has
             key = (event.step, event.run)
-            self.commands = {one: of for one, of in self.commands.items() if of != key}
+            self.commands = {command: of for command, of in self.commands.items() if of != key}
 
 
 def _task(event: Event) -> tuple[Path | None, str, int]:
