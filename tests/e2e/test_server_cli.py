@@ -182,7 +182,7 @@ _PLAIN = (
     (re.compile(r"\b[0-9a-f]{64}\b"), "<HASH>"),
     (re.compile(r"\bark_[0-9a-z]{16}_[0-9A-Za-z]{43}\b"), "<KEY>"),
     (re.compile(r"(?<=\")[0-9a-z]{16}(?=\")|\b[0-9a-z]{16}(?=  |\))"), "<KEY ID>"),
-    (re.compile(r'"signal_id":\s*"(\d{17,19}|[0-9a-f]{32})"'), '"signal_id":"<MADE UP>"'),
+    (re.compile(r'"signal_id":\s*"[0-9a-f-]{36}"'), '"signal_id":"<MADE UP>"'),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?"), "<TIME>"),
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?"), "<TIME>"),
     (re.compile(r"(?<![\w.])\d+(\.\d+)? ?(ms|µs|s)\b"), "<TOOK>"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arclog.cli.render import Out, clean, clip, indented
+from arclog.model.events import CLOSING_REASONS
 from arclog.ports.api import Api, Summary
 
 _PAGE = 1000
@@ -53,7 +54,7 @@ async def _last_failures(api: Api, execution_id: str) -> dict[str, dict[str, Any
     for _ in range(_MOST_PAGES):
         page = await api.events(execution_id, after=after, limit=_PAGE, types=tuple(last))
         for event in page:
-            if not event.get("informative"):
+            if not event.get("informative") and event["payload"].get("reason") not in CLOSING_REASONS:
                 last[event["event_type"]] = event
         if len(page) < _PAGE:
             break

@@ -8,6 +8,7 @@ from typing import Any
 
 from arclog.cli.bars import Reported, bar, per_second, reported
 from arclog.cli.render import Out, clip, duration, one_line, width_of
+from arclog.model.events import CLOSING_REASONS
 from arclog.model.ids import micros
 
 #: What a reader needs to show a run as it goes on.
@@ -158,6 +159,9 @@ class Progress:
         self._end(step, event, at, "skipped" if event.get("status") == "skipped" else "done")
 
     def _step_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
+        if _is_cancelled(event):
+            self._end(step, event, at, "cancelled")
+            return
         error = event.get("payload", {}).get("error") or {}
         step.error = one_line(f"{error.get('kind', 'error')}: {error.get('message', '')}") if error else "failed"
         self._end(step, event, at, "failed")
@@ -199,7 +203,7 @@ class Progress:
             loop.done = max(loop.done, int(path) + 1)
 
     def _loop_iteration_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
-        if step.loop is not None:
+        if step.loop is not None and not _is_cancelled(event):
             self._loop_iteration_done(step, event, at)
             step.loop.failed += 1
 
@@ -222,6 +226,11 @@ def _held(kind: str, event: Mapping[str, Any], before: str) -> str:
     if event.get("status") != "error" and payload.get("signal") == "PAUSE":
         return "pausing"
     return "" if event.get("status") != "error" and payload.get("signal") == "RESUME" else before
+
+
+def _is_cancelled(event: Mapping[str, Any]) -> bool:
+    """The server ended it because something else did."""
+    return event.get("payload", {}).get("reason") in CLOSING_REASONS
 
 
 def _ignore(_step: Step, _event: Mapping[str, Any], _at: int) -> None:

@@ -90,7 +90,7 @@ class RemoteApi:
             raise
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        named = msgspec.structs.replace(request, signal_id=request.signal_id or uuid.uuid4().hex)
+        named = msgspec.structs.replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
         try:
             return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
         except RunEnded as problem:

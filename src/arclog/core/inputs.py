@@ -76,6 +76,8 @@ class Abort(Struct, frozen=True):
     """The engine itself cannot go on with this run."""
 
     problem: TaskError
+    #: even what is open cannot be ended one by one: end the run alone
+    bare: bool = False
 
 
 class TimerFired(Struct, frozen=True):

@@ -332,11 +332,12 @@ def _changes(
 
 
 def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
-    """The end of a task run; its attempts are spelled out from the first retry on."""
+    """The end of a task run; its attempts are spelled out from the first retry on, the last one without its data."""
     events = []
     kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
     if move.attempt > 1 or kind in frame.emit:
-        events.append(_event(kind, move, frame, now, {}, attempt=True))
+        outcome = {key: record[key] for key in ("status", "error", "meta") if key in record}
+        events.append(_event(kind, move, frame, now, {"outcome": outcome}, attempt=True))
     kind = "task.failed" if failed else "task.done"
     events.append(_event(kind, move, frame, now, {"outcome": record}))
     return events
@@ -360,7 +361,7 @@ def _event(
         iteration=frame.iteration,
         task=move.task.plan.name,
         task_run=move.task_run,
-        attempt=move.attempt if attempt else 0,
+        attempt=move.attempt if attempt or move.attempt > 1 else 0,
         status=status,
         payload=payload,
     )

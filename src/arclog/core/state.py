@@ -42,6 +42,10 @@ class Loop(Struct, omit_defaults=True):
     handed: int = 0
     ok: int = 0
     failed: int = 0
+    #: items that were under way when the step run was ended
+    cancelled: int = 0
+    #: when it began; 0 = it has not
+    started_at: int = 0
     #: the first errors, with their index
     errors: list[dict[str, Any]] = field(default_factory=list)
     #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
@@ -93,6 +97,7 @@ class StepRun(Struct, omit_defaults=True):
     captured: Captured
     scheduled_at: int
     started: bool = False
+    started_at: int = 0
     #: a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
     expanding: Captured | None = None
     #: of a step without a loop

@@ -12,7 +12,7 @@ from arclog.core.inputs import Request, Signal
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.engine.named import require_task
 from arclog.engine.root_cause import root_cause
 from arclog.engine.sightings import silent_before
@@ -256,7 +256,7 @@ class EngineApi:
         if self._caller is not None:
             may_signal(self._caller, request.signal)
             by = self._caller.name
-        signal_id = request.signal_id or str(engine.minter.one())
+        signal_id = request.signal_id or new_uuid()
         problem, started, waiting = "", None, False
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
@@ -300,7 +300,7 @@ class EngineApi:
             first = await engine.store.events(record.execution_id, limit=1)
             asked = first[0].event.payload
             new = NewExecution(
-                run_id=new_run_id(),
+                run_id=new_uuid(),
                 name=old.name,
                 path=old.path,
                 version=old.version,

@@ -13,6 +13,7 @@ from arclog.core.state import State
 from arclog.engine.queues import Queues
 from arclog.model.commands import Command
 from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.ids import moved
 from arclog.plan.program import Program
 from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
@@ -88,7 +89,7 @@ class Batch:
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
-        last_id = self.base_id + len(self.events) + len(txn.events) - 1
+        last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
         answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)

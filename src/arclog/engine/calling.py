@@ -12,7 +12,7 @@ from arclog.core.inputs import Request
 from arclog.core.loops import encoded_size
 from arclog.core.state import State, Wait
 from arclog.engine.engine import Engine
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.model import ids, status
 from arclog.model.errors import Conflict
 from arclog.model.outcome import Outcome, TaskError, error, failed
@@ -43,7 +43,7 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         return error("limit", message, code="MAX_PAYLOAD_BYTES")
     scope = record.new.scope
     new = NewExecution(
-        run_id=new_run_id(),
+        run_id=new_uuid(),
         name=program.plan.name,
         path=plan.path,
         version=plan.version,

@@ -7,7 +7,7 @@ from typing import Any
 
 from arclog.core.state import State
 from arclog.model.errors import Position
-from arclog.model.events import Event
+from arclog.model.events import Event, is_closing
 from arclog.plan.program import Program, TaskProgram
 from arclog.ports.insight import Cause
 from arclog.ports.store import Store, StoredEvent
@@ -35,7 +35,7 @@ async def _last_failure(store: Store, execution_id: int, step: str) -> StoredEve
     after = 0
     while step:
         page = await store.events(execution_id, after=after, limit=_PAGE, types=("step.failed",))
-        found = next((one for one in reversed(page) if one.event.step == step and not one.event.informative), found)
+        found = next((one for one in reversed(page) if one.event.step == step and _counts(one.event)), found)
         if len(page) < _PAGE:
             break
         after = page[-1].seq
@@ -54,9 +54,7 @@ def cause_of(
     mine = [
         one
         for one in near
-        if (one.event.step, one.event.run) == (event.step, event.run)
-        and one.seq <= failed.seq
-        and not one.event.informative
+        if (one.event.step, one.event.run) == (event.step, event.run) and one.seq <= failed.seq and _counts(one.event)
     ]
     ended = next((one for one in reversed(mine) if one.event.type in {"task.failed", "task.done"}), None)
     decided = next((one for one in reversed(mine) if one.event.type == "policy.task.evaluated"), None)
@@ -79,6 +77,11 @@ def cause_of(
         rule=_rule(task, rule),
         seq=ended.seq,
     )
+
+
+def _counts(event: Event) -> bool:
+    """What was ended because something else failed is no cause, and neither is what somebody outside says."""
+    return not event.informative and not is_closing(event)
 
 
 def _is_to_blame(ended: StoredEvent, decided: StoredEvent | None) -> bool:

@@ -12,7 +12,7 @@ from arclog.core.loops import encoded_size
 from arclog.engine.bundle import Files, register
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.principal import checked_name
@@ -59,7 +59,7 @@ class Starts:
             if known is not None:
                 return await self._again(known, record, request)
         new = NewExecution(
-            run_id=new_run_id(),
+            run_id=new_uuid(),
             name=program.plan.name,
             path=record.path,
             version=record.version,

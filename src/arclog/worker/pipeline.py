@@ -275,7 +275,7 @@ class CommandRun:
         config = {**config, **by_ref, **move.task.verbatim}
         outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)
         outcome = await secrets.conclude(outcome)
-        duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
+        duration_ms = round((self.clock.monotonic() - begun) * 1000)
         return await self._record(move, frame, outcome, duration_ms)
 
     async def _run_tool(
@@ -311,7 +311,7 @@ class CommandRun:
         finally:
             progress.end()
 
-    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
+    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
         """The record of an outcome; what is large is stored, and an event says so."""
         record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
         for event in said:

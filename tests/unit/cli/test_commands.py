@@ -294,7 +294,7 @@ def names(done, key="event_type"):
 def test_events_in_a_dialect(arclog, api):
     api.runs = {ID: failed()}
     rows = [json.loads(line) for line in arclog("events", ID, "--json", "--dialect", "run").out.splitlines()]
-    assert [row["eventType"] for row in rows] == ["RunStarted", "StepFailed", "RunFailed"]
+    assert [row["eventType"] for row in rows] == ["RunStarted", "StepStarted", "StepFailed", "RunFailed"]
     assert (rows[0]["runId"], rows[0]["planId"], rows[0]["planVersion"]) == (RUN_ID, "demo", "1")
     assert names(arclog("events", ID, "--json", "--dialect", "lifecycle")) == [
         "playbook.initialized", "step.scheduled", "call.error", "step.exit", "playbook.failed",
