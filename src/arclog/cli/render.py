@@ -22,6 +22,7 @@ MARKS: dict[str, tuple[str, str, str]] = {
     "skipped": ("–", "-", "dim"),
     "running": ("●", "*", "cyan"),
     "open": ("○", "o", "dim"),
+    "queued": ("○", "o", "dim"),
     "cancelled": ("⊘", "!", "yellow"),
 }
 STATE_MARKS = {

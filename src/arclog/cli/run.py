@@ -100,7 +100,7 @@ async def _run(
                     return _detached(started, out)
                 interrupts.started(here.api, started.execution_id, server_of(settings))
                 await here.start_worker(started.execution_id)
-                return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))
+                return await _while_working(here, _to_the_end(here.api, started.execution_id, out))
     except BaseException:
         if interrupts.left:
             return interrupts.left
@@ -217,7 +217,7 @@ async def _already_over(api: Api, execution_id: str, out: Out) -> int:
     return BY_STATE.get(summary.state, FAILED)
 
 
-async def _to_the_end(api: Api, execution_id: str, out: Out, file: str = "", *, resumed: bool = False) -> int:
+async def _to_the_end(api: Api, execution_id: str, out: Out, *, resumed: bool = False) -> int:
     if out.as_json or out.quiet:
         await api.ended(execution_id)
     else:
@@ -228,14 +228,13 @@ async def _to_the_end(api: Api, execution_id: str, out: Out, file: str = "", *, 
     if out.as_json:
         out.data(summary)
     else:
-        await _verdict(api, summary, out, file)
+        _verdict(summary, out)
     return BY_STATE.get(summary.state, FAILED)
 
 
-async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
+def _verdict(summary: Summary, out: Out) -> None:
     """The last lines of a run that was shown."""
-    from arclog.cli.failure import explained, next_commands
-    from arclog.cli.home import name_of
+    from arclog.cli.account import account, next_lines
     from arclog.cli.render import MARKS, STATE_MARKS, between, pretty, stored
 
     completed = summary.state == "COMPLETED"
@@ -246,15 +245,15 @@ async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
         out.say(stored(summary.result_ref))
     if completed and out.quiet:
         return
-    name = await name_of(api, summary.execution_id)
     glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
     took = between(summary.started_at, summary.ended_at)
-    line = f"{glyph} {name} {summary.state.lower()}{f' in {took}' if took else ''}"
+    line = f"{glyph} {summary.name} {summary.state.lower()}{f' in {took}' if took else ''}"
     out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
-    if not completed:
-        out.say(await explained(api, summary, out, file))
-        if not out.quiet:
-            out.say(next_commands(summary.execution_id, out))
+    told = account(summary, out)
+    if told:
+        out.say(told)
+    if not completed and not out.quiet:
+        out.say(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))
 
 
 def _hear_errors(out: Out) -> None:

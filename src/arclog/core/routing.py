@@ -25,7 +25,9 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
     try:
         matched, selected = _select(decision, step, step_run)
     except ExpressionError as failure:
-        problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
+        problem = {**error("template", f"routing after step {step_name}: {failure}").as_dict(), "step": step_name}
+        if step_run.error is not None:
+            problem["cause"] = step_run.error
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
         decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)

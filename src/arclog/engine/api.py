@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
+from arclog.engine.account import ChildAccount, account
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
+from arclog.engine.live import Live
 from arclog.engine.minter import new_run_id
 from arclog.engine.named import require_task
-from arclog.engine.root_cause import root_cause
 from arclog.engine.sightings import silent_before
 from arclog.engine.slots import holders
 from arclog.engine.standing import pool_facts
@@ -23,7 +24,7 @@ from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
-from arclog.model.errors import Conflict, NotFound, RequestRejected
+from arclog.model.errors import Conflict, NewerLog, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_bring_playbooks, may_signal
 from arclog.ports.api import (
@@ -41,7 +42,7 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import StateView, StepSummary, Why
+from arclog.ports.insight import Account, StateView, Why
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 from arclog.ports.task_logs import ANY_LINE, LogFilter
@@ -149,6 +150,7 @@ class EngineApi:
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
+        told = await self._account(live)
         return Summary(
             execution_id=str(number),
             run_id=record.new.run_id,
@@ -156,18 +158,55 @@ class EngineApi:
             terminal_event=_terminal(record),
             started_at=_time(state.started_at),
             ended_at=_time(state.ended_at),
-            steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
+            steps=told.steps,
             ctx=state.ctx,
             result=state.result,
             result_ref=state.result_ref,
-            error=state.error if state.terminal else None,
+            error=told.error,
+            name=record.new.name,
+            problems=told.problems,
+            cause=told.cause,
+            next=told.next,
         )
 
+    async def _account(self, live: Live) -> Account:
+        """The account of a run: of its state, and of a failed one also its playbook's text and the child that failed."""
+        state, record = live.state, live.record
+        fault = state.fault
+        if fault is None:
+            return account(live.program, state)
+        child = await self._child_account(fault.child) if fault.child else None
+        file = state.file or f"{record.new.path}@{record.new.version}"
+        return account(live.program, state, source=await self._source(record), file=file, child=child)
+
+    async def _child_account(self, execution_id: str) -> ChildAccount | None:
+        """None when the child is not in the store any more; it cannot be another tenant's."""
+        try:
+            live = await self._engine.live.folded(int(execution_id))
+        except (NotFound, NewerLog):
+            return None
+        return ChildAccount(execution_id, await self._account(live))
+
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
         tenant = "" if self._caller is None else self._caller.tenant
-        which = ExecutionFilter(states=tuple(states), path=path, tenant=tenant)
+        which = ExecutionFilter(
+            states=tuple(states),
+            path=path,
+            tenant=tenant,
+            parent=ids.parse_id(parent, "parent") if parent else 0,
+            name=name,
+            since=_first_id(since) if since else 0,
+        )
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
 
@@ -209,7 +248,6 @@ class EngineApi:
         live = await self._engine.live.folded(number)
         store = self._engine.store
         commands = await store.commands(number)
-        cause = await root_cause(store, live.program, live.state)
         now = self._engine.clock.now()
         ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
         return explain(
@@ -218,7 +256,7 @@ class EngineApi:
             commands,
             now,
             is_alive=self._is_alive,
-            cause=cause,
+            told=await self._account(live),
             slot_holders=ahead,
             pools=await pool_facts(
                 store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
@@ -330,7 +368,9 @@ class EngineApi:
         return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
-        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await self._source(await self._record(ids.parse_id(execution_id, "execution id")))
+
+    async def _source(self, record: ExecutionRecord) -> str:
         new = record.new
         # Not by the plan's name: another tenant may have written the same plan in other words.
         plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
@@ -381,6 +421,13 @@ class EngineApi:
         return record
 
 
+def _first_id(since: str) -> int:
+    try:
+        return ids.first_since(ids.micros(since))
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"since: {since[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+
+
 def _time(micros: int | None) -> str | None:
     return None if micros is None else ids.timestamp(micros)
 
@@ -403,7 +450,8 @@ def _listed(record: ExecutionRecord) -> Listed:
         created_at=ids.timestamp(new.created_at),
         started_at=_time(now.started_at),
         ended_at=_time(now.ended_at),
-        error=now.error,
+        error=now.error if now.state in (status.FAILED, status.CANCELLED) else None,
+        warning=now.error if now.state not in (status.FAILED, status.CANCELLED) else None,
         parent=str(new.parent_execution_id) if new.parent_execution_id else None,
         paused=now.paused,
     )

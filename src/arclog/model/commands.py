@@ -22,6 +22,11 @@ class Captured(Struct, omit_defaults=True):
     bare: dict[str, Any] = {}
 
 
+#: `Pipeline.rule` where no rule decided: none matched and on_unmatched is fail, or the rules could not be evaluated.
+UNMATCHED = -1
+UNEVALUABLE = -2
+
+
 class Pipeline(Struct, omit_defaults=True):
     """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
 
@@ -50,6 +55,8 @@ class Pipeline(Struct, omit_defaults=True):
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
+    #: the policy rule (from 1) that failed it; UNMATCHED or UNEVALUABLE; 0: no policy did
+    rule: int = 0
 
 
 class LoopWork(Struct, omit_defaults=True):

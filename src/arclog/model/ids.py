@@ -38,6 +38,11 @@ def minted_at_ms(snowflake: int) -> int:
     return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
 
 
+def first_since(moment: int) -> int:
+    """The smallest id that can have been minted at a moment (microseconds since 1970) or later; at least 1."""
+    return max(1, compose(max(-(-moment // 1000), EPOCH_MS), 0, 0))
+
+
 def parse_id(raw: object, what: str = "id") -> int:
     """A positive i64 from an int or its decimal string; anything else is refused."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
