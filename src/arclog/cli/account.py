@@ -42,7 +42,7 @@ def cause_lines(cause: Cause, out: Out) -> list[str]:
     place += [f"item {cause.iteration}"] if cause.iteration else []
     place += [f"task {cause.task}"] if cause.task else []
     place += [f"attempt {cause.attempt}"] if cause.attempt > 1 else []
-    code = f" ({cause.code})" if cause.code else ""
+    code = f" ({cause.code})" if cause.code and not cause.message.startswith(cause.code) else ""
     where = " ".join([*via, " · ".join(place)]).strip()
     head = out.paint(clean(cause.kind), "red", "bold") + clean(code)
     message = clean(cause.message)
@@ -60,6 +60,8 @@ def problem_lines(problems: Sequence[Problem], out: Out, cause: Cause | None = N
         if problem.what == "failed" and cause is not None and (problem.step == cause.step or cause.via):
             continue
         lines.append(out.paint(one_line(problem.text), _COLOURS.get(problem.what, "dim")))
+        if cause is not None and [error.item for error in problem.errors] == [cause.iteration]:
+            continue
         for error in problem.errors[:_ITEMS_SHOWN]:
             task = f" · {error.task}" if error.task else ""
             text = one_line(f"item {error.item}{task}: {error.kind}: {error.message}")

@@ -1,4 +1,4 @@
-"""Commands about runs in a home: list, show, status, why; and version."""
+"""Commands about one run: show, status, why; and version."""
 
 from __future__ import annotations
 
@@ -10,96 +10,12 @@ from arclog.cli.exits import OK
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api, Listed, Summary
+    from arclog.ports.api import Api, Summary
     from arclog.ports.insight import StepSummary
-
-_STATES = ("pending", "running", "completed", "failed", "cancelled")
-_PAGE = 500
 
 
 def _id_argument(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
-
-
-# ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def list_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--state",
-        metavar="STATE",
-        action="append",
-        default=[],
-        type=str.lower,
-        choices=_STATES,
-        help=f"only runs in this state: {', '.join(_STATES)} (repeatable)",
-    )
-    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
-    parser.epilog = "example: arclog list --state failed --json"
-
-
-def _positive(text: str) -> int:
-    from argparse import ArgumentTypeError
-
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def list_command(options: Namespace) -> int:
-    import asyncio
-
-    from arclog.cli.home import exists, nothing_yet, opened, settings_of
-    from arclog.cli.render import out_of
-
-    out = out_of(options)
-    settings = settings_of(options)
-
-    async def read() -> list[Listed]:
-        async with opened(settings, read_only=True) as here:
-            return await _listed(here.api, [state.upper() for state in options.state], options.limit)
-
-    rows = asyncio.run(read()) if exists(settings) else []
-    if out.as_json:
-        out.data(rows)
-    elif rows:
-        out.say(_list_table(rows, out))
-    elif not out.quiet:
-        out.say(
-            f"no {' or '.join(options.state)} runs" if options.state and exists(settings) else nothing_yet(settings)
-        )
-    return OK
-
-
-async def _listed(api: Api, states: list[str], limit: int) -> list[Listed]:
-    rows: list[Listed] = []
-    while len(rows) < limit:
-        before = rows[-1].execution_id if rows else ""
-        page = await api.list(states=states, before=before, limit=min(_PAGE, limit - len(rows)))
-        rows += page
-        if len(page) < _PAGE:
-            break
-    return rows
-
-
-def _list_table(rows: list[Listed], out: Out) -> str:
-    from arclog.cli.render import table
-
-    head = ("EXECUTION", "STATE", "PLAYBOOK", "STARTED", "TOOK", "STEP OR ERROR")
-    return table(head, [_list_row(row, out) for row in rows], out.size()[0], out, right=(4,))
-
-
-def _list_row(row: Listed, out: Out) -> tuple[str, ...]:
-    from arclog.cli.render import between, moment, one_line
-
-    return (
-        row.execution_id,
-        out.state(row.state) + (" paused" if row.paused else ""),
-        one_line(row.name),
-        moment(row.started_at or row.created_at),
-        between(row.started_at, row.ended_at),
-        one_line(row.error or row.current_step or ""),
-    )
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
 
 
 # ── show ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,8 +139,8 @@ def _print_status(now: Any, out: Out) -> None:
 
 
 def why_command(options: Namespace) -> int:
-    from arclog.cli.home import with_run
     from arclog.cli.account import cause_lines, problem_lines
+    from arclog.cli.home import with_run
     from arclog.cli.render import clean, indented, moment, out_of
 
     out = out_of(options)

@@ -112,9 +112,7 @@ class Client:
         timeout_s: float | None = None,
         check: bool = True,
     ) -> Summary:
-        asked = self._client.run(
-            playbook, workload, path=path, version=version, timeout_s=timeout_s, check=check
-        )
+        asked = self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s, check=check)
         return self._done(asked)
 
     def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:

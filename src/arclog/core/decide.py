@@ -183,6 +183,8 @@ class Decision:
             payload["original_run_id"] = request.original_run_id
         if request.priority is not None:
             payload["priority"] = request.priority
+        if request.file:
+            payload["file"] = request.file
         asked = self.say("playbook.execution.requested", payload)
         if request.problem is not None:
             problem = request.problem.as_dict()

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.core.faults import is_consequence, item_name
+from arclog.core.faults import MAX_MESSAGE, is_consequence, item_name
 from arclog.core.state import Fault, State, StepTally
 from arclog.engine.places import Place, place_of
 from arclog.model import status
@@ -57,6 +57,24 @@ def headline(state: State) -> str | None:
         return None if state.error is None else str(state.error.get("message", ""))
     own = _deepest(fault.own or fault.error)
     return f"{_where(fault)}{own.get('kind')}: {own.get('message')}"
+
+
+def root_error(state: State) -> dict[str, Any] | None:
+    """The root cause of a failed run, short enough to stand in the log of the run that called it."""
+    fault = state.fault
+    if fault is None or state.status != status.FAILED:
+        return None
+    told = _deepest(fault.own or fault.error)
+    found = {
+        "kind": told.get("kind"),
+        "message": str(told.get("message", ""))[:MAX_MESSAGE],
+        "code": told.get("code"),
+        "execution_id": told.get("execution_id") or str(state.execution_id),
+        "step": told.get("step") or fault.step,
+        "task": told.get("task") or fault.task,
+        "item": told.get("item") or item_name(fault.iteration),
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def step_summaries(state: State) -> dict[str, StepSummary]:
@@ -160,8 +178,9 @@ def _cause(program: Program, state: State, source: str, file: str, child: ChildA
     if child is not None and child.account.cause is not None:
         below = child.account.cause
         return replace(below, via=[_call(fault), *below.via], execution_id=below.execution_id or child.execution_id)
-    own = fault.own or fault.error
-    told = _deepest(own)
+    told = _deepest(fault.own or fault.error)
+    if told.get("execution_id"):
+        return _cause_below(fault, told)
     task = _task(program, fault)
     place = place_of(program, fault, task, source, file) if source else Place()
     step = program.steps.get(fault.step)
@@ -185,6 +204,22 @@ def _cause(program: Program, state: State, source: str, file: str, child: ChildA
         source=place.text,
         traceback=place.traceback or fault.traceback,
         execution_id=str(state.execution_id),
+    )
+
+
+def _cause_below(fault: Fault, told: dict[str, Any]) -> Cause:
+    """The root cause of a child that is not at hand, as the log of its caller has it."""
+    code = told.get("code")
+    return Cause(
+        kind=str(told.get("kind")),
+        message=str(told.get("message")),
+        code=None if code is None else str(code),
+        step=str(told.get("step", "")),
+        task=str(told.get("task", "")),
+        iteration=str(told.get("item", "")),
+        seq=fault.seq,
+        execution_id=str(told["execution_id"]),
+        via=[_call(fault)],
     )
 
 
@@ -261,13 +296,15 @@ def _error(state: State, cause: Cause | None, child: ChildAccount | None) -> dic
     fault = state.fault or Fault(0, state.error)
     own = child is None or child.account.error is None
     below = None if own or child is None else {"execution_id": child.execution_id, **(child.account.error or {})}
-    found: dict[str, Any] = {**state.error}
-    found["step"] = state.error.get("step") or fault.step or None
-    found["task"] = fault.task or None
-    found["item"] = item_name(fault.iteration) or None
-    found["traceback"] = (cause.traceback if cause is not None and own else fault.traceback) or None
-    found["cause"] = below or _cause_of(state.error, fault)
-    return found
+    known = {key: value for key, value in state.error.items() if key != "cause"}
+    return {
+        **known,
+        "step": state.error.get("step") or fault.step or None,
+        "task": fault.task or None,
+        "item": item_name(fault.iteration) or None,
+        "traceback": (cause.traceback if cause is not None and own else fault.traceback) or None,
+        "cause": below or _cause_of(state.error, fault),
+    }
 
 
 def _cause_of(error: dict[str, Any], fault: Fault) -> dict[str, Any] | None:

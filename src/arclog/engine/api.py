@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +68,17 @@ class EngineApi:
         kinds: Mapping[str, KindSpec],
         results: Results,
         is_alive: Callable[[str], bool | None] | None = None,
+        is_served: Callable[[Collection[int]], bool | None] | None = None,
     ) -> None:
         self._engine = engine
         self._results = results
-        self._compiler = Compiler(kinds, engine.settings)
+        self.compiler = Compiler(kinds, engine.settings)
         #: what another process appends is found after so long even if no word of it comes
         self._look_again_s = engine.settings.number("engine.look_again_s")
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+        #: whether a process is there that runs one of some executions, where that can be told
+        self._is_served = is_served
         #: None: whoever owns the store
         self._caller: Principal | None = None
 
@@ -89,13 +92,13 @@ class EngineApi:
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self._compiler, lambda: self._catalog, self._scope)
+        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope)
 
     @cached_property
     def _catalog(self) -> Catalog:
         from arclog.engine.catalog import Catalog  # a run of a file does not need it
 
-        return Catalog(self._engine, self._compiler, self._scope.tenant)
+        return Catalog(self._engine, self.compiler, self._scope.tenant)
 
     @cached_property
     def _stored(self) -> Stored:
@@ -257,11 +260,21 @@ class EngineApi:
             now,
             is_alive=self._is_alive,
             told=await self._account(live),
+            served=None if self._is_served is None else self._is_served(await self._with_callers(live.record)),
             slot_holders=ahead,
             pools=await pool_facts(
                 store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
             ),
         )
+
+    async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
+        """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
+        found: builtins.list[int] = []
+        while record is not None:
+            found.append(record.execution_id)
+            parent = record.new.parent_execution_id
+            record = await self._engine.store.execution(parent) if parent else None
+        return found
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         number = ids.parse_id(execution_id, "execution id")
@@ -345,6 +358,7 @@ class EngineApi:
                 files=asked.get("files") or {},
                 original_run_id=old.run_id,
                 priority=asked.get("priority"),
+                file=asked.get("file", ""),
             )
             try:
                 return "", str(await engine.start(await engine.live.program(old.plan), new, given))

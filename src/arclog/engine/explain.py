@@ -65,7 +65,9 @@ def explain(
         ]
     summary, steps = waits[0].text, _while_it_runs(execution_id, waits)
     if served is False:
-        summary = f"no arclog process serves this run, so nothing goes on: `arclog resume {execution_id}` does; {summary}"
+        summary = (
+            f"no arclog process serves this run, so nothing goes on: `arclog resume {execution_id}` does; {summary}"
+        )
         steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
     return Why(execution_id, state.status, summary, waits, None, steps, told.problems)
 

@@ -131,7 +131,15 @@ class FakeApi:
         return Summary(execution_id, RUN_ID, now.state, now.terminal_event, now.started_at, now.ended_at, **rest)
 
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
         rows = []
         for execution_id in sorted(self.runs, key=int, reverse=True):
