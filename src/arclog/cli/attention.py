@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from arclog.ports.api import Api
     from arclog.ports.insight import Wait
 
-_LOOK_S = 1.0
+_LOOK_S = 0.5
 _PAGE = 1000
 #: Events after which something may wait that did not before.
 _TYPES = ("playbook.request.evaluated", "command.completed", *sorted(TERMINAL))

@@ -94,7 +94,7 @@ async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out
                     return _detached(started, out)
                 interrupts.started(started.execution_id, server_of(settings))
                 await here.start_worker(started.execution_id)
-                shown = Shown(here, out, interrupts, serves=not server_of(settings), text=text)
+                shown = Shown(here, out, interrupts, settings, serves=not server_of(settings), text=text)
                 return await _while_working(here, shown.to_the_end(started.execution_id))
     except BaseException:
         if interrupts.left:
@@ -184,7 +184,7 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -
                         return told(answer, "", out)
                     execution_id = answer.started
                 serves = not server_of(settings)
-                shown = Shown(here, out, interrupts, serves=serves)
+                shown = Shown(here, out, interrupts, settings, serves=serves)
                 status = await here.api.status(execution_id)
                 # A server may have run it to its end by now; it is shown all the same, as nobody has seen it.
                 if status.ended_at is not None and (serves or not again):

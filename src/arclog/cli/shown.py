@@ -10,6 +10,7 @@ from arclog.cli.exits import BY_STATE, FAILED
 if TYPE_CHECKING:
     from arclog.cli.interrupts import Interrupts
     from arclog.cli.render import Out
+    from arclog.model.settings import Settings
     from arclog.ports.api import Api, Summary
 
 #: Live runs that are looked at in one go.
@@ -19,7 +20,9 @@ _PAGE = 500
 class Shown:
     """A run that is shown to its end, with what it started and did not wait for."""
 
-    def __init__(self, here: Any, out: Out, interrupts: Interrupts, *, serves: bool, text: str = "") -> None:
+    def __init__(
+        self, here: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
+    ) -> None:
         """`serves`: this process runs it. `text`: the playbook's, when it is at hand."""
         from arclog.cli.attention import Attention, may_wait
 
@@ -27,6 +30,7 @@ class Shown:
         self._out = out
         self._interrupts = interrupts
         self._serves = serves
+        self._every_s = settings.number("run.progress_s")
         self._attention = Attention(self._api, out) if may_wait(text) else None
 
     async def to_the_end(self, execution_id: str, *, resumed: bool = False) -> int:
@@ -58,7 +62,7 @@ class Shown:
         else:
             from arclog.cli.watch import watch
 
-            await watch(self._api, execution_id, out, resumed=resumed)
+            await watch(self._api, execution_id, out, resumed=resumed, every_s=self._every_s)
         return await self._after_its_end(execution_id)
 
     async def _after_its_end(self, execution_id: str) -> int:
