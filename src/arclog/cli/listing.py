@@ -74,9 +74,8 @@ def list_command(options: Namespace) -> int:
         out.say(list_table(rows, out))
     elif not out.quiet:
         states = " or ".join(options.state)
-        out.say(
-            f"no {states + ' ' if states else ''}runs match" if narrowed and exists(settings) else nothing_yet(settings)
-        )
+        which = f"no {states + ' ' if states else ''}runs{' match' if options.name or options.since else ''}"
+        out.say(which if narrowed and exists(settings) else nothing_yet(settings))
     return OK
 
 

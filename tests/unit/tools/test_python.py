@@ -342,8 +342,8 @@ async def test_the_environment_is_clean(python: Python, monkeypatch: pytest.Monk
     assert environment["HOME"] == environment["TMPDIR"] == cwd
     assert Path(cwd).parent == python.scratch / "second"
     assert umask == 0o077
-    # stdin, stdout, stderr, the null device, the task socket, and the listing itself
-    assert len(files) == 6
+    # stdin, stdout, stderr, the null device, the task socket, the pipe for its stack, and the listing itself
+    assert len(files) == 7
 
 
 @pytest.mark.skipif(not may_isolate(), reason="needs the right to make namespaces")
