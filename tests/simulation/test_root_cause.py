@@ -77,6 +77,10 @@ def check(family: Planted, summary: Summary, events: list[Event], runs: dict[str
     assert fault.type in ("loop.iteration.failed", "step.failed")
     if fault.type == "loop.iteration.failed":
         assert cause.seq == first
+        # It is what made the step fail: an item that failed before a step took too long did not.
+        ended = next(event for event in log if event.type == "step.failed" and event.step == cause.step)
+        assert ended.payload["error"]["kind"] == fault.payload["error"]["kind"]
+        assert ended.payload["error"]["message"].endswith(fault.payload["error"]["message"])
     if cause.via:
         assert runs[cause.execution_id] is not events
 

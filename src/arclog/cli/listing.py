@@ -1,4 +1,4 @@
-"""The command `list`: runs, newest first, narrowed by name, state and time. No line is wider than the terminal."""
+"""The command `list`: runs, newest first, narrowed by name, state and time. No line is wider than a terminal of 70 columns or more."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _PAGE = 500
 #: From so many columns on, what went wrong stands in the run's own line; below it, in a line of its own.
 _WIDE = 120
 _NARROWEST_NAME = 8
+_NARROWEST_DETAIL = 40
 
 
 def list_arguments(parser: Parser) -> None:
@@ -106,7 +107,7 @@ def list_table(rows: list[Listed], out: Out) -> str:
     taken = sum(
         max(width_of(bare(each[index])) for each in (head, *cells)) + 2 for index in range(len(head)) if index != 2
     )
-    room = max(_NARROWEST_NAME, columns - taken) if not wide else 40
+    room = max(_NARROWEST_NAME, columns - taken - (_NARROWEST_DETAIL if wide else 0))
     cells = [(*each[:2], clip(each[2], room), *each[3:]) for each in cells]
     details = [one_line(_detail(row)) for row in rows]
     if wide:

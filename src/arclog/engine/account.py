@@ -279,7 +279,8 @@ def cause_text(cause: Cause) -> str:
         parts.append(f"task {cause.task}")
     if cause.attempt > 1:
         parts.append(f"attempt {cause.attempt}")
-    where = f" ({cause.file or 'playbook'} {cause.at})" if cause.at else ""
+    at = cause.at if cause.at.startswith(f"{cause.line}:") else str(cause.line or cause.at)
+    where = f" ({cause.file or 'playbook'}:{at})" if cause.at else ""
     rule = f"; {cause.rule}" if cause.rule else ""
     via = "".join(f"{call} → " for call in cause.via)
     run = f"run {cause.execution_id}, " if cause.via else ""
