@@ -39,8 +39,8 @@ def minted_at_ms(snowflake: int) -> int:
 
 
 def first_since(moment: int) -> int:
-    """The smallest id that can have been minted at a moment (microseconds since 1970) or later; at least 1."""
-    return max(1, compose(max(-(-moment // 1000), EPOCH_MS), 0, 0))
+    """The smallest id that can have been minted in the millisecond of a moment (microseconds since 1970); at least 1."""
+    return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
 
 
 def parse_id(raw: object, what: str = "id") -> int:
