@@ -1,4 +1,4 @@
-"""What a person is told about a run by the program itself: warnings, prompts, failures with their lines, what is left."""
+"""What a person is text about a run by the program itself: warnings, prompts, failures with their lines, what is left."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def test_a_parallel_loop_that_fails_fast_blames_the_item_that_failed_with_its_li
     assert 'at many.yaml:14  raise ValueError(f"bad item {n}")' in done.stdout
     assert 'File "many.yaml", line 14, in main' in done.stdout
     for command in ("show", "why"):
-        told = arclog(command, "last").stdout
-        assert "step start · item 5 · task work: exception: ValueError: bad item 5" in told
-        assert 'File "many.yaml", line 14, in main' in told
+        text = arclog(command, "last").stdout
+        assert "step start · item 5 · task work: exception: ValueError: bad item 5" in text
+        assert 'File "many.yaml", line 14, in main' in text
     assert "step start, item 5, task work: exception: ValueError: bad item 5" in arclog("list").stdout
     error = json.loads(arclog("show", "last", "--json").stdout)["error"]
     assert (error["step"], error["task"], error["item"]) == ("start", "work", "5")
 
 
-def test_failed_items_are_told_though_the_run_completed(where: Path) -> None:
+def test_failed_items_are_shown_though_the_run_completed(where: Path) -> None:
     text = LOOP.replace("    loop:", "    spec: {policy: {failure: {mode: best_effort}}}\n    loop:")
     Path("some.yaml").write_text(text.replace("time.sleep(60)", "return n"))
     done = arclog("run", "some.yaml")
@@ -79,7 +79,7 @@ def test_a_task_that_takes_too_long_says_where_it_hung(where: Path) -> None:
     assert "at slow.yaml:16  time.sleep(60)" in done.stdout
 
 
-def test_warnings_are_said_once_before_the_run(where: Path) -> None:
+def test_warnings_are_printed_once_before_the_run(where: Path) -> None:
     steps = ("{step: start, tool: {kind: noop}}", "{step: never, tool: {kind: noop}}")
     file = playbook(where, "warned", *steps)
     done = arclog("run", file)
@@ -110,8 +110,8 @@ ASKS = ("{step: ask, tool: {kind: approval, prompt: 'ship it?'}, next: {arcs: [{
 
 @pytest.mark.parametrize(("key", "code"), [(b"a", 0), (b"r", 1)])
 def test_on_a_terminal_an_approval_is_asked_for(where: Path, key: bytes, code: int) -> None:
-    found, text = on_a_terminal("run", playbook(where, "asks", *ASKS), keys=(("a approves", key),))
-    assert found == code, text
+    status, text = on_a_terminal("run", playbook(where, "asks", *ASKS), keys=(("a approves", key),))
+    assert status == code, text
     assert "waits for an approval: ship it?" in text
     assert ("rejected: rejected at the terminal" in text) == (code == 1)
 
@@ -144,7 +144,7 @@ def test_what_a_run_does_not_wait_for_is_served_to_its_end(where: Path) -> None:
         [*ARCLOG, "run", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
     assert process.stderr is not None
-    said = next(line for line in process.stderr if "did not wait for" in line)
+    notice = next(line for line in process.stderr if "did not wait for" in line)
     (where / "go").touch()
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
@@ -153,10 +153,10 @@ def test_what_a_run_does_not_wait_for_is_served_to_its_end(where: Path) -> None:
     assert "✓ slow completed" in out
     rows = json.loads(arclog("list", "--json").stdout)
     assert {row["state"] for row in rows} == {"COMPLETED"}
-    assert rows[0]["execution_id"] in said
+    assert rows[0]["execution_id"] in notice
 
 
-def test_whoever_leaves_earlier_is_told_what_is_left(where: Path) -> None:
+def test_leaving_earlier_names_what_is_left(where: Path) -> None:
     file = detached(where)
     process = subprocess.Popen(
         [*ARCLOG, "run", file, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -178,15 +178,15 @@ def test_whoever_leaves_earlier_is_told_what_is_left(where: Path) -> None:
     assert json.loads(arclog("status", child, "--json").stdout)["state"] == "COMPLETED"
 
 
-def test_a_childs_failure_is_told_by_its_caller_with_the_childs_file(where: Path) -> None:
+def test_a_childs_failure_is_shown_by_its_caller_with_the_childs_file(where: Path) -> None:
     Path("child.yaml").write_text(LOOP.replace("name: many", "name: child"))
     file = playbook(where, "calls", "{step: start, tool: {kind: playbook, file: child.yaml}}")
     summary = summary_of("run", file, code=1)
     assert summary["cause"]["file"] == "child.yaml"
     assert (summary["cause"]["line"], summary["cause"]["iteration"]) == (14, "5")
-    told = arclog("why", summary["execution_id"]).stdout
-    assert "step start, task start_task → run" in told
-    assert "at child.yaml:14" in told
+    text = arclog("why", summary["execution_id"]).stdout
+    assert "step start, task start_task → run" in text
+    assert "at child.yaml:14" in text
 
 
 def test_without_a_terminal_a_long_loop_says_how_far_it_is(where: Path) -> None:

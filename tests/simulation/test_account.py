@@ -17,7 +17,7 @@ from arclog.testing.scripted import Call
 from arclog.testing.virtual import run_virtually
 
 
-class Told:
+class Ended:
     """A run that has ended, as each reader sees it."""
 
     def __init__(self, summary: Summary, why: Why, listed: Listed) -> None:
@@ -28,14 +28,14 @@ class Told:
         assert summary.problems == why.problems
 
 
-async def _told(world: World) -> Told:
+async def _ended(world: World) -> Ended:
     api, name = world.here.api, str(world.execution_id)
     (listed,) = await api.list(before=str(world.execution_id + 1), limit=1)
-    return Told(await api.summary(name), await api.why(name), listed)
+    return Ended(await api.summary(name), await api.why(name), listed)
 
 
-def run(text: str, *children: str, hook: Any = None, file: str = "", **more: Any) -> Told:
-    async def main() -> Told:
+def run(text: str, *children: str, hook: Any = None, file: str = "", **more: Any) -> Ended:
+    async def main() -> Ended:
         async with World(text, hook=hook, **more) as world:
             for child in children:
                 await world.register(child)
@@ -44,7 +44,7 @@ def run(text: str, *children: str, hook: Any = None, file: str = "", **more: Any
                 started = await life.api.execute(ExecuteRequest(text, file))
                 world.execution_id = int(started.execution_id)
             await world.run()
-            return await _told(world)
+            return await _ended(world)
 
     return run_virtually(main())
 
@@ -69,13 +69,13 @@ workflow:
 
 @pytest.mark.parametrize("where", ["local", "distributed"])
 def test_in_a_parallel_loop_the_item_that_failed_is_blamed_and_not_one_that_was_cancelled(where: str) -> None:
-    told = run(PARALLEL.replace("EXEC", where), hook=fails_in_item_five, workers=3)
-    cause = told.summary.cause
+    ended = run(PARALLEL.replace("EXEC", where), hook=fails_in_item_five, workers=3)
+    cause = ended.summary.cause
     assert cause is not None
     assert (cause.step, cause.task, cause.iteration) == ("start", "work", "5")
     assert (cause.kind, cause.message, cause.code) == ("exception", "ValueError: 5", "ValueError")
     assert "ValueError: 5" in cause.traceback
-    assert told.summary.error == {
+    assert ended.summary.error == {
         "kind": "exception",
         "message": "iteration 5: ValueError: 5",
         "code": "ValueError",
@@ -86,9 +86,9 @@ def test_in_a_parallel_loop_the_item_that_failed_is_blamed_and_not_one_that_was_
         "traceback": cause.traceback,
         "cause": None,
     }
-    assert "step start, item 5, task work" in told.why.summary
-    assert told.listed.error == "step start, item 5, task work: exception: ValueError: 5"
-    items = told.summary.steps["start"].items
+    assert "step start, item 5, task work" in ended.why.summary
+    assert ended.listed.error == "step start, item 5, task work: exception: ValueError: 5"
+    items = ended.summary.steps["start"].items
     assert items is not None
     assert (items.total, items.ok, items.failed) == (20, 0, 1)
 
@@ -108,8 +108,8 @@ workflow:
 
 
 def test_failed_items_of_a_run_that_completed_are_told_everywhere() -> None:
-    told = run(BEST_EFFORT)
-    summary = told.summary
+    ended = run(BEST_EFFORT)
+    summary = ended.summary
     assert (summary.state, summary.error, summary.cause) == ("COMPLETED", None, None)
     step = summary.steps["start"]
     assert step.items is not None
@@ -121,8 +121,8 @@ def test_failed_items_of_a_run_that_completed_are_told_everywhere() -> None:
     ]
     items, denied = summary.problems
     assert (items.what, items.text, items.errors) == ("items", "step start: 997 ok, 3 failed", step.errors)
-    assert told.why.summary == "the run has ended: COMPLETED; step start: 997 ok, 3 failed"
-    assert (told.listed.error, told.listed.warning) == (None, "step start: 997 ok, 3 failed")
+    assert ended.why.summary == "the run has ended: COMPLETED; step start: 997 ok, 3 failed"
+    assert (ended.listed.error, ended.listed.warning) == (None, "step start: 997 ok, 3 failed")
     # A step that no token got into is there, too.
     assert (summary.steps["gated"].status, summary.steps["gated"].runs, summary.steps["gated"].denied) == (
         "skipped",
@@ -134,10 +134,10 @@ def test_failed_items_of_a_run_that_completed_are_told_everywhere() -> None:
 
 
 def test_all_items_failed() -> None:
-    told = run(BEST_EFFORT.replace("range(1000)", "range(30)").replace("9 if iter.n in [5, 50, 700] else 0", "9"))
-    assert told.summary.state == "COMPLETED"
-    assert told.summary.problems[0].text == "step start: 0 ok, 30 failed"
-    assert len(told.summary.steps["start"].errors) == 10, "the first ones"
+    ended = run(BEST_EFFORT.replace("range(1000)", "range(30)").replace("9 if iter.n in [5, 50, 700] else 0", "9"))
+    assert ended.summary.state == "COMPLETED"
+    assert ended.summary.problems[0].text == "step start: 0 ok, 30 failed"
+    assert len(ended.summary.steps["start"].errors) == 10, "the first ones"
 
 
 POLICY = """
@@ -153,13 +153,13 @@ workflow:
 """
 
 
-def policed(when: str, fails: int) -> Told:
+def policed(when: str, fails: int) -> Ended:
     return run(POLICY.replace("WHEN", when).replace("FAILS", str(fails)))
 
 
 def test_an_unevaluable_policy_keeps_the_tasks_own_error() -> None:
-    told = policed("outcome.nope.x > 3", 9)
-    problem, cause = told.summary.error, told.summary.cause
+    ended = policed("outcome.nope.x > 3", 9)
+    problem, cause = ended.summary.error, ended.summary.cause
     assert problem is not None
     assert cause is not None
     assert (problem["kind"], problem["task"]) == ("template", "picky")
@@ -169,31 +169,31 @@ def test_an_unevaluable_policy_keeps_the_tasks_own_error() -> None:
 
 
 def test_an_unevaluable_policy_of_an_ok_outcome_is_the_cause_itself() -> None:
-    told = policed("outcome.nope.x > 3", 0)
-    assert told.summary.cause is not None
-    assert told.summary.error is not None
-    assert (told.summary.cause.kind, told.summary.error["cause"]) == ("template", None)
-    assert told.summary.cause.line == 10, "where the template stands"
+    ended = policed("outcome.nope.x > 3", 0)
+    assert ended.summary.cause is not None
+    assert ended.summary.error is not None
+    assert (ended.summary.cause.kind, ended.summary.error["cause"]) == ("template", None)
+    assert ended.summary.cause.line == 10, "where the template stands"
 
 
 def test_a_policy_that_fails_keeps_the_tasks_own_error() -> None:
-    told = policed("outcome.status == 'error'", 9)
-    assert told.summary.error is not None
-    assert told.summary.error["message"] == "attempt 1 of picky fails as scripted"
-    assert told.summary.cause is not None
-    assert told.summary.cause.rule.endswith("(when {{ outcome.status == 'error' }}) said fail")
+    ended = policed("outcome.status == 'error'", 9)
+    assert ended.summary.error is not None
+    assert ended.summary.error["message"] == "attempt 1 of picky fails as scripted"
+    assert ended.summary.cause is not None
+    assert ended.summary.cause.rule.endswith("(when {{ outcome.status == 'error' }}) said fail")
 
 
 def test_a_policy_that_fails_an_ok_outcome_names_the_rule() -> None:
-    told = policed("outcome.data == 1", 0)
-    assert told.summary.error is not None
-    assert told.summary.error["message"] == (
+    ended = policed("outcome.data == 1", 0)
+    assert ended.summary.error is not None
+    assert ended.summary.error["message"] == (
         "task picky ended ok, but rule 1 of its policy at 10:33 (when {{ outcome.data == 1 }}) says fail"
     )
 
 
 def test_a_routing_error_of_a_loop_step_blames_no_item() -> None:
-    told = run("""
+    ended = run("""
 metadata: {name: routed}
 workflow:
   - step: start
@@ -202,14 +202,14 @@ workflow:
     next: {arcs: [{step: end, when: "{{ nowhere.to > 1 }}"}]}
   - {step: end, tool: {kind: noop}}
 """)
-    cause = told.summary.cause
+    cause = ended.summary.cause
     assert cause is not None
     assert (cause.kind, cause.step, cause.iteration, cause.task) == ("template", "start", "", "")
     assert cause.line == 7
 
 
 def test_a_routing_error_after_a_failure_keeps_the_failure() -> None:
-    told = run("""
+    ended = run("""
 metadata: {name: routed}
 workflow:
   - step: start
@@ -217,7 +217,7 @@ workflow:
     next: {arcs: [{step: end, when: "{{ event.nowhere.to > 1 }}"}]}
   - {step: end, tool: {kind: noop}}
 """)
-    cause, problem = told.summary.cause, told.summary.error
+    cause, problem = ended.summary.cause, ended.summary.error
     assert cause is not None
     assert problem is not None
     assert (problem["kind"], problem["cause"]["kind"]) == ("template", "exception")
@@ -236,17 +236,17 @@ workflow:
 
 
 def test_a_step_that_took_too_long_is_not_blamed_on_an_item_that_failed_before() -> None:
-    told = run(LATE)
-    cause, step = told.summary.cause, told.summary.steps["start"]
+    ended = run(LATE)
+    cause, step = ended.summary.cause, ended.summary.steps["start"]
     assert cause is not None
     assert (cause.kind, cause.iteration) == ("timeout", "")
     assert step.items is not None
     assert (step.items.total, step.items.ok, step.items.failed) == (9, 3, 1)
-    assert told.summary.problems[-1].text == "step start: 3 ok, 1 failed, 5 of 9 items not run"
+    assert ended.summary.problems[-1].text == "step start: 3 ok, 1 failed, 5 of 9 items not run"
 
 
 def test_items_that_do_not_go_together_are_not_blamed_on_an_item_that_failed() -> None:
-    told = run("""
+    ended = run("""
 metadata: {name: conflict}
 workflow:
   - step: start
@@ -263,12 +263,12 @@ workflow:
               - {when: "{{ outcome.status == 'error' }}", then: {do: fail}}
               - {else: {then: {do: continue, set_ctx: {x: "{{ iter.n }}"}}}}
 """)
-    assert told.summary.cause is not None
-    assert (told.summary.cause.kind, told.summary.cause.code) == ("conflict", "CTX_CONFLICT")
+    assert ended.summary.cause is not None
+    assert (ended.summary.cause.kind, ended.summary.cause.code) == ("conflict", "CTX_CONFLICT")
 
 
 def test_a_handled_failure_is_a_problem_and_no_cause() -> None:
-    told = run("""
+    ended = run("""
 metadata: {name: handled}
 workflow:
   - step: start
@@ -276,14 +276,14 @@ workflow:
     next: {arcs: [{step: repair, when: "{{ event.name == 'step.failed' }}"}]}
   - {step: repair, tool: {kind: noop}}
 """)
-    assert (told.summary.state, told.summary.cause) == ("COMPLETED", None)
-    (problem,) = told.summary.problems
+    assert (ended.summary.state, ended.summary.cause) == ("COMPLETED", None)
+    (problem,) = ended.summary.problems
     assert problem.text.startswith("step start failed, which an arc handled: exception: attempt 1 of start_task")
-    assert told.listed.error is None
+    assert ended.listed.error is None
 
 
 def test_a_rejected_approval_is_a_cause() -> None:
-    async def main() -> Told:
+    async def main() -> Ended:
         text = "metadata: {name: asks}\nworkflow: [{step: start, tool: {kind: approval}}]\n"
         async with World(text) as world:
             life = world.begin_life()
@@ -293,12 +293,12 @@ def test_a_rejected_approval_is_a_cause() -> None:
             answer = await life.api.signal(str(world.execution_id), SignalRequest("REJECT", reason="not today"))
             assert answer.accepted
             await world.run()
-            return await _told(world)
+            return await _ended(world)
 
-    told = run_virtually(main())
-    assert told.summary.cause is not None
-    assert (told.summary.cause.kind, told.summary.cause.code) == ("cancelled", "REJECTED")
-    assert told.summary.cause.message == "rejected: not today"
+    ended = run_virtually(main())
+    assert ended.summary.cause is not None
+    assert (ended.summary.cause.kind, ended.summary.cause.code) == ("cancelled", "REJECTED")
+    assert ended.summary.cause.message == "rejected: not today"
 
 
 # ── children ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -321,24 +321,24 @@ workflow: [{step: begin, tool: {kind: playbook, path: middle}}]
 
 
 def test_the_root_cause_of_a_child_is_that_of_its_callers_at_any_depth() -> None:
-    told = run(TOP, MIDDLE, LEAF)
-    cause, problem = told.summary.cause, told.summary.error
+    ended = run(TOP, MIDDLE, LEAF)
+    cause, problem = ended.summary.cause, ended.summary.error
     assert cause is not None
     assert problem is not None
     assert (cause.step, cause.task, cause.iteration, cause.at) == ("inner", "calc", "1", "6:12")
     assert cause.message == "attempt 1 of calc fails as scripted"
     assert cause.via == ["step begin, task begin_task", "step call, task call_task"]
-    assert cause.execution_id != told.summary.execution_id
+    assert cause.execution_id != ended.summary.execution_id
     assert (problem["kind"], problem["step"], problem["task"]) == ("child", "begin", "begin_task")
     assert problem["cause"]["cause"]["item"] == "1"
     assert problem["cause"]["cause"]["execution_id"] == cause.execution_id
-    assert told.listed.error is not None
-    assert cause.message in told.listed.error
-    assert told.summary.next[0] == f"arclog logs {cause.execution_id} --step inner"
+    assert ended.listed.error is not None
+    assert cause.message in ended.listed.error
+    assert ended.summary.next[0] == f"arclog logs {cause.execution_id} --step inner"
 
 
 def test_the_log_of_the_caller_is_enough_when_the_child_is_gone() -> None:
-    async def main() -> Told:
+    async def main() -> Ended:
         async with World(TOP) as world:
             await world.register(MIDDLE)
             await world.register(LEAF)
@@ -351,10 +351,10 @@ def test_the_log_of_the_caller_is_enough_when_the_child_is_gone() -> None:
                 return await type(live).folded(live, execution_id, at)
 
             live.folded = gone  # type: ignore[method-assign]  # as after its retention
-            return await _told(world)
+            return await _ended(world)
 
-    told = run_virtually(main())
-    cause = told.summary.cause
+    ended = run_virtually(main())
+    cause = ended.summary.cause
     assert cause is not None
     assert (cause.step, cause.task, cause.iteration) == ("inner", "calc", "1")
     assert cause.message == "attempt 1 of calc fails as scripted"
@@ -394,7 +394,7 @@ workflow:
 
 @pytest.fixture(autouse=True)
 def act_has_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted kind takes a `code`, as python does, so that its place can be told without a process."""
+    """The scripted kind takes a `code`, as python does, so that its place can be ended without a process."""
     from msgspec.structs import replace
 
     from arclog.model.shapes import Field
@@ -407,37 +407,37 @@ def act_has_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_traceback_counts_the_lines_of_the_file() -> None:
-    told = run(CODE, hook=traced(3), file="flows/placed.yaml")
-    cause = told.summary.cause
+    ended = run(CODE, hook=traced(3), file="flows/placed.yaml")
+    cause = ended.summary.cause
     assert cause is not None
     assert (cause.file, cause.line, cause.source) == ("flows/placed.yaml", 16, "this.fails()")
     assert 'File "flows/placed.yaml", line 16, in main' in cause.traceback
-    assert told.summary.error is not None
-    assert told.summary.error["traceback"] == cause.traceback
+    assert ended.summary.error is not None
+    assert ended.summary.error["traceback"] == cause.traceback
 
 
 def test_code_on_one_line_and_code_that_yaml_folds() -> None:
     plain = CODE[: CODE.index("        code: |\n\n")]
-    told = run(plain + "        code: this.fails()\n", hook=traced(1), file="f.yaml")
-    assert told.summary.cause is not None
-    assert (told.summary.cause.line, told.summary.cause.source) == (13, "code: this.fails()")
-    told = run(plain + "        code: >\n          a\n\n          b\n", hook=traced(2), file="f.yaml")
-    assert told.summary.cause is not None
-    assert told.summary.cause.line == 11, "the task: which line of the file it is cannot be told"
-    assert 'File "f.yaml, code of start.work", line 2' in told.summary.cause.traceback
+    ended = run(plain + "        code: this.fails()\n", hook=traced(1), file="f.yaml")
+    assert ended.summary.cause is not None
+    assert (ended.summary.cause.line, ended.summary.cause.source) == (13, "code: this.fails()")
+    ended = run(plain + "        code: >\n          a\n\n          b\n", hook=traced(2), file="f.yaml")
+    assert ended.summary.cause is not None
+    assert ended.summary.cause.line == 11, "the task: which line of the file it is cannot be ended"
+    assert 'File "f.yaml, code of start.work", line 2' in ended.summary.cause.traceback
 
 
 def test_code_of_a_workbook_entry_has_the_entrys_lines() -> None:
     text = CODE[: CODE.index("      - name: work")] + "      - {name: shared, kind: workbook}\n"
-    told = run(text, hook=traced(2), file="f.yaml")
-    assert told.summary.cause is not None
-    assert (told.summary.cause.line, told.summary.cause.source) == (7, "two")
+    ended = run(text, hook=traced(2), file="f.yaml")
+    assert ended.summary.cause is not None
+    assert (ended.summary.cause.line, ended.summary.cause.source) == (7, "two")
 
 
 def test_a_run_of_the_catalog_names_path_and_version() -> None:
-    told = run(CODE, hook=traced(3))
-    assert told.summary.cause is not None
-    assert (told.summary.cause.file, told.summary.cause.line) == ("placed@1", 16)
+    ended = run(CODE, hook=traced(3))
+    assert ended.summary.cause is not None
+    assert (ended.summary.cause.file, ended.summary.cause.line) == ("placed@1", 16)
 
 
 # ── cost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -460,9 +460,9 @@ def test_the_account_of_a_long_run_is_read_with_few_reads() -> None:
                 return found
 
             store.events = counted  # type: ignore[method-assign]  # counts what the account reads
-            told = await _told(world)
-            assert told.summary.steps["start"].items is not None
-            assert told.summary.steps["start"].items.failed == 3
+            ended = await _ended(world)
+            assert ended.summary.steps["start"].items is not None
+            assert ended.summary.steps["start"].items.failed == 3
             assert len(await plain(world.execution_id, limit=1_000_000)) > 9000
             return reads["events"], reads["rows"]
 

@@ -87,8 +87,8 @@ class _Reads:
 
     def below(self, above: Path) -> list[str]:
         """Keys of a map that templates name."""
-        found = {read[len(above)] for read in self._paths if len(read) > len(above) and read[: len(above)] == above}
-        return sorted(found)
+        keys = {read[len(above)] for read in self._paths if len(read) > len(above) and read[: len(above)] == above}
+        return sorted(keys)
 
     def _workload_paths(self) -> Iterator[Path]:
         """Paths below the workload; a bare name may be one of its keys."""

@@ -106,28 +106,28 @@ async def _by_prefix(api: Api, prefix: str) -> str:
     """The one run whose id begins so. A whole id is taken as it is; whoever uses it finds out whether it is there."""
     if len(prefix) in _ID_LENGTHS:
         return prefix
-    found: dict[str, Listed] = {}
+    runs: dict[str, Listed] = {}
     for more in (0, *(length - len(prefix) for length in _ID_LENGTHS if length > len(prefix))):
         lowest, above = int(prefix) * 10**more, (int(prefix) + 1) * 10**more
         for run in await api.list(before=str(min(above, MAX_ID)), limit=_CANDIDATES + 1):
             if int(run.execution_id) >= lowest:
-                found[run.execution_id] = run
-    if prefix in found:
+                runs[run.execution_id] = run
+    if prefix in runs:
         return prefix
-    if not found:
+    if not runs:
         raise NotFound(
             f"there is no execution {prefix}, nor one whose id begins so; `arclog list` shows those there are"
         )
-    if len(found) > 1:
+    if len(runs) > 1:
         from arclog.cli.render import moment
 
         shown = [
             f"{run.execution_id} ({run.name}, {run.state.lower()}, {moment(run.started_at or run.created_at)})"
-            for run in sorted(found.values(), key=lambda run: int(run.execution_id), reverse=True)
+            for run in sorted(runs.values(), key=lambda run: int(run.execution_id), reverse=True)
         ]
         more_there = ", …" if len(shown) > _CANDIDATES else ""
         raise RequestRejected(f"{prefix} is the beginning of several ids: {', '.join(shown[:_CANDIDATES])}{more_there}")
-    return next(iter(found))
+    return next(iter(runs))
 
 
 def nothing_yet(settings: Settings) -> str:

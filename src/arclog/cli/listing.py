@@ -114,12 +114,12 @@ def list_table(rows: list[Listed], out: Out) -> str:
         full = [(*each, detail) for each, detail in zip(cells, details, strict=True)]
         return table((*head, "STEP OR ERROR"), full, columns, out, right=(4,))
     first, *lines = table(head, cells, columns, out).split("\n")
-    found = [first]
+    shown = [first]
     for line, detail in zip(lines, details, strict=True):
-        found.append(line)
+        shown.append(line)
         if detail:
-            found.append(out.paint(f"  {clip(detail, columns - 2)}", "dim"))
-    return "\n".join(found)
+            shown.append(out.paint(f"  {clip(detail, columns - 2)}", "dim"))
+    return "\n".join(shown)
 
 
 def _cells(row: Listed, out: Out) -> tuple[str, ...]:

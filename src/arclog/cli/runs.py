@@ -65,10 +65,10 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
             parts += ["", out.paint(label, "bold"), indented(pretty(value, rest=whole))]
     if summary.result_ref is not None:
         parts += ["", out.paint("result", "bold"), indented(stored(summary.result_ref))]
-    told = account(summary, out)
-    if told:
+    lines = account(summary, out)
+    if lines:
         label = "error" if summary.state in ("FAILED", "CANCELLED") else "problems"
-        parts += ["", out.paint(label, "bold"), told]
+        parts += ["", out.paint(label, "bold"), lines]
     if summary.state in ("FAILED", "CANCELLED"):
         parts += ["", next_lines([f"arclog why {summary.execution_id}", *summary.next], out)]
     elif summary.ended_at is None:

@@ -96,15 +96,15 @@ class Shown:
 
 async def left_below(api: Api, execution_id: str) -> list[str]:
     """Runs below this one that have not ended, also below those that have."""
-    found: list[str] = []
+    left: list[str] = []
     below: dict[str, bool] = {execution_id: True}
     before = ""
     while page := await api.list(states=("PENDING", "RUNNING"), before=before, limit=_PAGE):
-        found += [run.execution_id for run in page if run.parent and await _is_below(api, run.parent, below)]
+        left += [run.execution_id for run in page if run.parent and await _is_below(api, run.parent, below)]
         before = page[-1].execution_id
         if len(page) < _PAGE:
             break
-    return found[::-1]
+    return left[::-1]
 
 
 async def _is_below(api: Api, execution_id: str, known: dict[str, bool]) -> bool:
@@ -137,8 +137,8 @@ def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
     took = between(summary.started_at, summary.ended_at)
     line = f"{glyph} {summary.name} {summary.state.lower()}{f' in {took}' if took else ''}"
     out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
-    told = account(summary, out)
-    if told:
-        out.say(told)
+    lines = account(summary, out)
+    if lines:
+        out.say(lines)
     if not completed and not out.quiet:
         out.say(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))

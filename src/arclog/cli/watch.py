@@ -198,7 +198,7 @@ class _Lines:
         self._every_s = every_s
         self._next = time.monotonic() + every_s
         #: what was said last of each step
-        self._said: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
 
     def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
         lines = [log_line(line, self._out) for line in logs]
@@ -221,8 +221,8 @@ class _Lines:
         lines = []
         for step in progress.steps.values():
             text = progress_text(step, time.time_ns() // 1000) if step.open else ""
-            if text and self._said.get(step.name) != text:
-                self._said[step.name] = text
+            if text and self._printed.get(step.name) != text:
+                self._printed[step.name] = text
                 lines.append(self._out.paint(f"… {text}", "dim"))
         return lines
 

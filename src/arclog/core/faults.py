@@ -90,26 +90,29 @@ def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
         step_run.fault = None
     elif step_run.pipeline is not None:
         step_run.fault = _pipeline_fault(step, state, event, step_run.pipeline, problem)
-    elif step_run.fault is None or not _is_told_by(step_run.fault, problem):
+    elif step_run.fault is None or not _explains(step_run.fault, problem):
         # Not an item's failure: the loop as a whole took too long, or its items do not go together.
         step_run.fault = Fault(state.head, problem, event.step, event.run)
 
 
 def unhandled(state: State, step_run: StepRun, key: str) -> None:
-    """No arc took the failure of a step run."""
-    if step_run.fault is not None and len(state.faults) < MAX_FAULTS:
-        state.faults[key] = step_run.fault
+    """No arc took the failure of a step run. Of many, the first ones and the newest are kept: it may end the run."""
+    if step_run.fault is None:
+        return
+    if len(state.faults) >= MAX_FAULTS:
+        state.faults.popitem()
+    state.faults[key] = step_run.fault
 
 
 def run_failed(state: State, problem: Mapping[str, Any]) -> None:
-    """The run has failed: of the failures that nothing handled, keep the one that its error tells of."""
+    """The run has failed: of the failures that nothing handled, keep the one that explains its error."""
     step = str(problem.get("step", ""))
     of_step = [fault for fault in state.faults.values() if fault.step == step]
-    told = next((fault for fault in of_step if _is_told_by(fault, problem)), None)
-    if told is None and problem.get("cause") is not None:
+    origin = next((fault for fault in of_step if _explains(fault, problem)), None)
+    if origin is None and problem.get("cause") is not None:
         # What happened while the failure of a step was routed: the step's failure came first.
-        told = next(reversed(of_step), None)
-    state.fault = told or Fault(state.head, dict(problem), step)
+        origin = next(reversed(of_step), None)
+    state.fault = origin or Fault(state.head, dict(problem), step)
     state.faults = {}
 
 
@@ -136,8 +139,8 @@ def _pipeline_fault(
     return fault
 
 
-def _is_told_by(fault: Fault, problem: Mapping[str, Any]) -> bool:
-    """Whether an error says what a fault says: a loop puts the iteration before the message."""
+def _explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
+    """Whether a fault led to an error: the error repeats it, and a loop puts the iteration before the message."""
     same = problem.get("kind") == fault.error.get("kind")
     return same and str(problem.get("message", "")).endswith(str(fault.error.get("message", "")))
 

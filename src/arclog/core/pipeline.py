@@ -127,8 +127,8 @@ def conclude(
         problem = error("template", str(failure))
     if problem is not None:
         events = _final(move, frame, record, now, failed=not ok)
-        told = problem.as_dict() if ok else {**problem.as_dict(), "cause": record.get("error")}
-        refused = {"matched_rule_index": None, "action": {"do": "fail"}, "error": told}
+        reason = problem.as_dict() if ok else {**problem.as_dict(), "cause": record.get("error")}
+        refused = {"matched_rule_index": None, "action": {"do": "fail"}, "error": reason}
         events.append(_event("policy.task.evaluated", move, frame, now, refused, status="error"))
         return events
     payload: dict[str, Any] = {"matched_rule_index": index, "action": _action_payload(then)}

@@ -1,6 +1,6 @@
 """The account of a run: what failed, the root cause with its place in the author's file, and what to do next.
 
-`account` is a pure function of the state, the program and the playbook's text, and the one source of what people are told
+`account` is a pure function of the state, the program and the playbook's text, and the one source of what people are root
 about a run: `run`, `show`, `why`, `--json`, the HTTP API and the clients show what it gives. `headline` is its one line,
 which the store keeps with each run, so that lists need no state.
 """
@@ -64,25 +64,25 @@ def root_error(state: State) -> dict[str, Any] | None:
     fault = state.fault
     if fault is None or state.status != status.FAILED:
         return None
-    told = _deepest(fault.own or fault.error)
-    found = {
-        "kind": told.get("kind"),
-        "message": str(told.get("message", ""))[:MAX_MESSAGE],
-        "code": told.get("code"),
-        "execution_id": told.get("execution_id") or str(state.execution_id),
-        "step": told.get("step") or fault.step,
-        "task": told.get("task") or fault.task,
-        "item": told.get("item") or item_name(fault.iteration),
+    root = _deepest(fault.own or fault.error)
+    brief = {
+        "kind": root.get("kind"),
+        "message": str(root.get("message", ""))[:MAX_MESSAGE],
+        "code": root.get("code"),
+        "execution_id": root.get("execution_id") or str(state.execution_id),
+        "step": root.get("step") or fault.step,
+        "task": root.get("task") or fault.task,
+        "item": root.get("item") or item_name(fault.iteration),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in brief.items() if value}
 
 
 def step_summaries(state: State) -> dict[str, StepSummary]:
     """The steps that ran, or whose admission was denied."""
-    found: dict[str, StepSummary] = {}
+    steps: dict[str, StepSummary] = {}
     for name, tally in state.tally.items():
         items = _items(state, name, tally)
-        found[name] = StepSummary(
+        steps[name] = StepSummary(
             status=_status(state, name, tally),
             runs=state.runs.get(name, 0),
             items=items,
@@ -93,7 +93,7 @@ def step_summaries(state: State) -> dict[str, StepSummary]:
             took_ms=None if tally.took is None else tally.took // 1000,
             error=tally.error,
         )
-    return found
+    return steps
 
 
 def _status(state: State, step: str, tally: StepTally) -> str:
@@ -119,20 +119,20 @@ def _items(state: State, step: str, tally: StepTally) -> ItemCounts | None:
 
 
 def _problems(program: Program, state: State, steps: dict[str, StepSummary]) -> list[Problem]:
-    found = []
+    problems = []
     for name, step in steps.items():
         tally = state.tally[name]
         if step.status == "failed" and tally.error is not None:
             handled = state.terminal is not None and state.status == status.COMPLETED
             how = "failed, which an arc handled" if handled else "failed"
-            found.append(Problem("failed", name, f"step {name} {how}: {_told(tally.error)}"))
+            problems.append(Problem("failed", name, f"step {name} {how}: {_kind_and_message(tally.error)}"))
         elif step.status == "cancelled":
-            found.append(Problem("cancelled", name, f"step {name} was under way when the run ended"))
+            problems.append(Problem("cancelled", name, f"step {name} was under way when the run ended"))
         if step.items is not None and step.items.failed:
-            found.append(Problem("items", name, f"step {name}: {counted_items(step.items)}", step.errors))
+            problems.append(Problem("items", name, f"step {name}: {counted_items(step.items)}", step.errors))
         if tally.denied:
-            found.append(Problem("denied", name, _denial(program, name, tally)))
-    return found
+            problems.append(Problem("denied", name, _denial(program, name, tally)))
+    return problems
 
 
 def counted_items(items: ItemCounts) -> str:
@@ -164,7 +164,7 @@ def _denial(program: Program, step: str, tally: StepTally) -> str:
     return f"step {step} was not admitted{times}: rule {tally.denied_by}{where} ({when}) denies it"
 
 
-def _told(error: dict[str, Any]) -> str:
+def _kind_and_message(error: dict[str, Any]) -> str:
     return f"{error.get('kind')}: {error.get('message')}"
 
 
@@ -178,17 +178,17 @@ def _cause(program: Program, state: State, source: str, file: str, child: ChildA
     if child is not None and child.account.cause is not None:
         below = child.account.cause
         return replace(below, via=[_call(fault), *below.via], execution_id=below.execution_id or child.execution_id)
-    told = _deepest(fault.own or fault.error)
-    if told.get("execution_id"):
-        return _cause_below(fault, told)
+    root = _deepest(fault.own or fault.error)
+    if root.get("execution_id"):
+        return _cause_below(fault, root)
     task = _task(program, fault)
     place = place_of(program, fault, task, source, file) if source else Place()
     step = program.steps.get(fault.step)
     at = task.at if task is not None and task.at.line else step.plan.at if step is not None else None
-    code = told.get("code")
+    code = root.get("code")
     return Cause(
-        kind=str(told.get("kind")),
-        message=str(told.get("message")),
+        kind=str(root.get("kind")),
+        message=str(root.get("message")),
         code=None if code is None else str(code),
         step=fault.step,
         step_run=fault.run,
@@ -207,18 +207,18 @@ def _cause(program: Program, state: State, source: str, file: str, child: ChildA
     )
 
 
-def _cause_below(fault: Fault, told: dict[str, Any]) -> Cause:
+def _cause_below(fault: Fault, root: dict[str, Any]) -> Cause:
     """The root cause of a child that is not at hand, as the log of its caller has it."""
-    code = told.get("code")
+    code = root.get("code")
     return Cause(
-        kind=str(told.get("kind")),
-        message=str(told.get("message")),
+        kind=str(root.get("kind")),
+        message=str(root.get("message")),
         code=None if code is None else str(code),
-        step=str(told.get("step", "")),
-        task=str(told.get("task", "")),
-        iteration=str(told.get("item", "")),
+        step=str(root.get("step", "")),
+        task=str(root.get("task", "")),
+        iteration=str(root.get("item", "")),
         seq=fault.seq,
-        execution_id=str(told["execution_id"]),
+        execution_id=str(root["execution_id"]),
         via=[_call(fault)],
     )
 
@@ -327,7 +327,7 @@ def _summary(state: State, cause: Cause | None) -> str:
         return f"{text}: {cause_text(cause)}"
     if state.terminal is not None and state.error is not None:
         where = f" in step {state.error['step']}" if "step" in state.error else ""
-        return f"{text}{where}: {_told(state.error)}"
+        return f"{text}{where}: {_kind_and_message(state.error)}"
     return f"{text}; {_failed_items(state)}" if state.failed_items else text
 
 

@@ -153,7 +153,7 @@ class EngineApi:
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
-        told = await self._account(live)
+        known = await self._account(live)
         return Summary(
             execution_id=str(number),
             run_id=record.new.run_id,
@@ -161,15 +161,15 @@ class EngineApi:
             terminal_event=_terminal(record),
             started_at=_time(state.started_at),
             ended_at=_time(state.ended_at),
-            steps=told.steps,
+            steps=known.steps,
             ctx=state.ctx,
             result=state.result,
             result_ref=state.result_ref,
-            error=told.error,
+            error=known.error,
             name=record.new.name,
-            problems=told.problems,
-            cause=told.cause,
-            next=told.next,
+            problems=known.problems,
+            cause=known.cause,
+            next=known.next,
         )
 
     async def _account(self, live: Live) -> Account:
@@ -259,7 +259,7 @@ class EngineApi:
             commands,
             now,
             is_alive=self._is_alive,
-            told=await self._account(live),
+            known=await self._account(live),
             served=None if self._is_served is None else self._is_served(await self._with_callers(live.record)),
             slot_holders=ahead,
             pools=await pool_facts(
@@ -269,12 +269,12 @@ class EngineApi:
 
     async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
         """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
-        found: builtins.list[int] = []
+        family: builtins.list[int] = []
         while record is not None:
-            found.append(record.execution_id)
+            family.append(record.execution_id)
             parent = record.new.parent_execution_id
             record = await self._engine.store.execution(parent) if parent else None
-        return found
+        return family
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         number = ids.parse_id(execution_id, "execution id")

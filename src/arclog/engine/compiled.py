@@ -41,9 +41,9 @@ class Compiler:
     def keep(self, text: str, plan: Plan) -> Compiled:
         """Take a plan that was made of this text with the same kinds and settings."""
         body = net.encode(plan)
-        found = Compiled(plan, body, net.digest(body))
+        compiled = Compiled(plan, body, net.digest(body))
         if len(text) <= _KEPT_LENGTH:
-            self._kept[text] = found
+            self._kept[text] = compiled
             if len(self._kept) > _KEPT:
                 del self._kept[next(iter(self._kept))]
-        return found
+        return compiled

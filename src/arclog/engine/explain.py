@@ -44,18 +44,18 @@ def explain(
     now: int,
     *,
     is_alive: Callable[[str], bool | None] | None = None,
-    told: Account | None = None,
+    known: Account | None = None,
     slot_holders: Sequence[int] = (),
     pools: PoolFacts | None = None,
     served: bool | None = None,
 ) -> Why:
-    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `told` is its account,
+    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
     if that is at hand; `served`: whether a process is there that goes on with the run, None when nobody can tell.
     """
     execution_id = str(state.execution_id)
-    told = told or account(program, state)
+    known = known or account(program, state)
     if state.terminal is not None:
-        return Why(execution_id, state.status, told.summary, [], told.cause, told.next, told.problems)
+        return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
     work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
     waits = holding.waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
@@ -69,7 +69,7 @@ def explain(
             f"no arclog process serves this run, so nothing goes on: `arclog resume {execution_id}` does; {summary}"
         )
         steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
-    return Why(execution_id, state.status, summary, waits, None, steps, told.problems)
+    return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
 
 
 def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:

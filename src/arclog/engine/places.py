@@ -23,7 +23,7 @@ _TEXT_MAX = 200
 
 
 class Place(Struct, frozen=True):
-    """A line of the playbook's file. Line 0: it cannot be told."""
+    """A line of the playbook's file. Line 0: unknown."""
 
     line: int = 0
     #: what stands there
@@ -42,8 +42,8 @@ def place_of(program: Program, fault: Fault, task: TaskPlan | None, source: str,
     if task is not None and fault.traceback:
         traceback, line = _in_file(document, fault, task, file)
     if not line:
-        found = _TEMPLATE_AT.search(str((fault.own or fault.error).get("message", "")))
-        line = int(found[1]) if found else _position(program, fault, task).line
+        match = _TEMPLATE_AT.search(str((fault.own or fault.error).get("message", "")))
+        line = int(match[1]) if match else _position(program, fault, task).line
     return Place(line, document.line(line).strip()[:_TEXT_MAX], traceback)
 
 

@@ -197,10 +197,10 @@ class RunFailed(ArclogError):
         place = [f"step {cause.step}"] if cause is not None and cause.step else []
         place += [f"item {cause.iteration}"] if cause is not None and cause.iteration else []
         place += [f"task {cause.task}"] if cause is not None and cause.task else []
-        told = f"{cause.kind}: {cause.message}" if cause is not None else str(error.get("message") or "")
+        message = f"{cause.kind}: {cause.message}" if cause is not None else str(error.get("message") or "")
         where = f"{', '.join(place)}: " if place else ""
         line = f" ({cause.file}:{cause.line})" if cause is not None and cause.file and cause.line else ""
-        super().__init__(f"run {run.execution_id} {run.state.lower()}: {where}{told}{line}")
+        super().__init__(f"run {run.execution_id} {run.state.lower()}: {where}{message}{line}")
 
 
 class LeaseLost(ArclogError):

@@ -38,15 +38,15 @@ class Document:
 
     def path_at(self, at: Position) -> Path | None:
         """The path of the map that begins at a place; None when none does."""
-        found: list[tuple[Path, Any]] = [((), self._marks)]
-        while found:
-            path, mark = found.pop()
+        pending: list[tuple[Path, Any]] = [((), self._marks)]
+        while pending:
+            path, mark = pending.pop()
             if len(mark) == 4:
                 if (mark[0], mark[1]) == (at.line, at.column):
                     return path
-                found += [((*path, key), below) for key, below in mark[3].items()]
+                pending += [((*path, key), below) for key, below in mark[3].items()]
             elif len(mark) == 3:
-                found += [((*path, index), below) for index, below in enumerate(mark[2])]
+                pending += [((*path, index), below) for index, below in enumerate(mark[2])]
         return None
 
     def key_at(self, path: Path) -> Position:

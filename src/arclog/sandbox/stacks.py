@@ -14,15 +14,15 @@ def as_traceback(dumped: str, name: str, code: str) -> str:
     the file name that the task's `code` was compiled under.
     """
     lines = code.splitlines()
-    found: list[str] = []
+    shown: list[str] = []
     for thread in _threads(dumped):
         frames = thread[::-1]
         first = next((index for index, frame in enumerate(frames) if frame[0] == name), None)
         if first is None:
             continue
-        head = "Stack when it was stopped (most recent call last):" if not found else "Another thread:"
-        found += [head, *(line for frame in frames[first:] for line in _shown(frame, name, lines))]
-    return "\n".join(found) + "\n" if found else ""
+        head = "Stack when it was stopped (most recent call last):" if not shown else "Another thread:"
+        shown += [head, *(line for frame in frames[first:] for line in _shown(frame, name, lines))]
+    return "\n".join(shown) + "\n" if shown else ""
 
 
 def _threads(dumped: str) -> list[list[tuple[str, str, str]]]:

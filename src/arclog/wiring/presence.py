@@ -60,10 +60,10 @@ class Presence:
         wanted = {"0", *map(str, execution_ids)}
         for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
             try:
-                found = path.read_text() in wanted
+                serves = path.read_text() in wanted
             except OSError:
                 continue
-            if found and self.is_alive(path.name):
+            if serves and self.is_alive(path.name):
                 return True
         return False
 
