@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -243,6 +244,25 @@ def test_a_step_that_took_too_long_is_not_blamed_on_an_item_that_failed_before()
     assert step.items is not None
     assert (step.items.total, step.items.ok, step.items.failed) == (9, 3, 1)
     assert ended.summary.problems[-1].text == "step start: 3 ok, 1 failed, 5 of 9 items not run"
+
+
+def test_where_a_task_was_when_its_step_took_too_long_is_in_the_log() -> None:
+    async def hangs(_call: Call, context: TaskContext) -> Outcome | None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            context.stopped["py"] = {"traceback": "in the middle of it"}
+            raise
+        return None
+
+    async def main() -> list[str]:
+        text = LATE[: LATE.index("    loop:")] + "    tool: {kind: act}\n"
+        async with World(text, hook=hangs) as world:
+            await world.run()
+            await asyncio.sleep(10)
+            return [line.text for _, line in await world.store.logs(world.execution_id)]
+
+    assert run_virtually(main()) == ["in the middle of it"]
 
 
 def test_items_that_do_not_go_together_are_not_blamed_on_an_item_that_failed() -> None:

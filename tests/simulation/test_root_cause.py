@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from arclog.core.faults import is_consequence
 from arclog.model.events import Event
+from arclog.model.outcome import is_consequence
 from arclog.ports.api import Summary
 from arclog.ports.insight import Cause
 from arclog.testing.harness import World

@@ -88,6 +88,8 @@ class Attention:
                     self._questions[name] = wait
 
     def _name(self, execution_id: str, wait: Wait, *, several: bool) -> None:
+        if self._out.quiet:
+            return
         self._out.notice(wait.text)
         which = f" --step '{wait.key}'" if several and wait.key else ""
         if wait.what == "signal":

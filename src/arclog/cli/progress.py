@@ -9,6 +9,7 @@ from typing import Any
 from arclog.cli.bars import Reported, bar, per_second, reported
 from arclog.cli.render import Out, clip, duration, one_line, width_of
 from arclog.model.ids import micros
+from arclog.model.outcome import is_consequence
 
 #: What a reader needs to show a run as it goes on.
 SHOWN_TYPES = (
@@ -173,7 +174,7 @@ class Progress:
     def _step_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         error = event.get("payload", {}).get("error") or {}
         step.error = one_line(f"{error.get('kind', 'error')}: {error.get('message', '')}") if error else "failed"
-        self._end(step, event, at, "failed")
+        self._end(step, event, at, "cancelled" if is_consequence(error) else "failed")
 
     def _end(self, step: Step, event: Mapping[str, Any], at: int, status: str) -> None:
         run_id = event.get("step_run_id", "")
@@ -220,7 +221,7 @@ class Progress:
 
     def _loop_iteration_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         error = event.get("payload", {}).get("error") or {}
-        if step.loop is None or "." in event.get("iteration_id", "") or error.get("kind") == "cancelled":
+        if step.loop is None or "." in event.get("iteration_id", "") or is_consequence(error):
             return
         self._loop_iteration_done(step, event, at)
         step.loop.failed += 1

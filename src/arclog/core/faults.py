@@ -13,6 +13,7 @@ from typing import Any
 from arclog.core.state import Fault, ItemFault, Loop, State, StepRun, StepTally, path_key
 from arclog.model.commands import Pipeline
 from arclog.model.events import Event
+from arclog.model.outcome import is_consequence
 from arclog.plan.program import StepProgram
 
 #: Failed items of a loop step that are kept by name, those of the first indexes.
@@ -22,11 +23,6 @@ MAX_FAULTS = 20
 MAX_MESSAGE = 500
 #: Of a traceback the end is kept: it names the line that failed.
 MAX_TRACEBACK = 16_384
-
-
-def is_consequence(error: Mapping[str, Any]) -> bool:
-    """Whether an error only says that something else ended the work. A rejected approval is a cause of its own."""
-    return error.get("kind") == "cancelled" and error.get("code") != "REJECTED"
 
 
 def tally_of(state: State, step: str) -> StepTally:

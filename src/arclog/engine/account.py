@@ -12,11 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.core.faults import MAX_MESSAGE, is_consequence, item_name
+from arclog.core.faults import MAX_MESSAGE, item_name
 from arclog.core.state import Fault, State, StepTally
 from arclog.engine.places import Place, place_of
 from arclog.model import status
 from arclog.model.commands import UNEVALUABLE, UNMATCHED
+from arclog.model.outcome import is_consequence
 from arclog.plan.net import TaskPlan
 from arclog.plan.program import Program
 from arclog.ports.insight import Account, Cause, ItemCounts, ItemError, Problem, StepSummary

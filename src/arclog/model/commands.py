@@ -135,6 +135,10 @@ class ReportAnswer(Struct, omit_defaults=True):
     pause: bool = False
 
 
+#: Why a step's work was withdrawn that took longer than its time limit.
+TOO_LONG = "the step took too long"
+
+
 class Revocation(Struct, frozen=True, omit_defaults=True):
     """What the holder of a command must know between two reports: it is no longer his, or it shall pause."""
 
@@ -143,5 +147,7 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     pause: bool = False
     #: without grace for what is running
     kill: bool = False
+    #: its step took too long: what the tool knows of where its task was is worth a line in the log
+    late: bool = False
     #: of no command (0): the worker itself shall take nothing new, finish, and end
     leave: bool = False
