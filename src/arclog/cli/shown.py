@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from arclog.model.settings import Settings
     from arclog.ports.api import Api, Summary
 
-#: Live runs that are looked at in one go.
+#: Runs that are listed in one go.
 _PAGE = 500
+#: Time for a run to be cancelled after its caller has failed.
+_CANCEL_S = 1.0
 
 
 class Shown:
@@ -70,10 +72,17 @@ class Shown:
         if not self._out.as_json:
             _verdict(summary, self._out)
         if self._serves:
+            if summary.state != "COMPLETED":
+                await self._let_children_end(execution_id)
             await self._serve_rest(execution_id)
         if self._out.as_json:
             self._out.data(summary)
         return BY_STATE.get(summary.state, FAILED)
+
+    async def _let_children_end(self, execution_id: str) -> None:
+        """Runs that were waited for are cancelled with their caller, a moment after it."""
+        for child in (await left_below(self._api, execution_id))[:_PAGE]:
+            await self._api.ended(child, timeout_s=_CANCEL_S)
 
     async def _serve_rest(self, execution_id: str) -> None:
         """Go on with what the run started and did not wait for, until it has ended, too."""
@@ -97,27 +106,16 @@ class Shown:
 async def left_below(api: Api, execution_id: str) -> list[str]:
     """Runs below this one that have not ended, also below those that have."""
     left: list[str] = []
-    below: dict[str, bool] = {execution_id: True}
-    before = ""
-    while page := await api.list(states=("PENDING", "RUNNING"), before=before, limit=_PAGE):
-        left += [run.execution_id for run in page if run.parent and await _is_below(api, run.parent, below)]
-        before = page[-1].execution_id
-        if len(page) < _PAGE:
-            break
-    return left[::-1]
-
-
-async def _is_below(api: Api, execution_id: str, known: dict[str, bool]) -> bool:
-    """Whether a run is one that is known to be below, or was called by one."""
-    path: list[str] = []
-    current: str | None = execution_id
-    while current is not None and current not in known:
-        path.append(current)
-        page = await api.list(before=str(int(current) + 1), limit=1)
-        current = page[0].parent if page and page[0].execution_id == current else None
-    answer = current is not None and known[current]
-    known.update(dict.fromkeys(path, answer))
-    return answer
+    callers = [execution_id]
+    while callers:
+        caller, before = callers.pop(), ""
+        while page := await api.list(parent=caller, before=before, limit=_PAGE):
+            left += [run.execution_id for run in page if run.ended_at is None]
+            callers += [run.execution_id for run in page]
+            if len(page) < _PAGE:
+                break
+            before = page[-1].execution_id
+    return sorted(left, key=int)
 
 
 def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
