@@ -144,7 +144,7 @@ def test_what_a_run_does_not_wait_for_is_served_to_its_end(where: Path) -> None:
         [*ARCLOG, "run", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
     assert process.stderr is not None
-    notice = next(line for line in process.stderr if "did not wait for" in line)
+    notice = next(line for line in process.stderr if "wait: false" in line)
     (where / "go").touch()
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
@@ -162,7 +162,7 @@ def test_leaving_earlier_names_what_is_left(where: Path) -> None:
         [*ARCLOG, "run", file, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    next(line for line in process.stderr if "did not wait for" in line)
+    next(line for line in process.stderr if "wait: false" in line)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130

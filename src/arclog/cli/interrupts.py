@@ -76,7 +76,7 @@ class Interrupts:
 
     def _farewell(self) -> str:
         if not self._runs and self._ended:
-            return f"left; run {self._ended} is over"
+            return f"left; run {self._ended} has ended"
         if not self._runs:
             return "left; `arclog list` shows whether the run was started"
         first = self._runs[0]
@@ -88,7 +88,7 @@ class Interrupts:
             return f"left the run; go on with it: arclog resume {first}, or end it: arclog cancel {first}"
         again = ", ".join(f"arclog resume {execution_id}" for execution_id in self._runs[:5])
         more = f" and {len(self._runs) - 5} more" if len(self._runs) > 5 else ""
-        return f"run {self._ended} is over; left what it started and did not wait for: {again}{more}"
+        return f"left; run {self._ended} has ended, but not the runs that it started with wait: false: {again}{more}"
 
     def _abandon(self) -> None:
         import os

@@ -92,7 +92,7 @@ class Shown:
             if not out.quiet:
                 others = f" and {len(left) - 5} more" if len(left) > 5 else ""
                 out.notice(
-                    f"goes on with what it started and did not wait for: {', '.join(left[:5])}{others} (Ctrl-C leaves it)"
+                    f"still serving what it started with wait: false: {', '.join(left[:5])}{others} (Ctrl-C leaves)"
                 )
             for child in left:
                 if self._attention is not None:

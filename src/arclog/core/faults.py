@@ -72,7 +72,7 @@ def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
     fault = _pipeline_fault(step, state, event, pipeline, problem)
     step_run.fault = step_run.fault or fault
     own = fault.own or fault.error
-    kept = ItemFault(path, fault.task, str(own.get("kind")), _shortened(str(own.get("message", ""))))
+    kept = ItemFault(path, fault.task, str(own.get("kind")), shortened(str(own.get("message", ""))))
     insort(tally.item_faults, kept, key=lambda known: known.path)
     del tally.item_faults[MAX_ITEM_FAULTS:]
 
@@ -81,12 +81,12 @@ def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event
     """A step run failed: find the failure that made it fail, in its tasks or in the step itself."""
     problem = event.payload.get("error") or {}
     tally = tally_of(state, event.step)
-    tally.error = {"kind": problem.get("kind"), "message": _shortened(str(problem.get("message", "")))}
+    tally.error = {"kind": problem.get("kind"), "message": shortened(str(problem.get("message", "")))}
     if is_consequence(problem):
         step_run.fault = None
     elif step_run.pipeline is not None:
         step_run.fault = _pipeline_fault(step, state, event, step_run.pipeline, problem)
-    elif step_run.fault is None or not _explains(step_run.fault, problem):
+    elif step_run.fault is None or not explains(step_run.fault, problem):
         # Not an item's failure: the loop as a whole took too long, or its items do not go together.
         step_run.fault = Fault(state.head, problem, event.step, event.run)
 
@@ -104,7 +104,7 @@ def run_failed(state: State, problem: Mapping[str, Any]) -> None:
     """The run has failed: of the failures that nothing handled, keep the one that explains its error."""
     step = str(problem.get("step", ""))
     of_step = [fault for fault in state.faults.values() if fault.step == step]
-    origin = next((fault for fault in of_step if _explains(fault, problem)), None)
+    origin = next((fault for fault in of_step if explains(fault, problem)), None)
     if origin is None and problem.get("cause") is not None:
         # What happened while the failure of a step was routed: the step's failure came first.
         origin = next(reversed(of_step), None)
@@ -135,13 +135,14 @@ def _pipeline_fault(
     return fault
 
 
-def _explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
+def explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
     """Whether a fault led to an error: the error repeats it, and a loop puts the iteration before the message."""
     same = problem.get("kind") == fault.error.get("kind")
     return same and str(problem.get("message", "")).endswith(str(fault.error.get("message", "")))
 
 
-def _shortened(message: str) -> str:
+def shortened(message: str) -> str:
+    """The message, cut to MAX_MESSAGE characters."""
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 

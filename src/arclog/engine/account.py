@@ -1,6 +1,6 @@
 """The account of a run: what failed, the root cause with its place in the author's file, and what to do next.
 
-`account` is a pure function of the state, the program and the playbook's text, and the one source of what people are root
+`account` is a pure function of the state, the program and the playbook's text, and the one source of what is said
 about a run: `run`, `show`, `why`, `--json`, the HTTP API and the clients show what it gives. `headline` is its one line,
 which the store keeps with each run, so that lists need no state.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.core.faults import MAX_MESSAGE, item_name
+from arclog.core.faults import explains, item_name, shortened
 from arclog.core.state import Fault, State, StepTally
 from arclog.engine.places import Place, place_of
 from arclog.model import status
@@ -21,9 +21,6 @@ from arclog.model.outcome import is_consequence
 from arclog.plan.net import TaskPlan
 from arclog.plan.program import Program
 from arclog.ports.insight import Account, Cause, ItemCounts, ItemError, Problem, StepSummary
-
-#: Of a failed item, so much of its message is named in one line.
-_BRIEF = 200
 
 
 class ChildAccount(Struct, frozen=True):
@@ -55,9 +52,9 @@ def headline(state: State) -> str | None:
     if state.terminal is None or state.status == status.COMPLETED:
         return _failed_items(state) if state.failed_items else None
     if fault is None:
-        return None if state.error is None else str(state.error.get("message", ""))
+        return None if state.error is None else shortened(str(state.error.get("message", "")))
     own = _deepest(fault.own or fault.error)
-    return f"{_where(fault)}{own.get('kind')}: {own.get('message')}"
+    return shortened(f"{_where(fault)}{own.get('kind')}: {own.get('message')}")
 
 
 def root_error(state: State) -> dict[str, Any] | None:
@@ -68,7 +65,7 @@ def root_error(state: State) -> dict[str, Any] | None:
     root = _deepest(fault.own or fault.error)
     brief = {
         "kind": root.get("kind"),
-        "message": str(root.get("message", ""))[:MAX_MESSAGE],
+        "message": shortened(str(root.get("message", ""))),
         "code": root.get("code"),
         "execution_id": root.get("execution_id") or str(state.execution_id),
         "step": root.get("step") or fault.step,
@@ -240,8 +237,8 @@ def _task(program: Program, fault: Fault) -> TaskPlan | None:
 
 def _rule(state: State, fault: Fault, task: TaskPlan | None) -> str:
     """Which rule of the task's policy let it fail, or what else was made of its error."""
-    if state.error is not None and str(state.error.get("message", "")).startswith("routing after step "):
-        return "" if fault.error == state.error else str(state.error["message"])
+    if state.error is not None and not explains(fault, state.error):
+        return str(state.error.get("message", ""))
     if not fault.rule or task is None or task.policy is None:
         return ""
     if fault.rule == UNEVALUABLE:
