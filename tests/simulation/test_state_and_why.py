@@ -171,7 +171,7 @@ workflow:
     assert (cause.step, cause.task, cause.kind, cause.attempt) == ("second", "boom", "connection", 1)
     assert cause.at == "10:9"
     assert cause.rule == ""
-    assert "FAILED: step second, task boom (playbook 10:9): connection:" in why.summary
+    assert "FAILED: step second, task boom (fails@1:10:9): connection:" in why.summary
 
 
 def test_the_root_cause_names_attempts_item_and_rule() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arclog import __version__
-from arclog.core import closing, gathering, iterations, joins, signalled, timers, waits
+from arclog.core import closing, faults, gathering, iterations, joins, signalled, timers, waits
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
 from arclog.core.state import Failure, OpenCommand, State, StepRun, Token, run_key
@@ -60,6 +60,7 @@ def _requested(program: Program, state: State, event: Event) -> None:
     state.parent = event.payload.get("parent")
     state.depth = event.payload.get("depth", 0)
     state.priority = event.payload.get("priority")
+    state.file = event.payload.get("file", "")
     state.files = {
         plan: {file: (path, version) for file, (path, version) in known.items()}
         for plan, known in event.payload.get("files", {}).items()
@@ -106,6 +107,7 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
     state.runs[event.step] = event.run
     state.step_runs += 1
     state.latest[event.step] = "running"
+    faults.scheduled(state, event, loop)
     state.current_step = event.step
     if event.command_id:
         chunk = 0 if loop is None else iterations.open_chunk(step_run, (), 0, loop.total).id
@@ -116,6 +118,7 @@ def _step_started(_: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.started = True
     step_run.started_at = event.at
+    faults.tally_of(state, event.step).since = event.at
     if step_run.loop is None and step_run.expanding is None:
         step_run.pipeline = Pipeline()
 
@@ -165,7 +168,8 @@ def _manifest(program: Program, state: State, event: Event) -> None:
         return
     step_run = _run(state, event)
     step_run.expanding = None
-    step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
+    loop = step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
+    faults.tally_of(state, event.step).total += loop.total
     for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
         del state.commands[command.id]
 
@@ -174,6 +178,9 @@ def _step_ended(program: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     failed = event.type == "step.failed"
     closed = failed and is_closing(event)
+    faults.step_ended(state, step_run, event.at)
+    if failed:
+        faults.step_failed(program.steps[event.step], state, step_run, event)
     step_run.state = "failed" if failed else "done"
     step_run.error = event.payload.get("error")
     if step_run.boundary is None or failed:
@@ -226,6 +233,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         else:
             state.unhandled[run_key(event.step, event.run)] = {**(step_run.error or {}), "step": event.step}
             state.error = next(iter(state.unhandled.values()))
+            faults.unhandled(state, step_run, run_key(event.step, event.run))
     joins.settle(program, state)
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
@@ -234,6 +242,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
 
 def _admitted(program: Program, state: State, event: Event) -> None:
     if event.payload.get("tokens"):
+        faults.denied(state, event)
         _take(state, event)
         joins.settle(program, state)
 
@@ -280,6 +289,8 @@ def _playbook_finished(_: Program, state: State, event: Event) -> None:
     state.result = event.payload.get("result")
     state.result_ref = event.payload.get("result_ref")
     state.error = event.payload.get("error")
+    if state.error is not None:
+        faults.run_failed(state, state.error)
 
 
 def _cancelled(_: Program, state: State, event: Event) -> None:
@@ -317,6 +328,9 @@ def _end(state: State, event: Event, after: str) -> None:
 
 
 def _clear(state: State) -> None:
+    for step_run in state.open.values():
+        if step_run.state == "open":
+            faults.step_ended(state, step_run, None)
     state.tokens.clear()
     state.waiting.clear()
     state.absorbs.clear()

@@ -43,7 +43,7 @@ def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
             allowed, index = _admission(step.admit, scope)
         except ExpressionError as problem:
             failure = error("template", f"admission of step {step.name}: {problem}")
-            decision.fail_execution(failure.as_dict(), len(decision.txn.events) - 1)
+            decision.fail_execution({**failure.as_dict(), "step": step.name}, len(decision.txn.events) - 1)
             return
         payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
         if not allowed:
@@ -70,7 +70,8 @@ def _over_limit(decision: Decision, step: str) -> bool:
     message = (
         f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
     )
-    decision.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(decision.txn.events) - 1)
+    problem = {**error("limit", message, code=which.upper()).as_dict(), "step": step}
+    decision.fail_execution(problem, len(decision.txn.events) - 1)
     return True
 
 

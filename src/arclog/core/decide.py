@@ -222,6 +222,8 @@ class Decision:
             payload["original_run_id"] = request.original_run_id
         if request.priority is not None:
             payload["priority"] = request.priority
+        if request.file:
+            payload["file"] = request.file
         refused = request.problem
         oversized = self.too_large(payload, "the workload and files of the request")
         if oversized is not None:

@@ -30,6 +30,8 @@ class Request(Struct, frozen=True):
     original_run_id: str = ""
     #: None: the playbook's
     priority: int | None = None
+    #: the playbook's file, as its author names it
+    file: str = ""
 
 
 class WorkReported(Struct, frozen=True):

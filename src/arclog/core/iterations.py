@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from arclog.core import gathering
+from arclog.core import faults, gathering
 from arclog.core.items import are_stored, item_at, stored_item
 from arclog.core.pipeline import last_record
 from arclog.core.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
@@ -152,10 +152,14 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     else:
         loop.ok += 1
     if inner:
+        if failed:
+            faults.item_failed(step, state, step_run, event, None)
         step_run.loops.pop(path_key(path), None)
         return
     iteration = step_run.iterations.pop(path_key(path))
     pipeline = iteration.pipeline
+    if failed:
+        faults.item_failed(step, state, step_run, event, pipeline)
     taken = max(event.at - iteration.started_at, 1)
     loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
     record = last_record(step, pipeline, failed=failed)

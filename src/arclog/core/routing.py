@@ -32,6 +32,9 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
         else:
             problem = _oversized(decision, step_name, payload)
     if problem is not None:
+        problem = {**problem, "step": step_name}
+        if step_run.error is not None:
+            problem["cause"] = step_run.error
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
         decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)

@@ -239,6 +239,10 @@ def _complete(
     size = len(encode(found))
     if size <= room:
         return found
+    if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
+        # Of a failure, what it says itself comes first.
+        short = {key: value for key, value in record["error"].items() if key != "cause"}
+        return _complete({**record, "error": short, "result": None}, task, wait, attempt, now, room)
     message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {room} (limits.max_payload_bytes)"
     problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
     return {**task.plan.helper, **problem.as_record(), "meta": meta}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from arclog.core.inputs import NewWork, Refused, Txn
 from arclog.core.projection import command_of
 from arclog.core.state import State
+from arclog.engine.account import headline
 from arclog.engine.queues import Queues
 from arclog.model.commands import Command
 from arclog.model.events import ENVELOPE_BYTES, Event
@@ -187,5 +188,5 @@ def _projected(state: State) -> ExecutionState:
         ended_at=state.ended_at,
         terminal_event=state.terminal,
         paused=state.paused_at is not None,
-        error=state.error.get("message") if state.error and state.terminal else None,
+        error=headline(state) if state.terminal is not None or state.failed_items else None,
     )

@@ -24,7 +24,7 @@ from arclog.engine.minter import Minter
 from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
-from arclog.model.commands import Revocation
+from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.errors import Conflict, EventTooLarge, StoreError
 from arclog.model.events import Event
 from arclog.model.ids import moved
@@ -415,7 +415,8 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
     payload = event.payload
     match event.type:
         case "command.cancelled":
-            return [Revocation(event.command_id, kill=payload.get("kill", False))]
+            late = payload.get("reason") == TOO_LONG
+            return [Revocation(event.command_id, kill=payload.get("kill", False), late=late)]
         case "command.issued" if payload["reason"] == "retry":
             return [Revocation(event.command_id)]
         case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:

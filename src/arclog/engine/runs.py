@@ -79,7 +79,7 @@ class EngineRuns:
             substatus=substatus,
             started_at=None if now.started_at is None else ids.timestamp(now.started_at),
             ended_at=None if now.ended_at is None else ids.timestamp(now.ended_at),
-            error=now.error,
+            error=now.error if now.state in (run_record.FAILED, run_record.CANCELLED) else None,
         )
 
     async def _status(self, record: ExecutionRecord) -> tuple[str, str | None]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
 
 _LONGEST_KEY = 256
+#: Of a file's name, which only messages show.
+_LONGEST_FILE = 1024
 #: and the lowest is as far below zero
 HIGHEST_PRIORITY = 100
 
@@ -69,7 +71,13 @@ class Starts:
             idempotency_key=request.idempotency_key,
         )
         given = Request(
-            record.path, record.version, dict(request.workload), scope.label, files=files, priority=request.priority
+            record.path,
+            record.version,
+            dict(request.workload),
+            scope.label,
+            files=files,
+            priority=request.priority,
+            file=request.file[:_LONGEST_FILE] if request.playbook else "",
         )
         try:
             execution_id = await engine.start(program, new, given)

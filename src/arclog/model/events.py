@@ -142,7 +142,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
-            Field("priority", "integer", "In the place of the playbook's own."), marked=True),
+            Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR,
             Field("waits_for", "string", "approval: the start waits until somebody approves.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),

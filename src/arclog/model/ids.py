@@ -52,6 +52,11 @@ def moved(snowflake: int, by: int) -> int:
     )
 
 
+def first_since(moment: int) -> int:
+    """The smallest id that can have been minted in the millisecond of a moment (microseconds since 1970); at least 1."""
+    return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
+
+
 def parse_id(raw: object, what: str = "id") -> int:
     """A positive i64 from an int or its decimal string; anything else is refused."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):

@@ -97,7 +97,7 @@ class ExecutionState(Struct, frozen=True):
     #: canonical name of the terminal event
     terminal_event: str | None = None
     paused: bool = False
-    #: first line of what went wrong
+    #: what went wrong, in one line: the root cause of a run that failed, failed loop items of any other
     error: str | None = None
 
 
@@ -277,6 +277,10 @@ class ExecutionFilter(Struct, frozen=True):
     parent: int = 0
     #: only runs that some run called
     children: bool = False
+    #: only runs whose playbook's name has this in it
+    name: str = ""
+    #: only runs with an id from here on: ids rise with the time at which a run was asked for
+    since: int = 0
 
 
 class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):

@@ -23,7 +23,7 @@ from arclog.core.pipeline import Ask, Frame, Over, Run
 from arclog.core.scopes import ctx_of, task_key
 from arclog.core.state import path_of
 from arclog.expr import Stored
-from arclog.model.commands import Command, LoopWork, Pipeline
+from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
@@ -306,6 +306,11 @@ class CommandRun:
             self.stream.flush_soon()
         try:
             return await toolbox.run(plan.kind, config, context)
+        except asyncio.CancelledError as stop:
+            if TOO_LONG in stop.args:
+                for helper in context.stopped.values():
+                    context.log("log", str(helper.get("traceback") or ""))
+            raise
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
         finally:
