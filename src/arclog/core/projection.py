@@ -56,14 +56,14 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
         first=chunk.next,
         last=chunk.last,
         items=part(loop.items, chunk.next, chunk.last),
-        at_a_time=_at_a_time(program.steps[step_run.step], plan),
+        at_a_time=at_a_time(program.steps[step_run.step], plan),
         carries_ctx=not is_parallel(program, step_run.step),
         parent=loop.parent,
         under_way=under_way,
     )
 
 
-def _at_a_time(step: StepProgram, plan: LoopPlan) -> int:
+def at_a_time(step: StepProgram, plan: LoopPlan) -> int:
     """Iterations that one worker runs side by side. A task that waits ends its command, so it must be alone in it."""
     waits = any(task.plan.runs_on == "engine" for task in step.tasks)
     if plan.mode != "parallel" or plan.exec != "local" or waits:

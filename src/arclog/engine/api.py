@@ -25,7 +25,8 @@ from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
-from arclog.model.principal import Principal, may_bring_playbooks, may_signal
+from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
+from arclog.model.refs import parse_ref
 from arclog.ports.api import (
     CatalogDiff,
     CatalogEntry,
@@ -79,7 +80,7 @@ class EngineApi:
         self._caller: Principal | None = None
 
     def seen_by(self, caller: Principal) -> EngineApi:
-        """The same for one caller: what belongs to another tenant is not there, and what it starts is its tenant's."""
+        """The same for one caller: what it does not reach is not there, and what it starts is its own scope's."""
         seen = copy.copy(self)
         for bound in ("_starts", "_catalog", "_stored"):
             vars(seen).pop(bound, None)
@@ -88,7 +89,7 @@ class EngineApi:
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self._compiler, lambda: self._catalog, self._scope)
+        return Starts(self._engine, self._compiler, lambda: self._catalog, self._scope, self._caller)
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -166,8 +167,9 @@ class EngineApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        tenant = "" if self._caller is None else self._caller.tenant
-        which = ExecutionFilter(states=tuple(states), path=path, tenant=tenant)
+        caller = self._caller
+        reached = Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+        which = ExecutionFilter(tuple(states), path, reached.tenant, reached.project, reached.environment)
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
 
@@ -321,12 +323,22 @@ class EngineApi:
         return await self._stored.listed(record, after, limit)
 
     async def result(self, ref: str) -> StoredResult:
+        await self._check_ref(ref)
         return await self._stored.described(ref)
 
-    def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        return self._stored.content(ref, start, end)
+    async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        await self._check_ref(ref)
+        async for chunk in self._stored.content(ref, start, end):
+            yield chunk
+
+    async def _check_ref(self, ref: str) -> None:
+        """A result belongs to the scope of its run. The books say its tenant; the rest is looked up for who is bound."""
+        if self._caller is not None and self._caller.is_bound:
+            await self._record(parse_ref(ref).execution_id)
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
+        if self._caller is not None:
+            may_act_for_the_tenant(self._caller)
         return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
@@ -367,7 +379,7 @@ class EngineApi:
 
     @property
     def _scope(self) -> Scope:
-        """Where runs belong when a request says no more. The tenant is the caller's, whatever a request says."""
+        """Where runs belong when a request says no more. What the caller is bound to holds, whatever a request says."""
         settings, caller = self._engine.settings, self._caller
         project, environment = settings.text("scope.project"), settings.text("scope.environment")
         if caller is None:
@@ -376,9 +388,13 @@ class EngineApi:
 
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
-        if record is None or (self._caller is not None and record.new.scope.tenant != self._caller.tenant):
+        if record is None or not self._reaches(record.new.scope):
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
         return record
+
+    def _reaches(self, scope: Scope) -> bool:
+        caller = self._caller
+        return caller is None or caller.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _time(micros: int | None) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arclog.dialects.published import published
+from arclog.dialects.published import published, subject_of
 from arclog.engine.engine import Engine
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import ArclogError, BusUnavailable, NotFound
@@ -136,7 +136,7 @@ class Publisher:
         envelope = widen(stored.event, subject, stored.seq, stored.event_id, stored.persisted_at)
         number = str(stored.execution_id)
         return Message(
-            subject=f"{self._subject}.{stored.event.type}",
+            subject=f"{self._subject}.{subject_of(envelope)}",
             message_id=f"{number}-{stored.seq}",
             headers={"execution_id": number, "seq": str(stored.seq)},
             body=msgspec.json.encode(published(envelope)),

@@ -196,11 +196,13 @@ def _merged(newest: Schedule, started: Schedule) -> Schedule:
 
 
 class EngineSchedules:
-    """Implements `ports.schedules.ScheduleApi` for one scope."""
+    """Implements `ports.schedules.ScheduleApi` for one tenant."""
 
-    def __init__(self, engine: Engine, scope: Scope) -> None:
+    def __init__(self, engine: Engine, scope: Scope, reach: Scope | None = None) -> None:
+        """New schedules go to `scope`; those outside of `reach` (by default the whole tenant) are not there."""
         self._engine = engine
         self._scope = scope
+        self._reach = reach or Scope(scope.tenant, "", "")
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         engine, scope = self._engine, self._scope
@@ -231,8 +233,14 @@ class EngineSchedules:
         return view_of(schedule)
 
     async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
-        found = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
-        return [view_of(each) for each in found]
+        found: builtins.list[ScheduleView] = []
+        while len(found) < limit:
+            page = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
+            found += [view_of(each) for each in page if self._is_reached(each)]
+            if len(page) < limit:
+                break
+            after = page[-1].name
+        return found[:limit]
 
     async def show(self, name: str) -> ScheduleView:
         return view_of(await self._named(name))
@@ -245,6 +253,7 @@ class EngineSchedules:
         return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
 
     async def remove(self, name: str) -> None:
+        await self._named(name)
         if not await self._engine.store.remove_schedule(self._scope.tenant, name):
             raise _unknown(name)
 
@@ -270,9 +279,12 @@ class EngineSchedules:
 
     async def _named(self, name: str) -> Schedule:
         found = await self._engine.store.schedule(self._scope.tenant, name)
-        if found is None:
+        if found is None or not self._is_reached(found):
             raise _unknown(name)
         return found
+
+    def _is_reached(self, schedule: Schedule) -> bool:
+        return self._reach.covers(Scope(schedule.tenant, schedule.project, schedule.environment))
 
 
 async def _to_run(engine: Engine, tenant: str, path: str, version: int) -> tuple[PlanRecord, Program]:

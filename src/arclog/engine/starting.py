@@ -14,8 +14,8 @@ from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.minter import new_run_id
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.errors import Conflict, RequestRejected
-from arclog.model.principal import checked_name
+from arclog.model.errors import Conflict, NotAllowed, RequestRejected
+from arclog.model.principal import Principal, binding, checked_name
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Started
@@ -33,9 +33,17 @@ HIGHEST_PRIORITY = 100
 class Starts:
     """Starts runs in one engine."""
 
-    def __init__(self, engine: Engine, compiler: Compiler, catalog: Callable[[], Catalog], scope: Scope) -> None:
-        #: of runs whose request says no more
+    def __init__(
+        self,
+        engine: Engine,
+        compiler: Compiler,
+        catalog: Callable[[], Catalog],
+        scope: Scope,
+        caller: Principal | None = None,
+    ) -> None:
+        """`scope` is where runs go whose request says no more; a `caller` starts none outside of what it reaches."""
         self._own = scope
+        self._caller = caller
         self._engine = engine
         self._compiler = compiler
         self._catalog = catalog
@@ -99,11 +107,16 @@ class Starts:
         unknown = next((name for name in asked if name not in ("project", "environment")), None)
         if unknown is not None:
             raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
-        return Scope(
+        scope = Scope(
             checked_name(self._own.tenant, "tenant (scope.tenant)"),
             checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
             checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
         )
+        caller = self._caller
+        if caller is not None and not caller.reaches(scope.tenant, scope.project, scope.environment):
+            bound = binding(caller.project, caller.environment)
+            raise NotAllowed(f"{caller.name} is bound to {bound} and starts no run in {scope.label}")
+        return scope
 
     async def _again(self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest) -> Started:
         first = await self._engine.store.events(known.execution_id, limit=1)

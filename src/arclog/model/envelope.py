@@ -69,6 +69,10 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
         full["worker_id"] = event.worker_id
     if event.informative:
         full["informative"] = True
+    if event.sent:
+        full.update(event.sent)
+    elif event.informative and isinstance(event.payload.get("meta"), dict):
+        full["meta"] = event.payload["meta"]  # where older releases kept what the sender said
     full.update(subject.scope)
     full["payload"] = _payload(event)
     return full
@@ -76,9 +80,22 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
 
 def _source(event: Event) -> str:
     """A worker's event is told by its type; what the server wrote in a worker's place says so in its payload."""
+    if is_producers(event):
+        return "producer"
     if event.type not in _WORKER_TYPES or event.payload.get("source") == "server":
         return "server"
     return "worker"
+
+
+def is_producers(event: Event) -> bool:
+    """Whether an outside producer sent the event. Older releases kept no name of it: then an informative event without a
+    fence is one, which neither a late worker's nor the server's is.
+    """
+    if not event.informative:
+        return False
+    if event.sent:
+        return "producer" in event.sent.get("meta", ())
+    return not event.fence and event.payload.get("source") != "server"
 
 
 def _duration_ms(event: Event) -> float | None:
@@ -93,7 +110,7 @@ def _payload(event: Event) -> dict[str, Any]:
     payload = event.payload
     if "outcome" in payload:
         payload = {**payload, "outcome": widened(payload["outcome"])}
-    if "source" in payload:
+    if "source" in payload and not is_producers(event):
         payload = {key: value for key, value in payload.items() if key != "source"}
     return payload
 

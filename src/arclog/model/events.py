@@ -32,7 +32,7 @@ class EventType(Struct, frozen=True):
     bit: int
     #: playbook workflow step task loop next policy result command signal timer
     entity: str
-    #: who may emit it: server, worker, producer (outside, always informative)
+    #: who emits it; an outside producer may send every type, which is always informative
     emitters: tuple[str, ...]
     #: statuses it may have; the first is the one an event without a status has
     statuses: tuple[str, ...]
@@ -56,7 +56,7 @@ class EventType(Struct, frozen=True):
 _SHORT_NAMES = {
     "type": "t", "at": "@", "step": "s", "run": "r", "iteration": "i", "task": "k", "task_run": "kr", "attempt": "a",
     "status": "st", "duration_ms": "d", "command_id": "c", "fence": "f", "worker_id": "w", "cause": "ca", "report": "n",
-    "informative": "x", "own_id": "id", "payload": "p", "version": "v",
+    "informative": "x", "own_id": "id", "payload": "p", "version": "v", "sent": "o",
 }  # fmt: skip
 
 
@@ -90,6 +90,8 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     payload: dict[str, Any] = {}
     #: of the payload's shape, as the registry had it when the event was written (`model.upcasts`)
     version: int = 1
+    #: what came over the wire beside the event itself, as it was sent: meta, result_kind, result_uri, event_ids, status
+    sent: dict[str, Any] = {}
 
 
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
@@ -99,8 +101,8 @@ _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [st
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)
-_WORKER = ("worker", "producer")
-_EITHER = ("server", "worker", "producer")
+_WORKER = ("worker",)
+_EITHER = ("server", "worker")
 
 
 def _rows() -> tuple[EventType, ...]:
@@ -195,6 +197,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("held", "list", "With PAUSE: commands that nobody had claimed."), Field("token", "integer", "With RETRY_STEP of a failed run: the token that fires it again."), _ERROR, marked=True),
         row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string"), Field("due", "integer", "When it was due, microseconds since 1970.")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
+        row(40, "command.refused", "command", _SERVER, (ERROR,), "A report of the command's holder was refused; informative only.",
+            Field("reason", "string", "Why."), Field("refused", "string", "Type of the event that was refused."), Field("worker_id", "string", "Who sent it.")),
     )
 
     # fmt: on

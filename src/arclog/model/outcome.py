@@ -55,6 +55,20 @@ def error(kind: str, message: str, *, code: str | None = None, retryable: bool |
     return TaskError(kind, message, code, ERROR_KINDS[kind] if retryable is None else retryable)
 
 
+def as_error(given: Any, message: str) -> dict[str, Any]:
+    """An error that others sent, as a map or in plain text, with the fields that it lacks. Its kind may be one of theirs."""
+    said = given if isinstance(given, Mapping) else {"message": given} if given else {}
+    kind = str(said.get("kind") or "exception")
+    retryable = said.get("retryable")
+    return {
+        **said,
+        "kind": kind,
+        "message": str(said.get("message") or message),
+        "code": None if said.get("code") is None else str(said["code"]),
+        "retryable": retryable if isinstance(retryable, bool) else ERROR_KINDS.get(kind, False),
+    }
+
+
 def result_error(problem: ResultUnavailable) -> TaskError:
     """Why data could not be stored or read."""
     kind = "limit" if isinstance(problem, ResultTooLarge) else "result"

@@ -237,6 +237,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("doctor.min_free_bytes", 1024 * MIB, "bytes", "A disk with less free space is reported.", 0),
     Setting("ingest.max_batch_events", 1_000, "events", "Most events in one `POST /api/events/batch`.", 1),
     Setting("ingest.max_events", 1_000_000, "events", "Most events from outside that one execution records. They count for no limit of its playbook.", 0),
+    Setting("ingest.max_refusals", 10, "events", "How many refused reports of one claim are recorded (`command.refused`). Further ones are refused without a record.", 0),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),

@@ -69,6 +69,14 @@ class Scope(Struct, frozen=True):
         """As events carry it."""
         return f"{self.tenant}/{self.project}/{self.environment}"
 
+    def covers(self, other: Scope) -> bool:
+        """Whether the other scope lies within this one, of which '' parts are any."""
+        return (
+            self.tenant in ("", other.tenant)
+            and self.project in ("", other.project)
+            and self.environment in ("", other.environment)
+        )
+
 
 class NewExecution(Struct, frozen=True):
     """The immutable half of an execution's record; handed in with its first append."""
@@ -270,6 +278,8 @@ class ExecutionFilter(Struct, frozen=True):
     states: tuple[str, ...] = ()
     path: str = ""
     tenant: str = ""
+    project: str = ""
+    environment: str = ""
     #: only runs that this one called
     parent: int = 0
     #: only runs that some run called
@@ -361,10 +371,13 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
         tenants, and within limits, as `ports.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
-        `execution_id` limits the claim to one execution and those below it, `tenant` to the executions of one tenant.
+        `execution_id` limits the claim to one execution and those below it, `tenant`, `project` and `environment` to the
+        executions of these.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

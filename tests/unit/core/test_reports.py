@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.inputs import Signal, WorkReported
+from arclog.core.inputs import NewWork, Signal, WorkReported
 from arclog.core.reports import MAX_REPORT_EVENTS, WORKER_TYPES
 from arclog.model.events import REGISTRY, Event
 from tests.unit.core.support import NOW, Core, done, event
@@ -29,6 +29,11 @@ workflow:
     loop: {in: [1, 2], iterator: n}
     tool: {name: a, kind: act}
 """
+
+
+def decided(work: NewWork, task: str, do: str = "continue", **more: Any) -> Event:
+    """What a task's policy chose."""
+    return event("policy.task.evaluated", work, task, payload={"action": {"do": do}, **more})
 
 
 def assert_refused(core: Core, given: WorkReported, reason: str) -> None:
@@ -124,7 +129,7 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id + 77, 1, 1, "w", started), "closed")
     core.report(work, *started)
     assert_refused(core, WorkReported(work.command_id, 1, 1, "w", started), "duplicate")
-    core.report(work, *done(work, "a"), *done(work, "b"), event("step.done", work))
+    core.report(work, *done(work, "a"), *done(work, "b"), decided(work, "b"), event("step.done", work))
     assert_refused(core, WorkReported(work.command_id, 1, 2, "w", started), "closed")
     core.put(Signal("CANCEL", "stop", "enough"))
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")

@@ -12,8 +12,9 @@ from arclog.dialects.schemas import SCHEMAS
 from arclog.model.errors import ArclogError
 from arclog.ports.ingest import Taken
 from arclog.server.access import PRODUCE, allows, principal_of, services_of
+from arclog.server.audit import DENIALS
 from arclog.server.bodies import answered, body_of
-from arclog.server.problems import status_of
+from arclog.server.problems import status_of, title_of
 from arclog.server.schemas import documented
 
 router = APIRouter(prefix="/api/events", tags=["events"])
@@ -84,7 +85,11 @@ async def post_event(request: Request) -> Response:
 async def post_batch(request: Request) -> Response:
     """Record many events; `execution_id` and `worker_id` are handed down to items that name none."""
     body = await body_of(request, Any)
-    answers = await services_of(request).ingest.batch(body, principal_of(request))
+    services, caller = services_of(request), principal_of(request)
+    answers = await services.ingest.batch(body, caller)
+    denied = [answer for answer in answers if isinstance(answer, DENIALS)]
+    if denied:
+        await services.audit.note(request, caller, "denied", f"{len(denied)} of {len(answers)} events: {denied[0]}")
     results = [_item(index, answer) for index, answer in enumerate(answers)]
     accepted = sum(one.status == 200 for one in results)
     return answered(BatchAnswer(accepted, len(results) - accepted, results))
@@ -93,4 +98,4 @@ async def post_batch(request: Request) -> Response:
 def _item(index: int, answer: Taken | ArclogError) -> Item:
     if isinstance(answer, Taken):
         return Item(index, 200, answer)
-    return Item(index, status_of(answer), title=type(answer).__name__, detail=str(answer))
+    return Item(index, status_of(answer), title=title_of(answer), detail=str(answer))

@@ -122,7 +122,7 @@ def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
     return (
         (not which.states or record.now.state in which.states)
         and (not which.path or record.new.path == which.path)
-        and (not which.tenant or record.new.scope.tenant == which.tenant)
+        and Scope(which.tenant, which.project, which.environment).covers(record.new.scope)
         and (not which.parent or record.new.parent_execution_id == which.parent)
         and (not which.children or record.new.parent_execution_id != 0)
     )

@@ -300,6 +300,7 @@ SELECT {executions} FROM arclog.executions
 WHERE execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+  AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: live_executions
@@ -307,19 +308,21 @@ SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+  AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: children_of
 SELECT {executions} FROM arclog.executions
 WHERE parent = $6 AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND $7::int8 IN (0, 1)
+  AND $7::int8 IN (0, 1) AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: oldest_live
 SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id > $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND $6::text IN ('', project) AND $7::text IN ('', environment)
 ORDER BY execution_id LIMIT $5
 
 -- name: idle
@@ -417,7 +420,11 @@ offered (pool, tenant, kinds, resources) AS (
     WHERE $6::text IN ('', o.tenant)
 ),
 fitting AS MATERIALIZED (
-    SELECT * FROM offered WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+    SELECT * FROM offered o WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+      /*within AND EXISTS (
+        SELECT FROM arclog.commands i JOIN arclog.executions e ON e.execution_id = i.execution_id
+        WHERE i.lease_until = 0 AND i.pool = o.pool AND i.tenant = o.tenant AND i.kinds = o.kinds
+          AND i.resources = o.resources AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
 ),
 verdict AS MATERIALIZED (
     SELECT array_agg(DISTINCT pool) AS pools,
@@ -431,6 +438,8 @@ free AS MATERIALIZED (
         SELECT i.execution_id, i.command_id, i.rank FROM arclog.commands i
         WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
           AND i.resources = f.resources
+          /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
+                               AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
         ORDER BY i.rank, i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
     WHERE NOT (SELECT wide OR shared FROM verdict)
@@ -447,7 +456,8 @@ SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t
 -- name: claim_in
 -- The same for one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT $6::int8
+    SELECT execution_id FROM arclog.executions
+    WHERE execution_id = $6::int8 /*within AND $8::text IN ('', project) AND $9::text IN ('', environment) */
     UNION
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),
@@ -506,6 +516,8 @@ FROM offered f CROSS JOIN LATERAL (
     SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
     WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
       AND i.resources = f.resources
+      /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
+                           AND $5::text IN ('', e.project) AND $6::text IN ('', e.environment)) */
     ORDER BY i.rank, i.command_id LIMIT $1
 ) c
 WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
@@ -513,7 +525,8 @@ WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
 -- name: lanes_in
 -- The same of one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT $5::int8
+    SELECT execution_id FROM arclog.executions
+    WHERE execution_id = $5::int8 /*within AND $6::text IN ('', project) AND $7::text IN ('', environment) */
     UNION
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),

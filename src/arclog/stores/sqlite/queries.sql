@@ -127,6 +127,7 @@ WHERE execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
+  AND ?8 IN ('', project) AND ?9 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: live_executions
@@ -135,6 +136,7 @@ WHERE over = 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
+  AND ?8 IN ('', project) AND ?9 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: oldest_live
@@ -142,6 +144,7 @@ SELECT {executions} FROM executions
 WHERE over = 0 AND execution_id > ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND ?6 IN ('', project) AND ?7 IN ('', environment)
 ORDER BY execution_id LIMIT ?5
 
 -- name: by_run_id
@@ -195,6 +198,7 @@ SELECT {executions} FROM executions
 WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
+  AND ?8 IN ('', project) AND ?9 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
@@ -218,6 +222,13 @@ ORDER BY tenant, kinds, resources, rank, command_id LIMIT 1
 SELECT rank, command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND tenant = ? AND kinds = ? AND resources = ? AND (rank, command_id) > (?, ?)
 ORDER BY rank, command_id LIMIT ?
+
+-- name: in_lane_within
+SELECT rank, command_id, execution_id FROM commands
+WHERE lease_until = 0 AND pool = ?1 AND tenant = ?2 AND kinds = ?3 AND resources = ?4
+  AND EXISTS (SELECT 1 FROM executions e WHERE e.execution_id = commands.execution_id
+              AND ?5 IN ('', e.project) AND ?6 IN ('', e.environment))
+ORDER BY rank, command_id LIMIT ?7
 
 -- name: held
 SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool, tenant
@@ -303,7 +314,8 @@ SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
 -- name: issued_in
 -- Of one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT ?
+    SELECT execution_id FROM executions
+    WHERE execution_id = ?1 AND ?2 IN ('', project) AND ?3 IN ('', environment)
     UNION
     SELECT e.execution_id FROM family JOIN executions e ON e.parent = family.id AND e.parent <> 0
 )

@@ -108,16 +108,25 @@ def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int
         execution_record(row)
         for row in execute(
             SQL[name],
-            (before or MAX_ID, states, which.path, which.tenant, limit, which.parent, int(which.children)),
+            (
+                before or MAX_ID,
+                states,
+                which.path,
+                which.tenant,
+                limit,
+                which.parent,
+                int(which.children),
+                which.project,
+                which.environment,
+            ),
         )
     ]
 
 
 def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:
     states = msgspec.json.encode(which.states).decode()
-    return [
-        execution_record(row) for row in execute(SQL["oldest_live"], (after, states, which.path, which.tenant, limit))
-    ]
+    given = (after, states, which.path, which.tenant, limit, which.project, which.environment)
+    return [execution_record(row) for row in execute(SQL["oldest_live"], given)]
 
 
 def idle(execute: Execute, before: int, after: int, limit: int) -> list[ExecutionRecord]:

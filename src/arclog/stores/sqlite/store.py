@@ -165,10 +165,12 @@ class SqliteStore:
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
-        known = frozenset(kinds)
+        known, within = frozenset(kinds), Scope(tenant, project, environment)
         return await self._writer.do(
-            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
+            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, within)
         )
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

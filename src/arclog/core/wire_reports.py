@@ -1,0 +1,199 @@
+"""Reports over `POST /api/events`: one event each, from workers that know neither templates nor policies.
+
+Law: what such an event leaves out is taken from the command's pipeline, and what our own workers find out themselves is
+found out here with the same functions: the config of a task that the engine runs, and what a task's policy makes of an
+outcome. After that, the report is checked and applied like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from arclog.core import pipeline as pipelines
+from arclog.core.inputs import Refused, WorkReported
+from arclog.core.iterations import level_of
+from arclog.core.pipeline import Run
+from arclog.core.projection import at_a_time
+from arclog.core.scopes import task_scope
+from arclog.core.state import OpenCommand, State, StepRun, path_key
+from arclog.core.waits import frame_of, jitter
+from arclog.model.commands import Pipeline
+from arclog.model.errors import ExpressionError
+from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.outcome import TaskError, error, failed
+from arclog.plan.program import Program, StepProgram, TaskProgram
+
+if TYPE_CHECKING:
+    from arclog.core.decide import Decision
+
+_TASK_ENDS = frozenset({"task.done", "task.failed"})
+_PIPELINE_FAILURES = frozenset({"step.failed", "loop.iteration.failed"})
+#: a retry ends the command, however short its delay is: whoever claims it next makes the attempt
+_NEVER_UNDER_LEASE_S = -1.0
+
+
+def completed(decision: Decision, report: WorkReported) -> WorkReported | Refused:
+    """The report as one of our own workers would have sent it. What does not fit its place is left to `check_report`."""
+    command = decision.state.commands.get(report.command_id)
+    step_run = None if command is None else decision.state.run_of(command.step, command.run)
+    if command is None or step_run is None or command.fence != report.fence or len(report.events) != 1:
+        return report
+    event = replace(report.events[0])  # the same input is decided again when another writer was faster
+    if event.step == command.step:
+        event.run = event.run or command.run
+    place = _pipeline_at(step_run, event.iteration)
+    if place is None:
+        return replace(report, events=[event])
+    if event.type in _PIPELINE_FAILURES and not event.payload.get("error"):
+        problem = place.error or error("exception", "the worker reported the failure without an error").as_dict()
+        event.payload = {**event.payload, "error": problem}
+    step = decision.program.steps[command.step]
+    if not event.type.startswith(("task.", "policy.task", "result.")):
+        return replace(report, events=[event])
+    _name_task(event, place, step)
+    work = _Work(decision, command, step_run, step, place, event)
+    if event.task in step.index and work.is_engines_start:
+        return replace(report, events=work.handed_over())
+    if event.type not in _TASK_ENDS or not work.is_open or "outcome" not in event.payload:
+        return replace(report, events=[event])
+    if oversized := work.too_large():
+        return Refused("malformed", f"{event.type}: {oversized}", event_type=event.type)
+    return replace(report, events=work.concluded())
+
+
+def spoken(report: WorkReported, sent: Event) -> int:
+    """Index of the event that stands for the one that was sent."""
+    return next((index for index, event in enumerate(report.events) if event.sent is sent.sent), 0)
+
+
+def next_task(program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None) -> str:
+    """The task that the pipeline of a command, or of one of its iterations, runs now or next; '' when it has ended."""
+    step_run = state.run_of(command.step, command.run)
+    place = None if step_run is None else _pipeline_at(step_run, iteration)
+    if place is None:
+        return ""
+    move = pipelines.next_move(place, program.steps[command.step], program.plan.limits.max_task_runs)
+    return move.task.plan.name if isinstance(move, Run) else ""
+
+
+class _Work:
+    """One event of one task, and what surrounds it."""
+
+    def __init__(
+        self,
+        decision: Decision,
+        command: OpenCommand,
+        step_run: StepRun,
+        step: StepProgram,
+        place: Pipeline,
+        event: Event,
+    ) -> None:
+        self.decision = decision
+        self.command = command
+        self.step_run = step_run
+        self.step = step
+        self.place = place
+        self.event = event
+
+    @property
+    def task(self) -> TaskProgram:
+        return self.step.tasks[self.step.index[self.event.task]]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task run has started and has not ended."""
+        place = self.place
+        return bool(place.attempt) and self.step.tasks[place.at].plan.name == self.event.task
+
+    @property
+    def is_engines_start(self) -> bool:
+        starts = self.event.type in ("task.started", "task.attempt.started")
+        return starts and self.task.plan.runs_on == "engine" and "config" not in self.event.payload
+
+    def too_large(self) -> str:
+        limit = self.decision.program.plan.limits.inline_max_bytes
+        result = self.event.payload["outcome"].get("result")
+        size = len(encode(result)) if isinstance(result, str | list | dict) else 0
+        if size <= limit:
+            return ""
+        return (
+            f"its result takes {size} bytes; {limit} stay in the log (results.inline_max_bytes): store it "
+            "(POST /api/worker/results) and send its `result_ref`"
+        )
+
+    def concluded(self) -> list[Event]:
+        """The end of an attempt, and what the task's policy makes of it."""
+        decision, event, place = self.decision, self.event, self.place
+        sent: dict[str, Any] = event.payload["outcome"]
+        duration = max(0, event.at - place.since) // 1000
+        meta = {"duration_ms": duration, **(sent.get("meta") or {}), "attempt": place.attempt}
+        record = {**self.task.plan.helper, **sent, "meta": meta}
+        move = Run(self.task, place.runs[event.task], place.attempt, 0, repeated=True)
+        frame = frame_of(decision.program, decision.state, self.step_run, event.iteration)
+        limits = decision.program.plan.limits
+        events = pipelines.conclude(
+            place, move, frame, record, decision.now, jitter(decision), limits.max_payload_bytes, self._longest_sleep_s()
+        )
+        # A retry ends the attempt only; else the task's own end is what was sent.
+        own = next((one for one in events if one.type in _TASK_ENDS), events[0])
+        own.at, own.own_id, own.sent = event.at, event.own_id, event.sent
+        return events
+
+    def handed_over(self) -> list[Event]:
+        """The start of a task that the engine runs, with its config; one that cannot be rendered fails."""
+        event, place = self.event, self.place
+        move = Run(self.task, event.task_run, event.attempt or 1, 0, repeated=False)
+        frame = frame_of(self.decision.program, self.decision.state, self.step_run, event.iteration)
+        problem: TaskError | None = None
+        try:
+            config = {**self.task.config.evaluate(task_scope(place, frame, move)), **self.task.verbatim}
+            problem = self._oversized(config)
+        except ExpressionError as failure:
+            problem = error("template", str(failure))
+        if problem is None:
+            event.payload = {**event.payload, "config": config}
+            return [event]
+        record = {**self.task.plan.helper, **failed(problem).as_record(), "meta": {"attempt": move.attempt}}
+        limits = self.decision.program.plan.limits
+        roll, sleep_s = jitter(self.decision), self._longest_sleep_s()
+        at = self.decision.now
+        return [event, *pipelines.conclude(place, move, frame, record, at, roll, limits.max_payload_bytes, sleep_s)]
+
+    def _oversized(self, config: dict[str, Any]) -> TaskError | None:
+        cap = self.decision.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES
+        size = len(encode(config))
+        if size <= cap:
+            return None
+        message = f"the config of task {self.event.task} takes {size} bytes; an event holds {cap}"
+        return error("limit", f"{message} (limits.max_payload_bytes)", code="MAX_PAYLOAD_BYTES")
+
+    def _longest_sleep_s(self) -> float:
+        """A command that runs iterations side by side goes on with the others: none of them may end it."""
+        chunk = self.step_run.chunks.get(self.command.chunk)
+        if chunk is not None and at_a_time(self.step, level_of(self.step, chunk.path)) > 1:
+            return math.inf
+        return _NEVER_UNDER_LEASE_S
+
+
+def _pipeline_at(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline | None:
+    if path is None:
+        return step_run.pipeline
+    iteration = step_run.iterations.get(path_key(path))
+    return None if iteration is None else iteration.pipeline
+
+
+def _name_task(event: Event, place: Pipeline, step: StepProgram) -> None:
+    """Fill in the task, its run and its attempt where the sender named none."""
+    if not event.task and place.at < len(step.tasks):
+        event.task = step.tasks[place.at].plan.name
+    is_pending = place.attempt > 1 and not place.in_flight
+    if event.type == "task.started" and is_pending and step.tasks[place.at].plan.name == event.task:
+        event.type = "task.attempt.started"  # the next attempt of a task run that is to be retried
+    runs = place.runs.get(event.task, 0)
+    event.task_run = event.task_run or (runs + 1 if event.type == "task.started" else max(runs, 1))
+    if event.type.startswith("task.attempt.") or event.type == "policy.task.evaluated":
+        event.attempt = event.attempt or place.attempt
