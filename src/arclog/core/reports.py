@@ -73,7 +73,11 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
     """The server fills these; the first event may carry them from a decision that was not committed."""
     mine = event.informative or (event.own_id and event.own_id not in report.digests) or event.cause
-    if mine or (event.sent and not report.from_wire) or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
+    if (
+        mine
+        or (event.sent and not report.from_wire)
+        or (not first and (event.report or event.command_id or event.fence or event.worker_id))
+    ):
         return "fills a field that is the server's"
     return ""
 

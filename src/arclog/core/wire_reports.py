@@ -136,7 +136,14 @@ class _Work:
         frame = frame_of(decision.program, decision.state, self.step_run, event.iteration)
         limits = decision.program.plan.limits
         events = pipelines.conclude(
-            place, move, frame, record, decision.now, jitter(decision), limits.max_payload_bytes, self._longest_sleep_s()
+            place,
+            move,
+            frame,
+            record,
+            decision.now,
+            jitter(decision),
+            limits.max_payload_bytes,
+            self._longest_sleep_s(),
         )
         # A retry ends the attempt only; else the task's own end is what was sent.
         own = next((one for one in events if one.type in _TASK_ENDS), events[0])

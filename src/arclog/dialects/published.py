@@ -42,7 +42,7 @@ def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def subject_of(envelope: Mapping[str, Any]) -> str:
+def topic_of(envelope: Mapping[str, Any]) -> str:
     """The words of an event's subject behind those of the topic."""
     event_type: str = envelope["event_type"]
     return f"{PRODUCERS}.{event_type}" if envelope["source"] == "producer" else event_type

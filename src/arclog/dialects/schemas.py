@@ -255,7 +255,10 @@ def wire_request() -> Schema:
     """A body of POST /api/events."""
     words = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in wire.STATUS_IN)
     name, step, payload = (
-        {"type": "string", "description": "A canonical or lifecycle name; from producers, any known name in any spelling."},
+        {
+            "type": "string",
+            "description": "A canonical or lifecycle name; from producers, any known name in any spelling.",
+        },
         {"type": "string", "description": "Required for events of steps, tasks and loops."},
         {"description": "Any JSON; what is no object is kept under `value`."},
     )
@@ -321,7 +324,18 @@ def wire_record() -> Schema:
             "anyOf": [{"required": ["context"]}, {"required": ["reference"]}],
         },
     }
-    required = ["execution_id", "event_id", "event_type", "step", "status", "created_at", "seq", "source", "payload", "meta"]
+    required = [
+        "execution_id",
+        "event_id",
+        "event_type",
+        "step",
+        "status",
+        "created_at",
+        "seq",
+        "source",
+        "payload",
+        "meta",
+    ]
     body = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
     return _published("arclog event, wire dialect", body)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from arclog.core.inputs import Request, Signal
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
+from arclog.engine.event_search import entity_events, search, subject_of, types_about, widened
 from arclog.engine.explain import explain
 from arclog.engine.minter import new_run_id
 from arclog.engine.named import require_task
@@ -22,7 +23,6 @@ from arclog.engine.starting import Starts
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
@@ -32,6 +32,7 @@ from arclog.ports.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
+    EventsFound,
     ExecuteRequest,
     Listed,
     RegisterRequest,
@@ -42,6 +43,7 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
+from arclog.ports.event_search import EventQuery
 from arclog.ports.insight import StateView, StepSummary, Why
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
@@ -167,8 +169,7 @@ class EngineApi:
     async def list(
         self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
     ) -> builtins.list[Listed]:
-        caller = self._caller
-        reached = Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+        reached = self._reach
         which = ExecutionFilter(tuple(states), path, reached.tenant, reached.project, reached.environment)
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
@@ -177,11 +178,38 @@ class EngineApi:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        scope = record.new.scope
-        tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
-        subject = Subject(record.execution_id, record.new.name, tenancy)
+        subject = subject_of(record)
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
-        return [widen(one.event, subject, one.seq, one.event_id, one.persisted_at) for one in stored]
+        return [widened(one, subject) for one in stored]
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        types = types_about(entity_type, ())
+        return await entity_events(self._engine.store, record, types, entity_id, after, limit)
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        reached = self._reach
+        query = EventQuery(
+            types=tuple(types),
+            since=_moment(since, "since", 0),
+            until=_moment(until, "until", ids.MAX_ID),
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
+            informative=informative,
+        )
+        return EventsFound(*await search(self._engine.store, query, cursor, limit))
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
@@ -386,6 +414,12 @@ class EngineApi:
             return Scope(settings.text("scope.tenant"), project, environment)
         return Scope(caller.tenant, caller.project or project, caller.environment or environment)
 
+    @property
+    def _reach(self) -> Scope:
+        """Whose runs the caller sees; '' parts are any."""
+        caller = self._caller
+        return Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
         if record is None or not self._reaches(record.new.scope):
@@ -395,6 +429,17 @@ class EngineApi:
     def _reaches(self, scope: Scope) -> bool:
         caller = self._caller
         return caller is None or caller.reaches(scope.tenant, scope.project, scope.environment)
+
+
+def _moment(text: str, what: str, default: int) -> int:
+    if not text:
+        return default
+    try:
+        return max(0, ids.micros(text))
+    except (ValueError, OverflowError):
+        raise RequestRejected(
+            f"{what} {text[:60]!r} is no time with its zone; write it as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def _time(micros: int | None) -> str | None:

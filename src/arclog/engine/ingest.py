@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-
 from msgspec.structs import replace
 
 from arclog.core.inputs import GaveUp, Observed, WorkReported
@@ -218,7 +217,9 @@ class EngineIngest:
             raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
         digests = {event.own_id: item.digest} if event.own_id else {}
         if event.type == "command.failed":
-            given: WorkReported | GaveUp = GaveUp(event.command_id, event.fence, holder, self._max_losses, event, digests)
+            given: WorkReported | GaveUp = GaveUp(
+                event.command_id, event.fence, holder, self._max_losses, event, digests
+            )
             return await self._applied(item, holder, given)
         if event.type not in WORKER_TYPES:
             # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.

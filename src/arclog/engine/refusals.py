@@ -43,7 +43,9 @@ class Refusals:
             payload["refused"] = refused.event_type
         try:
             command = (await self._engine.seen(execution_id)).state.commands.get(command_id)
-            event = Event("command.refused", self._engine.clock.now(), command_id=command_id, fence=fence, payload=payload)
+            event = Event(
+                "command.refused", self._engine.clock.now(), command_id=command_id, fence=fence, payload=payload
+            )
             if command is not None:
                 event.step, event.run = command.step, command.run
             await self._engine.put(execution_id, Observed([event], {}, self._most_in_run))

@@ -56,11 +56,7 @@ class Principal(Struct, frozen=True):
 
     def reaches(self, tenant: str, project: str, environment: str) -> bool:
         """Whether it acts in this scope: what belongs to another one is not there for it."""
-        return (
-            tenant == self.tenant
-            and self.project in ("", project)
-            and self.environment in ("", environment)
-        )
+        return tenant == self.tenant and self.project in ("", project) and self.environment in ("", environment)
 
 
 def may_signal(caller: Principal, signal: str) -> None:

@@ -235,6 +235,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("doctor.webhooks_s", 7 * 86_400.0, "seconds", "Webhooks given up are reported of runs started no longer ago than this.", 0.0),
     Setting("doctor.max_skew_s", 1.0, "seconds", "Clocks of client, server and store that are further apart are reported.", 0.0),
     Setting("doctor.min_free_bytes", 1024 * MIB, "bytes", "A disk with less free space is reported.", 0),
+    Setting("events.search_rows", 5_000, "rows", "Rows of the log, or marks of each type, that one page of a search across runs looks at (`GET /api/events`).", 1),
     Setting("ingest.max_batch_events", 1_000, "events", "Most events in one `POST /api/events/batch`.", 1),
     Setting("ingest.max_events", 1_000_000, "events", "Most events from outside that one execution records. They count for no limit of its playbook.", 0),
     Setting("ingest.max_refusals", 10, "events", "How many refused reports of one claim are recorded (`command.refused`). Further ones are refused without a record.", 0),

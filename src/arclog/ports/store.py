@@ -30,6 +30,8 @@ from arclog.model.events import Event
 from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
 from arclog.ports.duties import DutyBook
+from arclog.ports.event_search import EventSearch
+from arclog.ports.event_search import StoredEvent as StoredEvent
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.pools import PoolBook
 from arclog.ports.schedules import ScheduleStore
@@ -235,16 +237,6 @@ class Ingested(Struct, frozen=True):
     seq: int
 
 
-class StoredEvent(Struct, frozen=True, gc=False):
-    """An event with what the store knows of it."""
-
-    event: Event
-    execution_id: int
-    seq: int
-    event_id: int
-    persisted_at: int
-
-
 class LogBatch(Struct, frozen=True):
     """One committed row of the log, as `tail` gives it."""
 
@@ -286,7 +278,9 @@ class ExecutionFilter(Struct, frozen=True):
     children: bool = False
 
 
-class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):
+class Store(
+    CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, EventSearch, Protocol
+):
     """Everything durable."""
 
     async def open(self) -> None:

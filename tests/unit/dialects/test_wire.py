@@ -397,7 +397,7 @@ def test_a_reference_that_the_payload_has_already_is_the_same_event() -> None:
 
 def test_digests_of_earlier_releases_still_fit() -> None:
     """An event that was accepted before an update is known when it is sent again after it."""
-    known = {
+    known: dict[str, dict[str, Any]] = {
         "20f6b769": {"payload": {"a": 1}, "meta": {"x": 1}},
         "41d24f1f": {"result_kind": "ref", "result_uri": "noetl://x", "payload": {"a": 1}},
         "6aed2184": {"result_kind": "refs", "event_ids": [5, "6"]},

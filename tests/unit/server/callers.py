@@ -52,8 +52,10 @@ async def keys_of(home: Path, callers: Iterable[Caller]) -> dict[str, str]:
 @cache
 def _made(caller: Caller) -> tuple[str, KeyRecord]:
     """Once for all tests: argon2 takes its time."""
-    where = {"project": caller.project, "environment": caller.environment}
-    return make_key(caller.name, [caller.role], caller.tenant, SystemClock().now(), **where)
+    now = SystemClock().now()
+    return make_key(
+        caller.name, [caller.role], caller.tenant, now, project=caller.project, environment=caller.environment
+    )
 
 
 def bearer(key: str) -> dict[str, str]:

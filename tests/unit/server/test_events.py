@@ -547,3 +547,59 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
         (True, "server", worker.held["command_id"])
     }
     assert "comes before step.started" in left[0]["payload"]["reason"]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_events_of_an_entity_in_any_dialect(worker: Worker) -> None:
+    for name in ("step.enter", "task.started", "call.done", "step.exit"):
+        assert (await worker.say(name, payload={"rows": 3} if name == "call.done" else {})).status_code == 200
+    path = f"/api/executions/{worker.id}/events"
+
+    async def names(**params: Any) -> list[str]:
+        page = (await worker.client.get(path, params=params)).json()
+        return [one["event_type"] for one in page["events"]]
+
+    step = {"entity_type": "step", "entity_id": "start"}
+    assert await names(**step) == ["step.scheduled", "step.started", "step.done"]
+    assert await names(**step, dialect="lifecycle") == ["step.scheduled", "step.enter", "step.exit"]
+    assert await names(**step, type="step.exit") == ["step.done"]
+    assert await names(entity_type="task", entity_id="start_task") == ["task.started", "task.done"]
+    assert await names(entity_type="next") == ["next.evaluated"]
+    assert await names(entity_type="step", type="task.done") == []
+    command = {"entity_type": "command", "entity_id": worker.held["command_id"], "dialect": "lifecycle"}
+    assert await names(**command) == ["command.issued", "command.claimed", "command.started", "command.completed"]
+    assert (await worker.client.get(path, params={"entity_type": "steps"})).status_code == 422
+    assert (await worker.client.get(path, params={"entity_id": "start"})).status_code == 422
+
+
+async def test_events_are_found_across_runs(home: Path) -> None:
+    ids = [await start(home) for _ in range(3)]
+    async with running(home, worker=False) as server, server.client() as client:
+
+        async def found(**params: Any) -> list[tuple[str, str]]:
+            places: list[tuple[str, str]] = []
+            more = True
+            while more:
+                page = (await client.get("/api/events", params={"limit": 2, **params})).json()
+                places += [(one["execution_id"], one["event_type"]) for one in page["events"]]
+                more, params["cursor"] = page["more"], page["next"]
+            return places
+
+        for name in ("playbook.started", "playbook.initialized", "RunStarted", "playbook_started"):
+            assert await found(type=name) == [(each, "playbook.started") for each in ids]
+        await Wire(client, home, ids[1]).post(event_type="playbook_completed")
+        assert await found(type="playbook.completed") == []
+        assert await found(type="playbook.completed", informative=True) == [(ids[1], "playbook.finished")]
+        assert await found(type="playbook.failed", informative=True) == []
+        assert await found(type="step.scheduled", since="2100-01-01T00:00:00Z") == []
+        for odd in (
+            {"type": "no.such"},
+            {"since": "x"},
+            {"until": "2026"},
+            {"cursor": "y"},
+            {"limit": 0},
+            {"limit": 5000},
+        ):
+            assert (await client.get("/api/events", params=odd)).status_code == 422, odd

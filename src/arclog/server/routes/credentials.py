@@ -92,7 +92,9 @@ def _scope(request: Request, tenant: str, project: str, environment: str) -> str
         if name:
             checked_name(name, what)
     if environment and not project:
-        raise RequestRejected("`environment` needs `project`: a secret is valid in a tenant, a project or an environment of one")
+        raise RequestRejected(
+            "`environment` needs `project`: a secret is valid in a tenant, a project or an environment of one"
+        )
     if not caller.reaches(caller.tenant, project, environment):
         bound = binding(caller.project, caller.environment)
         raise NotAllowed(f"{caller.name} is bound to {bound} and looks after no secrets of others")

@@ -56,6 +56,7 @@ class Tables:
     def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
         self._clock = clock
         self._codec = Codec(settings or Settings())
+        self._search_rows = (settings or Settings()).integer("events.search_rows")
         self._is_open = False
         self._log: list[LogRow] = []
         self._executions: dict[int, Execution] = {}

@@ -292,6 +292,44 @@ WHERE newest.pos >= base + (now.id << 19)
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
+-- name: mark_page
+-- Behind a key; whether its execution is one of those that are searched.
+SELECT m.ts, m.execution_id, m.seq,
+       EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = m.execution_id AND $5::text IN ('', e.tenant)
+               AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment))
+FROM arclog.mark m
+WHERE m.event_type = $1 AND (m.ts, m.execution_id, m.seq) > ($2, $3, $4) AND m.ts < $8
+ORDER BY m.ts, m.execution_id, m.seq LIMIT $9
+
+-- name: scanned_page
+-- Rows behind a position, of transactions that can add nothing more, with their bodies where a type is in them and the
+-- execution is one of those that are searched.
+SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
+       CASE WHEN l.types & $2 <> 0 AND EXISTS (
+           SELECT FROM arclog.executions e WHERE e.execution_id = l.execution_id AND $3::text IN ('', e.tenant)
+           AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)) THEN l.body END
+FROM arclog.log l
+WHERE l.pos > $1
+  AND l.pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
+ORDER BY l.pos LIMIT $6
+
+-- name: position_bounds
+SELECT coalesce((SELECT pos FROM arclog.log ORDER BY pos LIMIT 1), 0),
+       coalesce((SELECT pos FROM arclog.log ORDER BY pos DESC LIMIT 1), 0)
+
+-- name: positions_from
+-- The first row from each of some positions on.
+SELECT asked.pos, found.ts FROM unnest($1::int8[]) AS asked (pos) CROSS JOIN LATERAL (
+    SELECT l.ts FROM arclog.log l WHERE l.pos >= asked.pos ORDER BY l.pos LIMIT 1
+) found ORDER BY asked.pos
+
+-- name: events_at
+SELECT asked.execution_id, asked.seq, found.seq0, found.base, found.ts, found.body
+FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS asked (execution_id, seq, n) CROSS JOIN LATERAL (
+    SELECT l.seq0, l.base, l.ts, l.body FROM arclog.log l
+    WHERE l.execution_id = asked.execution_id AND l.seq0 <= asked.seq ORDER BY l.seq0 DESC LIMIT 1
+) found ORDER BY asked.n
+
 -- name: executions_by_id
 SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
 

@@ -118,6 +118,32 @@ SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY p
 -- name: marks
 SELECT ts, execution_id, seq FROM mark WHERE event_type = ? AND ts >= ? ORDER BY ts, execution_id, seq LIMIT ?
 
+-- name: mark_page
+-- Behind a key; whether its execution is one of those that are searched.
+SELECT m.ts, m.execution_id, m.seq,
+       EXISTS (SELECT 1 FROM executions e WHERE e.execution_id = m.execution_id AND ?5 IN ('', e.tenant)
+               AND ?6 IN ('', e.project) AND ?7 IN ('', e.environment))
+FROM mark m
+WHERE m.event_type = ?1 AND m.ts >= ?2 AND m.ts < ?8 AND (m.ts > ?2 OR (m.execution_id, m.seq) > (?3, ?4))
+ORDER BY m.ts, m.execution_id, m.seq LIMIT ?9
+
+-- name: scanned_page
+-- Rows behind a position, with their bodies where a type is in them and the execution is one of those that are searched.
+SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
+       CASE WHEN l.types & ?2 AND EXISTS (
+           SELECT 1 FROM executions e WHERE e.execution_id = l.execution_id AND ?3 IN ('', e.tenant)
+           AND ?4 IN ('', e.project) AND ?5 IN ('', e.environment)) THEN l.body END
+FROM log l WHERE l.pos > ?1 ORDER BY l.pos LIMIT ?6
+
+-- name: position_bounds
+SELECT coalesce((SELECT min(pos) FROM log), 0), coalesce((SELECT max(pos) FROM log), 0)
+
+-- name: first_from
+SELECT pos, ts FROM log WHERE pos >= ? ORDER BY pos LIMIT 1
+
+-- name: row_at
+SELECT seq0, base, ts, body FROM log WHERE execution_id = ? AND seq0 <= ? ORDER BY seq0 DESC LIMIT 1
+
 -- name: execution
 SELECT {executions} FROM executions WHERE execution_id = ?
 

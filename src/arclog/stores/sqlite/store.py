@@ -12,6 +12,7 @@ from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.duties import DutyRecord
+from arclog.ports.event_search import EventQuery, FoundEvents
 from arclog.ports.outbox import Delivery
 from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.ports.store import (
@@ -32,7 +33,20 @@ from arclog.ports.store import (
 from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, claims, duties, outbox, pools, reads, retention, schedules, task_logs, writes
+from arclog.stores.searching import Key, MarkRow, ScannedRow, search
+from arclog.stores.sqlite import (
+    access,
+    claims,
+    duties,
+    outbox,
+    pools,
+    reads,
+    retention,
+    schedules,
+    searches,
+    task_logs,
+    writes,
+)
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -51,6 +65,7 @@ class SqliteStore:
         self._codec = Codec(settings)
         self._writer = Writer(self.path, busy, clock)
         self._reader = Reader(self.path, busy)
+        self._search_rows = settings.integer("events.search_rows")
 
     async def open(self) -> None:
         await self._writer.open()
@@ -93,6 +108,23 @@ class SqliteStore:
 
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         return await self._reader.do(lambda execute: reads.marks(execute, event_type, since, limit))
+
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+        return await search(self, query, cursor, limit, self._search_rows)
+
+    async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
+        return await self._reader.do(lambda execute: searches.mark_page(execute, bit, after, query, limit))
+
+    async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
+        return await self._reader.do(
+            lambda execute: searches.scanned_page(execute, self._codec, after, bits, query, limit)
+        )
+
+    async def position_before(self, ts: int) -> int:
+        return await self._reader.do(lambda execute: searches.position_before(execute, ts))
+
+    async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
+        return await self._reader.do(lambda execute: searches.events_at(execute, self._codec, keys))
 
     # -- executions ---------------------------------------------------------------------------------------------------
 

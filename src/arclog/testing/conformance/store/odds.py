@@ -83,6 +83,24 @@ class OddsRules(Rules):
         assert await found(path="a", tenant="t1") == [d, a]
         assert await found(states=("FAILED",)) == []
 
+    async def test_executions_are_found_by_project_and_environment(self, world: World) -> None:
+        prod, dev, other = [
+            await world.create(new=world.new(scope=Scope("t", *place)))
+            for place in (("p", "prod"), ("p", "dev"), ("q", "prod"))
+        ]
+        over = await world.create(event("playbook.finished"), new=world.new(scope=Scope("t", "p", "prod")), now=DONE)
+
+        async def found(**which: Any) -> tuple[list[int], list[int]]:
+            """All of them, newest first, and those that have not ended, oldest first."""
+            narrowed = ExecutionFilter(tenant="t", **which)
+            executions, live = await world.store.executions(narrowed), await world.store.live(narrowed)
+            return [each.execution_id for each in executions], [each.execution_id for each in live]
+
+        assert await found(project="p") == ([over, dev, prod], [prod, dev])
+        assert await found(environment="prod") == ([over, other, prod], [prod, other])
+        assert await found(project="p", environment="prod", states=("RUNNING",)) == ([prod], [prod])
+        assert await found(project="p", environment="none") == ([], [])
+
     async def test_executions_are_found_by_their_parent(self, world: World) -> None:
         root = await world.create()
         first, second = [await world.create(new=replace(world.new(), parent_execution_id=root)) for _ in range(2)]
