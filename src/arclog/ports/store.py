@@ -31,7 +31,7 @@ from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
 from arclog.ports.duties import DutyBook
 from arclog.ports.event_search import EventSearch
-from arclog.ports.event_search import StoredEvent as StoredEvent
+from arclog.ports.event_search import StoredEvent as StoredEvent  # noqa: PLC0414 - readers of the log find it here
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.pools import PoolBook
 from arclog.ports.schedules import ScheduleStore
