@@ -20,7 +20,7 @@ from arclog.dialects.authority import PRODUCER, SERVER, WORKER, Grant, granted
 from arclog.dialects.names import MEANINGS, spelled
 from arclog.dialects.telling import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of, status_out
-from arclog.dialects.wire_payload import checked, plain_outcome
+from arclog.dialects.wire_payload import checked, plain_outcome, with_stored_refs
 from arclog.model import ids
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import NotAllowed, RequestRejected
@@ -119,6 +119,8 @@ def parse_event(
     outcome = plain_outcome(kind, payload, _aliased(given, "payload", None)) if principal == WORKER else None
     if outcome is not None:
         event.payload = {"outcome": outcome}
+    if principal != PRODUCER:
+        event.payload = with_stored_refs(event.payload)
     if principal == WORKER and "task_run_id" not in given:
         event.task_run = 0  # that of the command's pipeline
     said = _said_by_server(given) if principal == SERVER else {}

@@ -11,6 +11,7 @@ from typing import Any
 from arclog.model.errors import RequestRejected
 from arclog.model.events import REGISTRY
 from arclog.model.outcome import ERROR, OK, as_error
+from arclog.model.refs import stored_form
 
 
 def _is_number(value: Any) -> bool:
@@ -47,6 +48,14 @@ def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
     if "outcome" in payload:
         _check_outcome(payload["outcome"])
     return payload
+
+
+def with_stored_refs(payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload with its references as logs hold them."""
+    outcome = payload.get("outcome")
+    if isinstance(outcome, dict) and "result_ref" in outcome:
+        payload = {**payload, "outcome": {**outcome, "result_ref": stored_form(outcome["result_ref"])}}
+    return {**payload, "result_ref": stored_form(payload["result_ref"])} if "result_ref" in payload else payload
 
 
 def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
-from arclog.model.refs import parse_ref
+from arclog.model.refs import parse_ref, published_form
 from arclog.ports.api import (
     CatalogDiff,
     CatalogEntry,
@@ -162,7 +162,7 @@ class EngineApi:
             steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
             ctx=state.ctx,
             result=state.result,
-            result_ref=state.result_ref,
+            result_ref=published_form(state.result_ref),
             error=state.error if state.terminal else None,
         )
 

@@ -7,10 +7,15 @@ from typing import Any
 from arclog.model import ids
 from arclog.model.events import REGISTRY, Event, kind_of, status_of
 from arclog.model.outcome import widened
+from arclog.model.refs import published_form
 
 _WORKER_TYPES = frozenset(
     name for name, row in REGISTRY.items() if "worker" in row.emitters and name not in {"loop.started", "loop.done"}
 )
+
+
+#: parts of an outcome that readers find beside it, as they do on result.stored
+_BESIDE = ("result_ref", "extracted")
 
 
 class Subject:
@@ -108,9 +113,15 @@ def _duration_ms(event: Event) -> float | None:
 
 def _payload(event: Event) -> dict[str, Any]:
     payload = event.payload
+    if is_producers(event):
+        return {**payload, "outcome": widened(payload["outcome"])} if "outcome" in payload else payload
     if "outcome" in payload:
-        payload = {**payload, "outcome": widened(payload["outcome"])}
-    if "source" in payload and not is_producers(event):
+        outcome = widened(payload["outcome"])
+        beside = {key: outcome[key] for key in _BESIDE if key in outcome}
+        payload = {**payload, "outcome": outcome, **beside}
+    elif "result_ref" in payload:
+        payload = {**payload, "result_ref": published_form(payload["result_ref"])}
+    if "source" in payload:
         payload = {key: value for key, value in payload.items() if key != "source"}
     return payload
 
@@ -132,7 +143,7 @@ def _entity_id(event: Event, subject: Subject) -> str:
     if entity == "policy":
         return f"task:{event.task}" if event.task else f"step:{event.step}"
     if entity == "result":
-        return f"task:{event.task}:attempt:{event.attempt or 1}"
+        return f"task:{event.task}:attempt:{event.attempt or 1}" if event.task else f"loop:{event.step}"
     if entity == "command":
         return str(event.command_id)
     return str(event.payload.get(entity) or event.payload.get("signal_id") or entity)
@@ -144,9 +155,9 @@ def _parent_id(event: Event, subject: Subject) -> str:
         return f"playbook:{subject.execution_id}"
     if entity == "step":
         return ids.workflow_run_id(subject.name)
-    if entity == "result" or event.type == "policy.task.evaluated":
+    if (entity == "result" and event.task) or event.type == "policy.task.evaluated":
         return ids.task_run_id(event.task, event.task_run)
-    if entity in ("loop", "next", "task", "command"):
+    if entity in ("loop", "next", "task", "command", "result"):
         return ids.step_run_id(event.step, event.run) if event.step else ""
     if event.type == "policy.admit.evaluated":
         return ids.workflow_run_id(subject.name)

@@ -98,7 +98,12 @@ _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, da
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
 _CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
 _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
-_REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
+_REF = Field(
+    "result_ref",
+    "object",
+    "Reference to a result that is stored outside the log: kind (result_ref), store, ref, meta with its shape (data, list or bytes).",
+)
+_EXTRACTED = Field("extracted", "object", "Parts of a stored result that stay in the log, by path or name.")
 
 _SERVER = ("server",)
 _WORKER = ("worker",)
@@ -153,8 +158,8 @@ def _rows() -> tuple[EventType, ...]:
         row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began.", _CONFIG),
         row(14, "task.attempt.done", "task", _EITHER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
         row(15, "task.attempt.failed", "task", _EITHER, (ERROR,), "An attempt ended in an error.", _OUTCOME),
-        row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
-        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, marked=True),
+        row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF, _EXTRACTED),
+        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, _EXTRACTED, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
             Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel."), _ITEMS),
         row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
@@ -173,7 +178,7 @@ def _rows() -> tuple[EventType, ...]:
         row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
             Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
             Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed instead of token where a counted join had fired already."), _ERROR),
-        row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF,
+        row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF, _EXTRACTED,
             Field("scope", "string", "How long it is kept: step, execution, workflow or permanent."), Field("ttl_s", "number", "Seconds after which it may go."),
             Field("preview", "string", "The first bytes.")),
         row(28, "result.manifest.updated", "result", _EITHER, (SUCCESS,), "A manifest of results grew.", _REF,

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.errors import ResultStoreAway, ResultTooLarge, ResultUnavailable
+from arclog.model.refs import published_form
 
 OK = "ok"
 ERROR = "error"
@@ -128,4 +129,6 @@ def widened(record: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in record.items():
         if key not in wide and key != "data_at":
             wide[key] = value
+    if "result_ref" in wide:
+        wide["result_ref"] = published_form(wide["result_ref"])
     return wide

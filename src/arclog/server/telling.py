@@ -185,10 +185,14 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _is_about(told: Told, entity: Entity) -> bool:
-    """Whether a record is about an entity; a derived fact has one of its own."""
+    """Whether a record is about an entity. Facts that are derived are those of commands."""
     kind, name = entity
-    about = told.record if told.derived else told.source
-    return kind in ("", about["entity_type"]) and name in ("", about["entity_id"])
+    if not kind:
+        return True
+    if not told.derived:
+        return kind == told.source["entity_type"] and name in ("", told.source["entity_id"])
+    command = told.record.get("command_id") or told.record["meta"]["command_id"]
+    return kind == "command" and name in ("", command)
 
 
 def _frames(told: Sequence[Told]) -> bytes:

@@ -570,6 +570,7 @@ async def test_events_of_an_entity_in_any_dialect(worker: Worker) -> None:
     assert await names(entity_type="step", type="task.done") == []
     command = {"entity_type": "command", "entity_id": worker.held["command_id"], "dialect": "lifecycle"}
     assert await names(**command) == ["command.issued", "command.claimed", "command.started", "command.completed"]
+    assert await names(**{**command, "dialect": "wire"}) == await names(**command)
     assert (await worker.client.get(path, params={"entity_type": "steps"})).status_code == 422
     assert (await worker.client.get(path, params={"entity_id": "start"})).status_code == 422
 
