@@ -100,11 +100,12 @@ def test_readers_find_a_reference_and_what_was_extracted_beside_the_outcome() ->
 
 
 def test_a_log_of_an_earlier_release_shows_references_in_the_same_way() -> None:
-    ref = {"kind": "list", "store": "files", "ref": "noetl://x", "meta": {"bytes": 9, "sha256": "0", "rows": 2}}
+    meta: dict[str, Any] = {"bytes": 9, "sha256": "0", "rows": 2}
+    ref: dict[str, Any] = {"kind": "list", "store": "files", "ref": "noetl://x", "meta": meta}
     outcome = {"status": "ok", "result_ref": ref, "extracted": {"n": 1}}
     subject = Subject(5, "x")
     done = widen(Event("task.done", 1, "a", 1, task="t", task_run=1, payload={"outcome": outcome}), subject, 1, 2, 3)
-    seen = {**ref, "kind": "result_ref", "meta": {**ref["meta"], "shape": "list"}}
+    seen = {**ref, "kind": "result_ref", "meta": {**meta, "shape": "list"}}
     assert (done["payload"]["result_ref"], done["payload"]["extracted"]) == (seen, {"n": 1})
     stored = widen(Event("result.stored", 1, "a", 1, task="t", payload={"result_ref": ref}), subject, 1, 2, 3)
     finished = widen(Event("playbook.finished", 1, payload={"result_ref": ref}), subject, 1, 2, 3)

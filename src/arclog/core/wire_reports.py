@@ -21,10 +21,11 @@ from arclog.core.projection import at_a_time
 from arclog.core.scopes import task_scope
 from arclog.core.state import OpenCommand, State, StepRun, path_key
 from arclog.core.waits import frame_of, jitter
-from arclog.model.commands import Pipeline
+from arclog.model.commands import Command, NextTask, Pipeline, WireCommand
 from arclog.model.errors import ExpressionError
 from arclog.model.events import ENVELOPE_BYTES, Event
-from arclog.model.outcome import TaskError, error, failed
+from arclog.model.ids import step_run_id, timestamp
+from arclog.model.outcome import OK, TaskError, error, failed
 from arclog.plan.program import Program, StepProgram, TaskProgram
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def completed(decision: Decision, report: WorkReported) -> WorkReported | Refuse
         return replace(report, events=work.handed_over())
     if event.type not in _TASK_ENDS or not work.is_open or "outcome" not in event.payload:
         return replace(report, events=[event])
-    if oversized := work.too_large():
-        return Refused("malformed", f"{event.type}: {oversized}", event_type=event.type)
+    if misfit := work.misfit() or work.too_large():
+        return Refused("malformed", f"{event.type}: {misfit}", event_type=event.type)
     return replace(report, events=work.concluded())
 
 
@@ -70,14 +71,51 @@ def spoken(report: WorkReported, sent: Event) -> int:
     return next((index for index, event in enumerate(report.events) if event.sent is sent.sent), 0)
 
 
-def next_task(program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None) -> str:
-    """The task that the pipeline of a command, or of one of its iterations, runs now or next; '' when it has ended."""
+def next_task(
+    program: Program, state: State, command: OpenCommand, iteration: tuple[int, ...] | None = None
+) -> NextTask | None:
+    """The task that the pipeline of a command, or of one of its iterations, runs now or next; None when it has ended, or
+    has not begun.
+    """
     step_run = state.run_of(command.step, command.run)
-    place = None if step_run is None else _pipeline_at(step_run, iteration)
-    if place is None:
-        return ""
-    move = pipelines.next_move(place, program.steps[command.step], program.plan.limits.max_task_runs)
-    return move.task.plan.name if isinstance(move, Run) else ""
+    if step_run is None:
+        return None
+    step = program.steps[command.step]
+    is_new = iteration is None and step_run.loop is None and not step_run.started
+    place = Pipeline() if is_new else _pipeline_at(step_run, iteration)
+    move = None if place is None else pipelines.next_move(place, step, program.plan.limits.max_task_runs)
+    if place is None or not isinstance(move, Run):
+        return None
+    config, problem = None, ""
+    try:
+        scope = task_scope(place, frame_of(program, state, step_run, iteration), move)
+        config = {**move.task.config.evaluate(scope), **move.task.verbatim}
+        config |= {name: tree.evaluate(scope) for name, tree in move.task.by_ref.items()}
+    except ExpressionError as failure:
+        problem = str(failure)
+    plan = move.task.plan
+    return NextTask(plan.name, plan.kind, move.attempt, move.repeated, config, problem, plan.timeout_s)
+
+
+def wire_command(program: Program, state: State, command: OpenCommand, body: Command) -> WireCommand:
+    """A claimed command for a worker that knows neither templates nor policies."""
+    step_run = state.run_of(command.step, command.run)
+    pipeline = None if step_run is None else step_run.pipeline
+    return WireCommand(
+        command_id=str(body.command_id),
+        fence=body.fence,
+        execution_id=str(body.execution_id),
+        step=body.step,
+        step_run_id=step_run_id(body.step, body.run),
+        lease_until=timestamp(body.lease_until),
+        args=body.args,
+        scope=body.scope,
+        started=body.started,
+        next=next_task(program, state, command),
+        error=None if pipeline is None else pipeline.error,
+        loop=body.loop,
+        expansion=body.expansion is not None,
+    )
 
 
 class _Work:
@@ -113,6 +151,13 @@ class _Work:
     def is_engines_start(self) -> bool:
         starts = self.event.type in ("task.started", "task.attempt.started")
         return starts and self.task.plan.runs_on == "engine" and "config" not in self.event.payload
+
+    def misfit(self) -> str:
+        """Why the outcome does not belong to the event; '' when it does."""
+        is_ok = self.event.payload["outcome"].get("status") == OK
+        if is_ok == (self.event.type == "task.done"):
+            return ""
+        return "has an ok outcome" if is_ok else "has an error outcome"
 
     def too_large(self) -> str:
         limit = self.decision.program.plan.limits.inline_max_bytes

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from arclog.core.inputs import GaveUp, Observed, WorkReported
 from arclog.core.reports import WORKER_TYPES
-from arclog.core.wire_reports import next_task
+from arclog.core.wire_reports import next_task, wire_command
 from arclog.dialects.authority import PRODUCER, WORKER
 from arclog.dialects.wire import REF
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
@@ -26,6 +26,7 @@ from arclog.engine.engine import MAX_CONFLICTS, Engine
 from arclog.engine.identity import Identity, identity_of
 from arclog.engine.past_commands import ended_command
 from arclog.engine.refusals import Refusals
+from arclog.model.commands import Command, WireCommand
 from arclog.model.errors import (
     ArclogError,
     Conflict,
@@ -89,6 +90,15 @@ class EngineIngest:
             else (NotAllowed if one.status == 403 else RequestRejected)(one.message)
             for one in parsed
         ]
+
+    async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
+        found: list[WireCommand] = []
+        for body in claimed:
+            live = await self._engine.seen(body.execution_id)
+            command = live.state.commands.get(body.command_id)
+            if command is not None and command.fence == body.fence:
+                found.append(wire_command(live.program, live.state, command, body))
+        return found
 
     # -- one after the other ------------------------------------------------------------------------------------------
 
@@ -254,7 +264,7 @@ class EngineIngest:
         live = await self._engine.seen(item.execution_id)
         command = live.state.commands.get(item.event.command_id)
         is_held = command is not None and command.fence == item.event.fence
-        following = "" if command is None else next_task(live.program, live.state, command, item.event.iteration)
+        following = None if command is None else next_task(live.program, live.state, command, item.event.iteration)
         return Taken(
             str(item.execution_id),
             str(event_id),
@@ -263,7 +273,7 @@ class EngineIngest:
             informative=False,
             warnings=item.warnings,
             closed=not is_held,
-            next_task=following if is_held else "",
+            next=following if is_held else None,
         )
 
     async def _resolve_uri(self, item: Incoming) -> None:

@@ -1,4 +1,4 @@
-"""Events that others send: `POST /api/events` without HTTP.
+"""Events that others send: `POST /api/events` without HTTP, and the commands of workers that report so.
 
 Rules:
 - An answered event is durable. The same `(execution_id, event_id)` with the same content (timestamps and `meta` aside) is
@@ -13,10 +13,12 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from arclog.model.commands import Command, NextTask, WireCommand
 from arclog.model.errors import ArclogError
 from arclog.model.principal import Principal
 
@@ -37,13 +39,16 @@ class Taken(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     #: the sender's command is over: it has nothing more to report for it
     closed: bool = False
-    #: the task that the sender's pipeline runs next; '' when there is none, and for whoever holds no command
-    next_task: str = ""
+    #: what the sender's pipeline runs now or next; None when it has ended, and for whoever holds no command
+    next: NextTask | None = None
 
 
 class Ingest(Protocol):
     async def event(self, body: Any, speaker: Principal) -> Taken:
         """Take one event. Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence, NotHolder or StoreError."""
+
+    async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
+        """Claimed commands for workers that report here; those that are over are left out."""
 
     async def batch(self, body: Any, speaker: Principal) -> list[Taken | ArclogError]:
         """Take each item, or say why not. Raises RequestRejected when the body is no batch."""

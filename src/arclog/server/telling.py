@@ -134,7 +134,7 @@ class Telling:
         while not services.draining():
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
-                over = over or any(envelope["event_type"] == _LAST for envelope in page)
+                over = over or any(map(_ends_the_log, page))
                 told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
                 if told:
                     told_to = told[-1].seq
@@ -172,7 +172,12 @@ class Telling:
         return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
 
     async def _ended(self) -> bool:
-        return bool(await self._api.events(self._id, limit=1, types=(_LAST,)))
+        after = 0
+        while page := await self._api.events(self._id, after=after, limit=_PAGE, types=(_LAST,)):
+            if any(map(_ends_the_log, page)):
+                return True
+            after = page[-1]["seq"]
+        return False
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -182,6 +187,11 @@ def check_names(names: Sequence[str]) -> None:
             near = get_close_matches(name, MEANINGS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+
+
+def _ends_the_log(envelope: dict[str, Any]) -> bool:
+    """What a producer says of a run's end is no end of its log."""
+    return envelope["event_type"] == _LAST and not envelope.get("informative")
 
 
 def _is_about(told: Told, entity: Entity) -> bool:

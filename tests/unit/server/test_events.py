@@ -549,6 +549,29 @@ async def test_what_does_not_fit_its_place_is_refused(worker: Worker) -> None:
     assert "comes before step.started" in left[0]["payload"]["reason"]
 
 
+async def test_nobody_is_told_of_an_end_that_a_producer_made_up(home: Path) -> None:
+    """Neither webhooks nor streams nor the server's log take its word for it."""
+    told = WAITS.replace(
+        "workflow:",
+        "keychain: [{name: k, kind: env, var: HOME}]\nexecutor:\n  spec:\n    webhooks: "
+        '[{url: "http://127.0.0.1:9/x", secret: k, on: [completed, failed, cancelled]}]\nworkflow:',
+    )
+    execution_id = await start(home, told)
+    async with running(home, worker=False) as server, server.client() as client:
+        wire = Wire(client, home, execution_id)
+        for name in ("playbook_completed", "playbook.processed", "execution.cancelled", "signal.received"):
+            answer = await wire.post(event_type=name)
+            assert answer.status_code == 200, answer.text
+        path = f"/api/executions/{execution_id}/events/stream"
+        with pytest.raises(httpx2.ReadTimeout):  # it follows a run that goes on
+            await client.get(path, timeout=0.5)
+        async with embedded(Settings({"home": str(home)}), read_only=True) as here:
+            assert await here.engine.store.deliveries(int(execution_id)) == []
+        metrics = (await client.get("/metrics")).text
+        assert 'arclog_executions_ended_total{state="COMPLETED"}' not in metrics
+        assert await wire.state() == "RUNNING"
+
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
