@@ -19,9 +19,9 @@ from arclog.core.iterations import level_of
 from arclog.core.pipeline import Run
 from arclog.core.projection import at_a_time
 from arclog.core.scopes import task_scope
-from arclog.core.state import OpenCommand, State, StepRun, path_key
+from arclog.core.state import OpenCommand, State, StepRun, path_key, path_of
 from arclog.core.waits import frame_of, jitter
-from arclog.model.commands import Command, NextTask, Pipeline, WireCommand
+from arclog.model.commands import Command, LoopWork, NextTask, Pipeline, WireCommand, WireIteration, WireLoop
 from arclog.model.errors import ExpressionError
 from arclog.model.events import ENVELOPE_BYTES, Event
 from arclog.model.ids import step_run_id, timestamp
@@ -94,13 +94,21 @@ def next_task(
     except ExpressionError as failure:
         problem = str(failure)
     plan = move.task.plan
-    return NextTask(plan.name, plan.kind, move.attempt, move.repeated, config, problem, plan.timeout_s)
+    not_before = timestamp(move.due) if move.due else ""
+    return NextTask(plan.name, plan.kind, move.attempt, move.repeated, config, problem, plan.timeout_s, not_before)
+
+
+def pipeline_error(
+    state: State, command: OpenCommand, iteration: tuple[int, ...] | None = None
+) -> dict[str, Any] | None:
+    """Why the pipeline of a command, or of one of its iterations, has failed; None when it has not."""
+    step_run = state.run_of(command.step, command.run)
+    place = None if step_run is None else _pipeline_at(step_run, iteration)
+    return None if place is None else place.error
 
 
 def wire_command(program: Program, state: State, command: OpenCommand, body: Command) -> WireCommand:
     """A claimed command for a worker that knows neither templates nor policies."""
-    step_run = state.run_of(command.step, command.run)
-    pipeline = None if step_run is None else step_run.pipeline
     return WireCommand(
         command_id=str(body.command_id),
         fence=body.fence,
@@ -112,10 +120,18 @@ def wire_command(program: Program, state: State, command: OpenCommand, body: Com
         scope=body.scope,
         started=body.started,
         next=next_task(program, state, command),
-        error=None if pipeline is None else pipeline.error,
-        loop=body.loop,
+        error=pipeline_error(state, command),
+        loop=None if body.loop is None else _wire_loop(program, state, command, body.loop),
         expansion=body.expansion is not None,
     )
+
+
+def _wire_loop(program: Program, state: State, command: OpenCommand, loop: LoopWork) -> WireLoop:
+    under_way = [
+        WireIteration(key, next_task(program, state, command, path), pipeline_error(state, command, path))
+        for key, path in ((key, path_of(key)) for key in loop.under_way)
+    ]
+    return WireLoop(loop.first, loop.last, loop.total, "".join(f"{index}." for index in loop.path), under_way)
 
 
 class _Work:

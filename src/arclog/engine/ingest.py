@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from arclog.core.inputs import GaveUp, Observed, WorkReported
 from arclog.core.reports import WORKER_TYPES
-from arclog.core.wire_reports import next_task, wire_command
+from arclog.core.wire_reports import next_task, pipeline_error, wire_command
 from arclog.dialects.authority import PRODUCER, WORKER
 from arclog.dialects.wire import REF
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
@@ -264,7 +264,10 @@ class EngineIngest:
         live = await self._engine.seen(item.execution_id)
         command = live.state.commands.get(item.event.command_id)
         is_held = command is not None and command.fence == item.event.fence
-        following = None if command is None else next_task(live.program, live.state, command, item.event.iteration)
+        following, error = None, None
+        if command is not None and is_held:
+            following = next_task(live.program, live.state, command, item.event.iteration)
+            error = pipeline_error(live.state, command, item.event.iteration)
         return Taken(
             str(item.execution_id),
             str(event_id),
@@ -273,7 +276,8 @@ class EngineIngest:
             informative=False,
             warnings=item.warnings,
             closed=not is_held,
-            next=following if is_held else None,
+            next=following,
+            error=error,
         )
 
     async def _resolve_uri(self, item: Incoming) -> None:

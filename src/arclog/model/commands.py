@@ -114,6 +114,31 @@ class NextTask(Struct, frozen=True, omit_defaults=True):
     #: why it cannot: the config reads the keychain, or data that is stored outside the log
     problem: str = ""
     timeout_s: float = 0.0
+    #: RFC 3339; '' = at once
+    not_before: str = ""
+
+
+class WireIteration(Struct, frozen=True, omit_defaults=True):
+    """An iteration that was started and has not ended."""
+
+    #: its index, behind those of the outer loops: 3, or 1.3
+    iteration: str
+    #: None: its tasks have ended, and what is left is to report the end of the iteration
+    next: NextTask | None = None
+    #: of a pipeline that has failed
+    error: dict[str, Any] | None = None
+
+
+class WireLoop(Struct, frozen=True, omit_defaults=True):
+    """The part of a loop that a command covers."""
+
+    #: items [first, last) were not started yet
+    first: int
+    last: int
+    total: int
+    #: indexes of the outer iterations, each with a dot behind it: '' or '1.'
+    outer: str = ""
+    under_way: list[WireIteration] = []
 
 
 class WireCommand(Struct, frozen=True, omit_defaults=True):
@@ -134,8 +159,7 @@ class WireCommand(Struct, frozen=True, omit_defaults=True):
     next: NextTask | None = None
     #: of a pipeline that has failed
     error: dict[str, Any] | None = None
-    #: the part of a loop that it covers
-    loop: LoopWork | None = None
+    loop: WireLoop | None = None
     #: only a worker that evaluates templates can carry it out: give it back
     expansion: bool = False
 

@@ -41,6 +41,8 @@ class Taken(Struct, frozen=True):
     closed: bool = False
     #: what the sender's pipeline runs now or next; None when it has ended, and for whoever holds no command
     next: NextTask | None = None
+    #: why the sender's pipeline has failed; None when it has not
+    error: dict[str, Any] | None = None
 
 
 class Ingest(Protocol):

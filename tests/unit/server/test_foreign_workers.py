@@ -220,7 +220,7 @@ async def test_an_error_fails_the_task_the_step_and_the_run(world: World) -> Non
     await world.say("step.enter")
     await world.say("task.started")
     answer = await world.say("call.error", payload={"error": {"message": "boom", "code": "E1"}, "stdout": "…"})
-    assert (answer["closed"], answer["next"]) == (False, None)
+    assert (answer["closed"], answer["next"], answer["error"]["message"]) == (False, None, "boom")
     assert "has failed" in await world.refused("step.exit", status="COMPLETED")
     await world.say("step.exit", status="FAILED")
     summary = await world.summary()
@@ -242,10 +242,25 @@ workflow:
 """
 
 
+async def test_a_loop_goes_on_where_the_worker_before_was(world: World) -> None:
+    await world.start(LOOP)
+    await world.claim()
+    await world.say("step.enter")
+    await world.say("loop.iteration.started", iteration=0)
+    await world.say("task.started", iteration=0)
+    await world.say("command.failed")
+    command = await world.claim()
+    (under_way,) = command["loop"]["under_way"]
+    assert (under_way["iteration"], under_way["next"]["in_flight"]) == ("0", True)
+    assert (command["loop"]["first"], command["loop"]["last"], command["started"]) == (1, 2, True)
+    await world.say("call.done", iteration="0", payload=10)
+    await world.say("loop.iteration.done", iteration=under_way["iteration"])
+
+
 async def test_a_worker_runs_the_iterations_of_a_loop(world: World) -> None:
     await world.start(LOOP)
     command = await world.claim()
-    assert (command["loop"]["items"], command["loop"]["first"], command["loop"]["last"]) == ([1, 2], 0, 2)
+    assert command["loop"] == {"first": 0, "last": 2, "total": 2}
     await world.say("step.enter")
     for index in range(2):
         begun = await world.say("loop.iteration.started", iteration=index)
