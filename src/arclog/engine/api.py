@@ -97,7 +97,9 @@ class EngineApi:
     def _catalog(self) -> Catalog:
         from arclog.engine.catalog import Catalog  # a run of a file does not need it
 
-        return Catalog(self._engine, self._compiler, self._scope.tenant)
+        reach = self._reach
+        # Whoever owns the store has the tenant of the settings.
+        return Catalog(self._engine, self._compiler, reach if reach.tenant else Scope(self._scope.tenant, "", ""))
 
     @cached_property
     def _stored(self) -> Stored:

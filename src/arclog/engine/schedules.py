@@ -128,7 +128,7 @@ class Scheduler:
         known = await engine.store.by_idempotency_key(scope, key)
         if known is not None:
             return known.execution_id
-        plan, program = await _to_run(engine, schedule.tenant, schedule.path, schedule.version)
+        plan, program = await _to_run(engine, scope, schedule.path, schedule.version)
         workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **schedule.workload}
         size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
         if size > cap:
@@ -224,7 +224,7 @@ class EngineSchedules:
         rules.check(schedule)
         if nested_deeper(new.workload, DEEPEST_INPUT):
             raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
-        await _to_run(engine, scope.tenant, new.path, new.version)
+        await _to_run(engine, scope, new.path, new.version)
         cap = engine.settings.integer("limits.max_payload_bytes")
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
@@ -287,10 +287,10 @@ class EngineSchedules:
         return self._reach.covers(Scope(schedule.tenant, schedule.project, schedule.environment))
 
 
-async def _to_run(engine: Engine, tenant: str, path: str, version: int) -> tuple[PlanRecord, Program]:
+async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
     """The playbook that a schedule starts."""
-    entry = await engine.store.catalog_path(path, tenant=tenant)
-    plan = await engine.store.registered(path, version, tenant=tenant) if 0 <= version <= MAX_ID else None
+    entry = await engine.store.catalog_path(path, **scope.parts)
+    plan = await engine.store.registered(path, version, **scope.parts) if 0 <= version <= MAX_ID else None
     if entry is None or plan is None:
         which = f" in version {version}" if version else ""
         raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")

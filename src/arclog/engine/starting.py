@@ -61,7 +61,7 @@ class Starts:
                 f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
             )
         scope = self._scope(request.scope)
-        record, program, files = await self._found(request)
+        record, program, files = await self._found(request, scope)
         if request.idempotency_key:
             known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
             if known is not None:
@@ -88,18 +88,21 @@ class Starts:
             return await self._again(known, record, request)
         return Started(str(execution_id), new.run_id)
 
-    async def _found(self, request: ExecuteRequest) -> tuple[PlanRecord, Program, Files]:
+    async def _found(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
         """What shall run, once the whole request is known to be good."""
         if request.path:
-            record, program = await self._catalog().to_run(request.path, request.version)
+            record, program = await self._catalog().to_run(request.path, request.version, scope)
             _check_workload(program.plan, request.workload)
             return record, program, {}
         if request.version:
             raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
         plan = self._compiler.compile(request.playbook, request.file).plan
         _check_workload(plan, request.workload)
+        caller = self._caller
+        bound = ("", "") if caller is None else (caller.project, caller.environment)
+        whose = Scope(self._own.tenant, *bound)
         record, files = await register(
-            self._engine, self._compiler, request.playbook, request.file, request.files, self._own.tenant
+            self._engine, self._compiler, request.playbook, request.file, request.files, whose
         )
         return record, self._engine.live.program_of(plan, record.digest), files
 

@@ -71,6 +71,11 @@ class Scope(Struct, frozen=True):
         """As events carry it."""
         return f"{self.tenant}/{self.project}/{self.environment}"
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """By name, as calls take them."""
+        return {"tenant": self.tenant, "project": self.project, "environment": self.environment}
+
     def covers(self, other: Scope) -> bool:
         """Whether the other scope lies within this one, of which '' parts are any."""
         return (

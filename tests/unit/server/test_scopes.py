@@ -220,6 +220,49 @@ async def test_a_run_names_its_own_tenant_or_none(world: World) -> None:
         assert (await world.ask("dev-operator", "POST", f"/api/runs/{run}/{path}", json=sent)).status_code == 422
 
 
+async def test_what_a_bound_key_registers_is_run_in_its_environment_only(world: World) -> None:
+    """Else whoever may write playbooks for dev would run code with the secrets of prod."""
+    shared = "metadata: {name: job, path: flows/job}\nworkflow:\n  - {step: start, tool: {kind: noop, data: VALUE}}\n"
+    known = await world.ask(
+        "all-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "shared")}
+    )
+    assert known.json()["version"] == 1
+    mine = await world.ask("dev-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("VALUE", "dev")})
+    assert mine.json()["version"] == 2
+    await world.start("dev-engineer", shared.replace("VALUE", "inline"))
+
+    async def versions(who: str) -> list[int]:
+        answer = await world.ask(who, "GET", "/api/catalog/versions", params={"path": "flows/job"})
+        return [one["version"] for one in answer.json()["versions"]]
+
+    async def pinned(who: str, **more: Any) -> tuple[int, str]:
+        answer = await world.ask(who, "POST", "/api/runs", json={"planId": "flows/job", **more})
+        return answer.status_code, answer.json().get("planVersion", "")
+
+    assert [await versions(who) for who in ("dev-viewer", "prod-viewer", "all-viewer")] == [[3, 2, 1], [1], [3, 2, 1]]
+    assert await pinned("dev-operator") == (201, "3")
+    assert await pinned("prod-operator") == (201, "1")
+    assert await pinned("prod-operator", planVersion="2") == (404, "")
+    assert await pinned("all-operator", projectId="shop", environmentId="prod") == (201, "1")
+    assert await pinned("all-operator", projectId="shop", environmentId="dev") == (201, "3")
+    for path in ("show", "diff"):
+        params = {"path": "flows/job", "version": 2, "from": 1, "to": 2}
+        assert (await world.ask("prod-viewer", "GET", f"/api/catalog/{path}", params=params)).status_code == 404
+        assert (await world.ask("dev-viewer", "GET", f"/api/catalog/{path}", params=params)).status_code == 200
+    schedule = {"name": "s", "cron": "0 6 * * *", "path": "flows/job", "version": 2}
+    assert (await world.ask("prod-engineer", "POST", "/api/schedules", json=schedule)).status_code == 404
+    assert (await world.ask("dev-engineer", "POST", "/api/schedules", json=schedule)).status_code == 201
+    only = await world.ask(
+        "dev-engineer", "POST", "/api/catalog", json={"playbook": shared.replace("flows/job", "flows/own")}
+    )
+    assert only.status_code == 201
+    listed = {
+        who: [one["path"] for one in (await world.ask(who, "GET", "/api/catalog")).json()["playbooks"]]
+        for who in ("dev-viewer", "prod-viewer")
+    }
+    assert listed == {"dev-viewer": ["flows/job", "flows/own"], "prod-viewer": ["flows/job"]}
+
+
 async def test_an_idempotency_key_is_the_environments_own(world: World) -> None:
     one = await world.start("dev-engineer", idempotency_key="k")
     two = await world.start("prod-engineer", idempotency_key="k")

@@ -391,12 +391,27 @@ SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 INSERT INTO arclog.plans (digest, body) VALUES ($1, $2) ON CONFLICT DO NOTHING
 
 -- name: add_version
-INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
-SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
-ON CONFLICT (digest, tenant, path) DO NOTHING
+-- Only what is new is bound: content that is there already stays valid where it is.
+WITH added AS (
+    INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
+    SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
+    ON CONFLICT (digest, tenant, path) DO NOTHING RETURNING tenant, path, version
+)
+INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment)
+SELECT tenant, path, version, $6, $7 FROM added WHERE $6::text <> '' OR $7::text <> ''
 
 -- name: version_of
-SELECT version, source, created_at FROM arclog.catalog WHERE digest = $1 AND tenant = $2 AND path = $3
+-- The last column: whether it is valid in a part of its tenant only.
+SELECT c.version, c.source, c.created_at, EXISTS (
+    SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version)
+FROM arclog.catalog c WHERE c.digest = $1 AND c.tenant = $2 AND c.path = $3
+
+-- name: add_scope
+INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING
+
+-- name: remove_scopes
+DELETE FROM arclog.catalog_scopes WHERE tenant = $1 AND path = $2 AND version = $3
 
 -- name: plan
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
@@ -406,24 +421,51 @@ WHERE digest = $1 ORDER BY c.n LIMIT 1
 -- name: registered
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM arclog.catalog c JOIN arclog.plans p USING (digest)
-WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2) ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2)
+  AND ($4::text = '' AND $5::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($4::text = '' OR s.project IN ('', $4::text)) AND ($5::text = '' OR s.environment IN ('', $5::text))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
 WHERE c.tenant = $5 AND c.path > $1 AND starts_with(c.path, $2)
-  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
+  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path
+  AND ($6::text = '' AND $7::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+      AND ($6::text = '' OR s.project IN ('', $6::text)) AND ($7::text = '' OR s.environment IN ('', $7::text))
+  )))
   AND ($4::bool OR a.archived_at IS NULL)
 ORDER BY c.path LIMIT $3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
-WHERE c.tenant = $1 AND c.path = $2 ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = $1 AND c.path = $2
+  AND ($3::text = '' AND $4::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($3::text = '' OR s.project IN ('', $3::text)) AND ($4::text = '' OR s.environment IN ('', $4::text))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: versions
-SELECT digest, path, version, ''::bytea, source, created_at FROM arclog.catalog
-WHERE tenant = $4 AND path = $1 AND ($2::int8 = 0 OR version < $2) ORDER BY version DESC LIMIT $3
+SELECT c.digest, c.path, c.version, ''::bytea, c.source, c.created_at FROM arclog.catalog c
+WHERE c.tenant = $4 AND c.path = $1 AND ($2::int8 = 0 OR c.version < $2)
+  AND ($5::text = '' AND $6::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($5::text = '' OR s.project IN ('', $5::text)) AND ($6::text = '' OR s.environment IN ('', $6::text))
+  ))
+ORDER BY c.version DESC LIMIT $3
 
 -- name: archive
 INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING

@@ -194,24 +194,51 @@ WHERE digest = ? ORDER BY c.rowid LIMIT 1
 -- name: registered
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM catalog c JOIN plans p USING (digest)
-WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2)
+  AND (?4 = '' AND ?5 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?4 = '' OR s.project IN ('', ?4)) AND (?5 = '' OR s.environment IN ('', ?5))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM catalog c LEFT JOIN archived a USING (tenant, path)
 WHERE c.tenant = ?5 AND c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
-  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
+  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path
+  AND (?6 = '' AND ?7 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+      AND (?6 = '' OR s.project IN ('', ?6)) AND (?7 = '' OR s.environment IN ('', ?7))
+  )))
   AND (?4 OR a.archived_at IS NULL)
 ORDER BY c.path LIMIT ?3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM catalog c LEFT JOIN archived a USING (tenant, path)
-WHERE c.tenant = ? AND c.path = ? ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = ?1 AND c.path = ?2
+  AND (?3 = '' AND ?4 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?3 = '' OR s.project IN ('', ?3)) AND (?4 = '' OR s.environment IN ('', ?4))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: versions
-SELECT digest, path, version, CAST('' AS BLOB), source, created_at FROM catalog
-WHERE tenant = ?4 AND path = ?1 AND (?2 = 0 OR version < ?2) ORDER BY version DESC LIMIT ?3
+SELECT c.digest, c.path, c.version, CAST('' AS BLOB), c.source, c.created_at FROM catalog c
+WHERE c.tenant = ?4 AND c.path = ?1 AND (?2 = 0 OR c.version < ?2)
+  AND (?5 = '' AND ?6 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?5 = '' OR s.project IN ('', ?5)) AND (?6 = '' OR s.environment IN ('', ?6))
+  ))
+ORDER BY c.version DESC LIMIT ?3
 
 -- name: archive
 INSERT INTO archived (tenant, path, archived_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
@@ -229,6 +256,15 @@ ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
 SELECT version, source, created_at FROM catalog WHERE digest = ? AND tenant = ? AND path = ?
+
+-- name: is_scoped
+SELECT EXISTS (SELECT 1 FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?)
+
+-- name: add_scope
+INSERT INTO catalog_scopes (tenant, path, version, project, environment) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: remove_scopes
+DELETE FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?
 
 -- name: add_plan
 INSERT INTO plans (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING

@@ -160,22 +160,25 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
     return None if row is None else PlanRecord(*row)
 
 
-def registered(execute: Execute, path: str, version: int, tenant: str) -> PlanRecord | None:
-    row = execute(SQL["registered"], (path, version, tenant)).fetchone()
+def registered(execute: Execute, path: str, version: int, scope: Scope) -> PlanRecord | None:
+    given = (path, version, scope.tenant, scope.project, scope.environment)
+    row = execute(SQL["registered"], given).fetchone()
     return None if row is None else PlanRecord(*row)
 
 
-def catalog(execute: Execute, tenant: str, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
-    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived, tenant))]
+def catalog(execute: Execute, scope: Scope, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
+    given = (after, prefix, limit, archived, scope.tenant, scope.project, scope.environment)
+    return [CatalogRecord(*row) for row in execute(SQL["catalog"], given)]
 
 
-def catalog_path(execute: Execute, tenant: str, path: str) -> CatalogRecord | None:
-    row = execute(SQL["catalog_path"], (tenant, path)).fetchone()
+def catalog_path(execute: Execute, scope: Scope, path: str) -> CatalogRecord | None:
+    row = execute(SQL["catalog_path"], (scope.tenant, path, scope.project, scope.environment)).fetchone()
     return None if row is None else CatalogRecord(*row)
 
 
-def versions(execute: Execute, tenant: str, path: str, before: int, limit: int) -> list[PlanRecord]:
-    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit, tenant))]
+def versions(execute: Execute, scope: Scope, path: str, before: int, limit: int) -> list[PlanRecord]:
+    given = (path, before, limit, scope.tenant, scope.project, scope.environment)
+    return [PlanRecord(*row) for row in execute(SQL["versions"], given)]
 
 
 def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:

@@ -161,26 +161,61 @@ class SqliteStore:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     async def register_plan(
-        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
     ) -> PlanRecord:
-        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at, tenant))
+        scope = Scope(tenant, project, environment)
+        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at, scope))
 
     async def plan(self, digest: str) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.plan(execute, digest))
 
-    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
-        return await self._look_up(lambda execute: reads.registered(execute, path, version, tenant))
+    async def registered(
+        self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
+    ) -> PlanRecord | None:
+        scope = Scope(tenant, project, environment)
+        return await self._look_up(lambda execute: reads.registered(execute, path, version, scope))
 
     async def catalog(
-        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self,
+        *,
+        tenant: str,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        archived: bool = False,
+        project: str = "",
+        environment: str = "",
     ) -> list[CatalogRecord]:
-        return await self._reader.do(lambda execute: reads.catalog(execute, tenant, prefix, after, limit, archived))
+        scope = Scope(tenant, project, environment)
+        return await self._reader.do(lambda execute: reads.catalog(execute, scope, prefix, after, limit, archived))
 
-    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
-        return await self._look_up(lambda execute: reads.catalog_path(execute, tenant, path))
+    async def catalog_path(
+        self, path: str, *, tenant: str, project: str = "", environment: str = ""
+    ) -> CatalogRecord | None:
+        scope = Scope(tenant, project, environment)
+        return await self._look_up(lambda execute: reads.catalog_path(execute, scope, path))
 
-    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
-        return await self._reader.do(lambda execute: reads.versions(execute, tenant, path, before, limit))
+    async def versions(
+        self,
+        path: str,
+        *,
+        tenant: str,
+        before: int = 0,
+        limit: int = 100,
+        project: str = "",
+        environment: str = "",
+    ) -> list[PlanRecord]:
+        scope = Scope(tenant, project, environment)
+        return await self._reader.do(lambda execute: reads.versions(execute, scope, path, before, limit))
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         await self._writer.do(lambda tx: writes.archive(tx, tenant, path, at))
