@@ -33,6 +33,9 @@ TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task."
 #: What no worker may say of a task that waits: only its end is a success.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
 
+#: A pipeline that has not begun; it is only looked at.
+_NEW = Pipeline()
+
 #: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
 MAX_REPORT_EVENTS = 1000
 
@@ -143,7 +146,7 @@ class _Place:
             else:
                 iteration = self.step_run.iterations.get(path_key(path))
                 pipeline = None if iteration is None else iteration.pipeline
-            course = self.courses[path] = Course(self.step, pipeline or Pipeline())
+            course = self.courses[path] = Course(self.step, pipeline or _NEW)
         return course
 
     def _take_task(self, event: Event) -> str:
