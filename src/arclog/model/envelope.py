@@ -74,10 +74,8 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
         full["worker_id"] = event.worker_id
     if event.informative:
         full["informative"] = True
-    if event.sent:
-        full.update(event.sent)
-    elif event.informative and isinstance(event.payload.get("meta"), dict):
-        full["meta"] = event.payload["meta"]  # where older releases kept what the sender said
+    if event.sent or event.informative:
+        full.update(event.sent or _sent_before(event))
     full.update(subject.scope)
     full["payload"] = _payload(event)
     return full
@@ -90,6 +88,20 @@ def _source(event: Event) -> str:
     if event.type not in _WORKER_TYPES or event.payload.get("source") == "server":
         return "server"
     return "worker"
+
+
+def _sent_before(event: Event) -> dict[str, Any]:
+    """What came with an event from outside, from where earlier releases kept it: its payload."""
+    found: dict[str, Any] = {}
+    meta, result = event.payload.get("meta"), event.payload.get("result")
+    if isinstance(meta, dict):
+        found["meta"] = meta
+    reference = result.get("reference") if isinstance(result, dict) else None
+    if isinstance(reference, dict) and "uri" in reference:
+        found |= {"result_kind": "ref", "result_uri": reference["uri"]}
+    elif isinstance(reference, dict) and "event_ids" in reference:
+        found |= {"result_kind": "refs", "event_ids": reference["event_ids"]}
+    return found
 
 
 def is_producers(event: Event) -> bool:

@@ -15,7 +15,7 @@ from arclog.dialects.wire import result_of
 from arclog.dialects.wire_incoming import Incoming, Refusal, parse_batch, parse_event
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotAllowed, RequestRejected
-from arclog.model.events import REGISTRY
+from arclog.model.events import REGISTRY, Event
 from arclog.model.ids import MAX_ID, timestamp
 from tests.unit.dialects.support import NAMES, log_of, records, told
 
@@ -362,6 +362,34 @@ def test_a_result_comes_back_as_it_was_sent(sent: dict[str, Any]) -> None:
         assert record["result"] == {"status": "COMPLETED", "context": sent["payload"]}
     again = parse_event(record, PRODUCER, NOW)
     assert (again.warnings, again.event.sent.get("result_uri")) == ((), sent.get("result_uri"))
+
+
+@pytest.mark.parametrize(
+    ("payload", "told_as"),
+    [
+        ({"a": 1, "meta": {"legacy_type": "step_completed"}}, {"meta": {"legacy_type": "step_completed"}}),
+        (
+            {"result": {"status": "COMPLETED", "reference": {"uri": "s3://x"}}},
+            {"result_kind": "ref", "result_uri": "s3://x"},
+        ),
+        (
+            {"result": {"status": "COMPLETED", "reference": {"event_ids": ["5"]}}},
+            {"result_kind": "refs", "event_ids": ["5"]},
+        ),
+        ({"result": 5}, {"result_kind": "data"}),
+    ],
+)
+def test_what_earlier_releases_stored_is_told_in_the_same_way(payload: dict[str, Any], told_as: dict[str, Any]) -> None:
+    """They kept in the payload what came beside an event, and no name of a producer."""
+    old = Event("step.done", NOW, step="fetch", informative=True, own_id=5, payload=payload)
+    full = widen(old, Subject(ID, "x"), 1, 5, NOW)
+    assert (full["source"], full["payload"]) == ("producer", payload)
+    (one,) = told("wire", [full])
+    meta = told_as.pop("meta", {})
+    assert {key: one.record[key] for key in told_as} == told_as
+    assert meta.items() <= one.record["meta"].items()
+    late = Event("step.done", NOW, step="fetch", informative=True, command_id=7, fence=1, worker_id="w")
+    assert widen(late, Subject(ID, "x"), 1, 5, NOW)["source"] == "worker"
 
 
 def test_references_are_checked() -> None:
