@@ -218,6 +218,8 @@ def test_entities_nest_from_the_workflow_to_the_step_to_the_task() -> None:
     assert (task["entity_id"], task["parent_id"]) == ("fetch_page", step["step_run_id"])
     policy = run.of("policy.task.evaluated")[0]
     assert (policy["entity_id"], policy["parent_id"]) == ("task:fetch_page", task["task_run_id"])
+    loop = run_of(LOOP).only("loop.started")
+    assert (loop["entity_id"], loop["parent_id"]) == ("loop:start", "step:start:run:1")
 
 
 def test_entity_types_are_the_documents_and_three_more() -> None:
@@ -298,7 +300,7 @@ def test_meta_of_an_event_is_free_form() -> None:
     assert parse_event(body, PRODUCER, 0).event.payload["meta"] == {"any": [1, {"thing": None}]}
 
 
-# -- 3: who says what, when -------------------------------------------------------------------------------------------
+# -- 3: who emits what, and when --------------------------------------------------------------------------------------
 
 
 def test_a_step_is_scheduled_when_its_token_is_taken() -> None:
@@ -316,6 +318,17 @@ def test_workers_report_the_start_and_end_of_steps_and_the_server_stores_them() 
         assert event["source"] == "worker"
     assert {event["worker_id"] for event in run_of(CHAIN).of("step.started")} == {"worker-a"}
     assert run_of(FAILS).only("step.failed")["source"] == "worker"
+
+
+def test_the_server_ends_a_step_where_no_worker_can() -> None:
+    late = """
+metadata: {name: late}
+workflow:
+  - {step: start, spec: {policy: {lifecycle: {timeout_s: 5}}}, tool: {kind: act, takes: 100}}
+"""
+    failed = ran(late).only("step.failed")
+    assert (failed["source"], failed["payload"]["error"]["kind"]) == ("server", "timeout")
+    assert run_of(LOOP).only("step.done")["source"] == "server"
 
 
 def test_a_retry_is_several_attempts_of_one_task_run_and_one_final_outcome() -> None:
@@ -354,7 +367,7 @@ def test_loops_begin_and_end_around_their_iterations() -> None:
     ]
 
 
-def test_admission_says_which_rule_allowed_or_denied() -> None:
+def test_admission_records_which_rule_allowed_or_denied() -> None:
     allowed = run_of(CHAIN).only("policy.admit.evaluated")
     assert (allowed["source"], allowed["status"]) == ("server", "success")
     assert allowed["payload"]["allow"] is True
@@ -368,7 +381,7 @@ def test_admission_says_which_rule_allowed_or_denied() -> None:
 
 
 @pytest.mark.parametrize("do", ["retry, attempts: 2, delay: 0", "jump, to: last", "continue", "break", "fail"])
-def test_a_policy_says_which_rule_matched_and_what_it_did(do: str) -> None:
+def test_a_policy_records_which_rule_matched_and_what_it_did(do: str) -> None:
     text = f"""
 metadata: {{name: p}}
 workflow:
@@ -386,7 +399,7 @@ workflow:
     assert evaluated["payload"]["action"]["do"] == do.partition(",")[0]
 
 
-def test_routing_says_which_arcs_matched_and_which_were_fired() -> None:
+def test_routing_records_which_arcs_matched_and_which_were_fired() -> None:
     fan = """
 metadata: {name: fan}
 workflow:

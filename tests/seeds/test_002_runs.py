@@ -196,6 +196,12 @@ def test_the_times_are_those_of_engine_and_store() -> None:
             assert micros(record["occurredAt"]) <= micros(record["persistedAt"])
 
 
+def test_the_stores_times_rise_with_the_sequence() -> None:
+    for name in RUNS:
+        times = [micros(record["persistedAt"]) for record in records(name)]
+        assert all(before <= after for before, after in pairwise(times))
+
+
 @pytest.mark.parametrize(
     ("schema", "more"),
     [("run-write", set()), ("run", {"runSeq", "persistedAt"})],

@@ -290,6 +290,25 @@ def test_a_process_that_never_saw_the_run_gives_the_same_status() -> None:
     assert (run.status.state, run.status.terminal_event) == ("COMPLETED", "playbook.completed")
 
 
+def test_variables_have_a_view_of_their_own() -> None:
+    text = """
+metadata: {name: variables}
+workflow:
+  - step: start
+    tool: {kind: act, takes: 5, spec: {policy: {rules: [{else: {then: {set_ctx: {total: 12}}}}]}}}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: act, takes: 5}}
+"""
+
+    async def look(world: World) -> None:
+        await asyncio.sleep(7)
+        execution_id = str(world.execution_id)
+        assert (await world.here.api.summary(execution_id)).ctx == {"total": 12}
+        assert "total" not in str(await world.here.api.status(execution_id))
+
+    ran(text, look)
+
+
 def test_lifecycle_statuses_of_steps_are_capitals_whatever_was_stored() -> None:
     for text in (ENDS_WELL, FAILS, HANDLED, LOOP):
         exits = [record["status"] for record in lifecycle_of(text) if record["event_type"] == "step.exit"]

@@ -385,6 +385,12 @@ def test_a_key_with_a_reducer_takes_writes_of_all_iterations() -> None:
     assert run.state.ctx == {"total": 16}
 
 
+def test_outside_of_parallel_loops_the_last_write_to_ctx_stands() -> None:
+    tool = {"kind": "act", "spec": policy(otherwise(set_ctx={"key": "{{ iter.n }}"}))}
+    run = ran(loop([1, 2, 3], tool, mode="sequential"))
+    assert (run.state.status, run.state.ctx) == ("COMPLETED", {"key": 3})
+
+
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 def test_iter_is_each_iterations_own(mode: str) -> None:
     tools = [
@@ -434,7 +440,7 @@ def test_the_single_task_of_a_step_is_named_after_it_in_events() -> None:
 # -- 8, 9: loops and retries ------------------------------------------------------------------------------------------
 
 
-def test_a_loop_tells_of_its_start_its_iterations_and_its_end() -> None:
+def test_a_loop_records_its_start_its_iterations_and_its_end() -> None:
     run = ran(loop([0, 1], {"kind": "act", "fail_attempts": "{{ iter.n }}"}, failure="best_effort"))
     kinds = [event["event_type"] for event in run.log if event["event_type"].startswith("loop.")]
     assert kinds == [

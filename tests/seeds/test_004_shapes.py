@@ -78,7 +78,7 @@ def test_optional_sections_of_the_root(left_out: str) -> None:
         "workbook": "workbook: []\n",
     }
     before = "".join(text for name, text in sections.items() if name != left_out)
-    assert plan_of(playbook("tool: {kind: noop}", before))
+    assert plan_of(playbook("tool: {kind: noop}", before)).entry == "one"
 
 
 def test_metadata_and_workflow_are_required_and_workflow_is_a_list() -> None:
@@ -91,7 +91,7 @@ def test_metadata_and_workflow_are_required_and_workflow_is_a_list() -> None:
 
 
 def test_spec_at_every_scope() -> None:
-    plan, found = checked("""
+    plan, reported = checked("""
 metadata: {name: p}
 executor: {spec: {timeout: 9}}
 workflow:
@@ -106,7 +106,7 @@ workflow:
     assert plan is not None
     assert [task.timeout_s for step in plan.steps for task in step.tasks] == [6, 7, 8, 9]
     assert plan.steps[0].mode == "inclusive"
-    assert [finding.severity for finding in found if finding.code == "placeholder"] == ["info"]
+    assert [finding.severity for finding in reported if finding.code == "placeholder"] == ["info"]
 
 
 def test_inner_scalars_win_maps_merge_and_lists_are_replaced() -> None:
