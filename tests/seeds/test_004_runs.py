@@ -338,6 +338,11 @@ def test_workload_is_defaults_merged_with_the_request_and_is_not_rendered() -> N
     assert run.state.result == {"a": {"x": 1, "y": 3}, "b": [9], "c": "{{ 1 + 1 }}"}
 
 
+def test_a_bare_name_is_a_key_of_the_workload() -> None:
+    text = one_step({"kind": "act", "returns": "{{ api_url }}"}, workload={"api_url": "http://localhost"})
+    assert ran(text).state.result == "http://localhost"
+
+
 def test_nothing_can_write_to_the_workload() -> None:
     text = """
 metadata: {name: p}

@@ -343,3 +343,87 @@ def test_a_json_schema_of_the_language_is_published() -> None:
     schema = json.loads(json.dumps(json_schema(installed_kinds())))
     assert schema["required"] == ["metadata", "workflow"]
     assert {"metadata", "keychain", "executor", "workload", "workflow", "workbook"} <= schema["properties"].keys()
+
+
+# -- examples of the document, as they stand there --------------------------------------------------------------------
+
+EXAMPLES = {
+    "2.1": playbook(
+        "tool: {kind: noop}",
+        """\
+keychain:
+- name: openai_token
+  kind: secret_manager
+- name: pg_k8s
+  kind: postgres_credential
+""",
+    ),
+    "5.2.1": playbook("""
+tool: {kind: noop}
+spec:
+  policy:
+    admit:
+      mode: exclusive # exclusive | inclusive (default exclusive)
+      rules:
+        - when: "{{ workload.open }}"
+          then: { allow: true }
+        - else:
+          then: { allow: false }
+"""),
+    "5.5": playbook("""
+tool: {kind: noop}
+next:
+  spec:
+    mode: exclusive # exclusive | inclusive (default exclusive)
+    policy: {} # placeholders: priority/dedupe/partitioning
+  arcs:
+    - step: one
+      when: "{{ ctx.more }}"
+      args: { n: 1 }
+"""),
+    "7.1": playbook("""
+tool:
+  - name: init_iter
+    kind: noop
+    spec:
+      policy:
+        rules:
+          - else:
+              then: { do: continue, set_iter: { page: 1 } }
+
+  - name: fetch_page
+    kind: http
+    method: GET
+    url: "{{ workload.api_url }}"
+    spec:
+      policy:
+        rules:
+          - when: "{{ outcome.status == 'error' }}"
+            then: { do: retry, attempts: 5 }
+          - else:
+              then: { do: continue }
+"""),
+    "7.2": playbook("""
+tool:
+  - kind: http
+    url: "..."
+  - kind: python
+    code: "..."
+"""),
+    "7.3": playbook(
+        """
+tool:
+  kind: http
+  method: GET
+  url: "{{ api_url }}"
+""",
+        "workload: {api_url: http://localhost}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", EXAMPLES.values(), ids=list(EXAMPLES))
+def test_an_example_of_the_document_is_valid(text: str) -> None:
+    plan, reported = checked(text)
+    assert plan is not None, [str(finding) for finding in reported]
+    assert [finding for finding in reported if finding.severity == "error"] == []
