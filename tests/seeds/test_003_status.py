@@ -151,6 +151,7 @@ def test_the_workflow_fails_before_the_playbook_does() -> None:
         (FAILS, "call.error", "ERROR", "FAILED"),
         (HANDLED, "call.error", "ERROR", "CASE_HANDLED"),
     ],
+    ids=["ok", "error", "handled"],
 )
 def test_a_tools_outcome_comes_before_the_end_of_its_step(text: str, call: str, state: str, exit_status: str) -> None:
     records = [record for record in lifecycle_of(text) if record.get("step") == "start"]
