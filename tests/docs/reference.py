@@ -7,6 +7,7 @@ from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
+from tests.docs.seeds import seeds_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
 
@@ -121,5 +122,6 @@ PAGES = {
     "events.md": events_page,
     "status.md": status_page,
     "dialects.md": dialects_page,
+    "seeds.md": seeds_page,
     "conformance.md": conformance_page,
 }
