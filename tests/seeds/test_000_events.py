@@ -531,7 +531,8 @@ def test_example_of_an_attempt_that_failed() -> None:
     assert outcome["status"] == "error"
     assert (outcome["error"]["kind"], outcome["error"]["retryable"]) == ("connection", True)
     assert outcome["meta"]["duration_ms"] == 2000
-    assert event["duration_ms"] == 2000 and isinstance(event["duration_ms"], int)
+    assert event["duration_ms"] == 2000
+    assert isinstance(event["duration_ms"], int)
 
 
 def test_an_attempt_that_ended_well_has_its_outcome() -> None:
