@@ -234,6 +234,7 @@ async def test_ids_are_told_to_their_own_tenant_alone(tmp_path: Path):
 
 def _lose_its_work(home: Path) -> None:
     connection = apsw.Connection(str(home / "arclog.db"))
+    connection.set_busy_timeout(10_000)  # a server may be writing
     connection.execute("DELETE FROM commands; DELETE FROM timers").fetchall()
     connection.close()
 
