@@ -32,6 +32,7 @@ from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter, Scope, Store
 from arclog.ports.tool import ToolServices
+from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
@@ -106,6 +107,7 @@ class Embedded:
     def _tools(self) -> Toolbox:
         if self._toolbox is None:
             workdir_of(self._settings)  # a folder that is not there is known before anything runs
+            protect_process(self._settings)
             self._scratch = Scratch()
             self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
         return self._toolbox

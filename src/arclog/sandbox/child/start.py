@@ -9,12 +9,13 @@ A spec with `argv` becomes that program; one without becomes the python runner.
 from __future__ import annotations
 
 import _socket
+import json
 import os
 import resource
 import signal
 from typing import Any, NoReturn
 
-from . import kernel
+from . import confine, kernel
 from . import runner as python
 from .places import Places
 
@@ -22,7 +23,7 @@ _NOFILE = 1024
 _STDERR = 2
 
 
-def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int) -> NoReturn:
+def runner(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int) -> NoReturn:
     """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -31,27 +32,43 @@ def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int) 
         kernel.prctl(kernel.PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:
             os._exit(1)
+        kernel.prctl(kernel.DUMPABLE, 1)
         if "argv" in spec:
-            _program(spec, files)
+            _program(spec, facts, files)
+        elif "probe" in spec:
+            _probe(spec, facts, files)
         else:
-            _python(spec, files, failure)
+            _python(spec, facts, files, failure)
+    except confine.NotConfined as problem:
+        os.write(failure, f"confinement {problem}".encode()[:4000])
     except BaseException as problem:  # noqa: BLE001 - the last line of defence: the guard must hear of it
         number = getattr(problem, "errno", None) or 0
         os.write(failure, f"{number} {type(problem).__name__}: {problem}".encode("utf-8", "replace")[:4000])
     os._exit(127)
 
 
-def _program(spec: dict[str, Any], files: list[int]) -> None:
+def _program(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     for target, file in enumerate(files):
         os.dup2(file, target)
+    kernel.close_at_exec(_STDERR + 1)
     os.chdir(spec["cwd"])
+    if facts:
+        _limit(resource.RLIMIT_CORE, 0)
+        confine.drop(spec, facts)
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
 
 
-def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
+def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None:
+    """Write what is in force here."""
+    confine.drop(spec, facts)
+    os.write(files[1], json.dumps(facts).encode())
+    os._exit(0)
+
+
+def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
     kernel.set_name("arclog-python")
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
@@ -72,9 +89,9 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, _NOFILE),
     ):
-        hard = resource.getrlimit(kind)[1]
-        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (wanted, wanted))
+        _limit(kind, value)
+    if facts:
+        confine.drop(spec, facts)
     if spec.get("site"):
         # Packages may run code when they are merely found (.pth files): here, not in the zygote that all share.
         import site
@@ -82,6 +99,12 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
         site.main()
     os.close(failure)
     python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (wanted, wanted))
 
 
 def _close(file: int) -> None:

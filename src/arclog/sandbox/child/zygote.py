@@ -78,9 +78,9 @@ def _request(control: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated: bool) -> int:
-    zygote = os.getpid()
+    zygote, identity = os.getpid(), (os.getuid(), os.getgid())
     try:
-        pid, isolated = kernel.fork_isolated() if isolated else (os.fork(), False)
+        pid, flags = kernel.fork_isolated() if isolated else (os.fork(), 0)
     except OSError as problem:
         guard.report(_socket.socket(fileno=os.dup(files[0])), failed=f"fork: {problem}")
         return 0
@@ -88,7 +88,9 @@ def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated:
         signal.set_wakeup_fd(-1)
         control.close()
         os.close(wakeup)
-        guard.main(files, parent=0 if isolated else zygote, isolated=isolated)
+        # In a pid namespace of its own nobody above has a number.
+        parent = 0 if flags & kernel.NEWPID else zygote
+        guard.main(files, parent=parent, flags=flags, identity=identity)
     return pid
 
 
