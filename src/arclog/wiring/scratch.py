@@ -53,12 +53,12 @@ def remove_abandoned(parent: Path | None = None) -> int:
 
 
 def _made(parent: Path) -> Path:
-    """The folder that all of this user's workers share. In a folder for everybody somebody else may have taken its name:
-    then each worker's folder stands beside it.
+    """The folder that all of this user's workers share. In a folder for everybody somebody else may have taken its name,
+    and tasks that call arclog are kept out of it: then each worker's folder stands beside it.
     """
     parent.mkdir(mode=0o700, exist_ok=True)
     found = parent.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not os.access(parent, os.W_OK):
         return parent.parent
     if stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
         parent.chmod(stat.S_IRWXU)
