@@ -128,9 +128,13 @@ def protect_process(settings: Settings) -> None:
         kernel.prctl(kernel.DUMPABLE, 0)
 
 
-def confined(confinement: Confinement | None, folders: TaskFolders, *, read: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of a guard's spec that confines it to its folders; empty: it is not confined."""
-    return {} if confinement is None else {"confinement": confinement.spec(read=read), "folder": str(folders.folder)}
+def confined(
+    confinement: Confinement | None, folders: TaskFolders, *, read: Sequence[str] = (), write: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The part of a guard's spec that confines it to its folders, and these paths; empty: it is not confined."""
+    if confinement is None:
+        return {}
+    return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
 
 
 def _network(settings: Settings, *, standard: bool) -> str:

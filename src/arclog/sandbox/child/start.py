@@ -1,6 +1,7 @@
 """From a forked guard to a runner: every limit and every cut to the outside is made here, before user code is seen.
 
-A spec with `argv` becomes that program; one without becomes the python runner.
+A spec with `argv` becomes that program, one with `databases` serves DuckDB, one with `probe` writes what is in force;
+any other becomes the python runner.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -13,6 +14,7 @@ import json
 import os
 import resource
 import signal
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import confine, kernel
@@ -21,6 +23,8 @@ from .places import Places
 
 _NOFILE = 1024
 _STDERR = 2
+#: What a zygote has loaded for its runners, by the key of a spec.
+services: dict[str, Callable[[_socket.socket], NoReturn]] = {}
 
 
 def runner(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int) -> NoReturn:
@@ -37,6 +41,8 @@ def runner(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure
             _program(spec, facts, files)
         elif "probe" in spec:
             _probe(spec, facts, files)
+        elif "databases" in spec:
+            _databases(spec, facts, files, failure)
         else:
             _python(spec, facts, files, failure)
     except confine.NotConfined as problem:
@@ -68,21 +74,24 @@ def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None
     os._exit(0)
 
 
+def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
+    control = _alone("arclog-duckdb", spec, files, failure)
+    try:
+        os.chdir(spec["cwd"])
+    except OSError:  # out of reach, and so is every relative path
+        os.chdir(spec["folder"])
+    _limit(resource.RLIMIT_CORE, 0)
+    if facts:
+        confine.drop(spec, facts)
+    os.close(failure)
+    services["databases"](control)
+
+
 def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
-    kernel.set_name("arclog-python")
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
-    kernel.prctl(kernel.NO_NEW_PRIVS, 1)
-    os.environ.clear()
-    os.environ.update(spec["env"])
+    tasks = _alone("arclog-python", spec, files, failure)
     os.chdir(spec["scratch"])
-    tasks = _socket.socket(fileno=os.dup(files[0]))
-    null = os.open(os.devnull, os.O_RDONLY)
-    for target, file in enumerate((null, files[1], files[2])):
-        os.dup2(file, target)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > _STDERR and int(name) not in (tasks.fileno(), failure):
-            _close(int(name))
     for kind, value in (
         (resource.RLIMIT_AS, spec["max_memory_bytes"]),
         (resource.RLIMIT_FSIZE, spec["max_file_bytes"]),
@@ -99,6 +108,22 @@ def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failur
         site.main()
     os.close(failure)
     python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
+
+
+def _alone(name: str, spec: dict[str, Any], files: list[int], failure: int) -> _socket.socket:
+    """Leave a forked interpreter nothing of ours but its standard streams and the socket to the worker."""
+    kernel.set_name(name)
+    kernel.prctl(kernel.NO_NEW_PRIVS, 1)
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    sock = _socket.socket(fileno=os.dup(files[0]))
+    null = os.open(os.devnull, os.O_RDONLY)
+    for target, file in enumerate((null, files[1], files[2])):
+        os.dup2(file, target)
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > _STDERR and int(entry) not in (sock.fileno(), failure):
+            _close(int(entry))
+    return sock
 
 
 def _limit(kind: int, value: int) -> None:

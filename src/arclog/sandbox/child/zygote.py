@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 
-from . import guard, kernel, trees
+from . import guard, kernel, start, trees
 
 #: the letter of a request for a process with namespaces of its own; `p` asks for a plain one
 ISOLATED = b"i"
@@ -29,10 +29,16 @@ _FILES = 4
 _PARENT_CHECK_MS = 5_000
 
 
-def main(control_fd: int, paths: list[str]) -> None:
-    """Serve until the worker is gone."""
+def main(control_fd: int, paths: list[str], databases: bool) -> None:
+    """Serve until the worker is gone. With `databases`, runners serve DuckDB, which is loaded here once for all."""
     sys.path.extend(path for path in paths if path not in sys.path)
     sys.dont_write_bytecode = True
+    if databases:
+        import duckdb  # noqa: F401 - loaded before the forks
+
+        from . import databases as service
+
+        start.services["databases"] = service.serve
     kernel.set_name("arclog-zygote")
     kernel.prctl(kernel.SUBREAPER, 1)
     for name in [name for name in sys.modules if name == "child" or name.startswith("child.")]:

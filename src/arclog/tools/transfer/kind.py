@@ -7,6 +7,7 @@ place when it is whole; so `replace` and `upsert` may be repeated, and what fail
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, Tr
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
+    from arclog.tools.sql.duckdb_host import Connection
     from arclog.tools.transfer.files import CsvForm
     from arclog.tools.transfer.move import Moved
     from arclog.tools.transfer.postgres import Connecting
@@ -37,9 +39,10 @@ class TransferTool:
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         from arclog.tools.sql.calls import Threads
+        from arclog.tools.sql.duckdb_host import Hosts
 
         self._settings = settings
-        self._scratch = scratch
+        self._hosts = Hosts.shared(settings, scratch)
         self._chunk_rows = settings.integer("transfer.chunk_rows")
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._threads = Threads(settings.integer("sql.threads"), "arclog-transfer")
@@ -69,25 +72,42 @@ class TransferTool:
         from arclog.tools.transfer.move import Move
 
         loop = asyncio.get_running_loop()
-        target = self._target(config.target, context)
-        source = self._source(config, context, loop)
-        move = Move(
-            source,
-            target,
-            chunk_rows=config.chunk_rows or self._chunk_rows,
-            columns=config.columns,
-            types=config.target.types or {},
-            progress=lambda done, total: _tell(loop, context, done, total),
-        )
-        return await self._threads.call(move.interrupt, move.run)
+        opened: list[Connection] = []
+
+        def connection() -> Connection:
+            opened.append(self._hosts.connection(context.scope))
+            return opened[-1]
+
+        try:
+            target = self._target(config.target, context, connection)
+            source = self._source(config, context, loop, connection)
+            move = Move(
+                source,
+                target,
+                chunk_rows=config.chunk_rows or self._chunk_rows,
+                columns=config.columns,
+                types=config.target.types or {},
+                progress=lambda done, total: _tell(loop, context, done, total),
+            )
+            return await self._threads.call(move.interrupt, move.run)
+        finally:
+            for each in opened:
+                each.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
 
     async def close(self) -> None:
+        await self._hosts.close()
         self._threads.close()
 
-    def _source(self, config: TransferConfig, context: TaskContext, loop: asyncio.AbstractEventLoop) -> Source:
+    def _source(
+        self,
+        config: TransferConfig,
+        context: TaskContext,
+        loop: asyncio.AbstractEventLoop,
+        connection: Callable[[], Connection],
+    ) -> Source:
         from arclog.tools.transfer import files, stored
 
         end = config.source
@@ -109,12 +129,16 @@ class TransferTool:
         _need_duckdb(end.kind)
         from arclog.tools.transfer.duckdb import DuckdbSource
 
-        options = self._duckdb_options()
         if end.kind == "parquet":
-            return DuckdbSource(":memory:", options, path=self._file(end)[1])
-        return DuckdbSource(self._database(end), options, self._busy_s, schema=end.schema or "", **asked)
+            path = self._file(end)[1]
+            host = connection()
+            return DuckdbSource(host, ":memory:", self._duckdb_options(host), path=path)
+        database = self._database(end)
+        host = connection()
+        options = self._duckdb_options(host)
+        return DuckdbSource(host, database, options, self._busy_s, schema=end.schema or "", **asked)
 
-    def _target(self, end: TargetConfig, context: TaskContext) -> Target:
+    def _target(self, end: TargetConfig, context: TaskContext, connection: Callable[[], Connection]) -> Target:
         from arclog.tools.transfer import files
 
         if end.kind == "csv":
@@ -125,7 +149,9 @@ class TransferTool:
             _need_duckdb(end.kind)
             from arclog.tools.transfer.parquet import ParquetTarget
 
-            return ParquetTarget(*self._file(end), self._duckdb_options(), self._scratch)
+            shown, path = self._file(end)
+            host = connection()
+            return ParquetTarget(shown, path, host, self._duckdb_options(host))
         key = [end.key] if isinstance(end.key, str) else end.key or []
         mode, create, table = end.mode or "append", end.create is True, end.table or ""
         if end.kind == "sqlite":
@@ -139,10 +165,12 @@ class TransferTool:
         _need_duckdb(end.kind)
         from arclog.tools.transfer.duckdb import DuckdbTarget
 
+        database = self._database(end)
+        host = connection()
         return DuckdbTarget(
-            self._database(end),
-            self._duckdb_options(),
-            self._scratch,
+            host,
+            database,
+            self._duckdb_options(host),
             table,
             end.schema or "",
             mode,
@@ -188,17 +216,17 @@ class TransferTool:
         folder = Folder(Path(self._settings.text("object.file_root")), Path(self._settings.text("home")))
         return at.key, folder.path_of(at.key)
 
-    def _duckdb_options(self) -> dict[str, str]:
+    def _duckdb_options(self, connection: Connection) -> dict[str, str]:
         from arclog.tools.duckdb import options_of
 
-        return options_of(self._settings, self._scratch)
+        return options_of(self._settings, connection.folder)
 
 
 def _need_duckdb(kind: str) -> None:
-    try:
-        import duckdb  # noqa: F401 - asks whether the extra is there
-    except ImportError:
-        raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA") from None
+    from arclog.tools.duckdb import is_installed
+
+    if not is_installed():
+        raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA")
 
 
 def _csv(end: End) -> CsvForm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Runner:
         changed = {name.replace("__", "."): value for name, value in settings.items()}
         defaults = {"object.file_root": str(folder), "home": str(folder / ".arclog"), "transfer.chunk_rows": 3}
         self.folder = folder
-        self.tool = TransferTool(Settings({**defaults, **changed}), folder / "scratch")
+        self.tool = TransferTool(Settings({**defaults, **changed}), folder / f"scratch-{os.getpid()}")
         self.results = MemoryResults()
         self.recorder = Recorder()
         self.auth: Any = None
