@@ -76,6 +76,8 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     code: str | None = None
     py: dict[str, Any] = {}
+    #: what the system refused: errno, class of the exception, file
+    refused: tuple[int, str, str] | None = None
     #: why the process cannot serve another task
     retire: str = ""
     result: bytes = b""

@@ -7,6 +7,7 @@ read, and write where it was started. A server's worker (`for_server`) gives its
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import sysconfig
@@ -45,6 +46,9 @@ _SECRET_FILES = ("secrets.key_file", "client.token_file", "results.credentials_f
                  "bus.nkey_file")  # fmt: skip
 #: Settings whose value may hold a password, and the file that they may come from.
 _SECRET_ADDRESSES = ("store.url", "store.listen_url", "results.url", "bus.url")
+_NO_NETWORK = frozenset({errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
+_NO_WRITE = frozenset({errno.EACCES, errno.EROFS, errno.EPERM})
+_NO_FILE = _NO_WRITE | {errno.ENOENT}
 _SETTINGS_FILE = "arclog.toml"
 
 
@@ -81,6 +85,22 @@ class Confinement(Struct, frozen=True):
             "keeps_rights_on_files": self.keeps_rights_on_files,
         }
 
+    def hint(self, number: int, exception: str, path: str) -> str:
+        """What an author should know when the system refused a task something that its confinement may have to do with."""
+        if exception == "gaierror" or number in _NO_NETWORK:
+            if self.network == ALL:
+                return ""
+            reason = "tasks.confinement is strict" if self.level == STRICT else "setting tasks.allow_networks"
+            return f"confined tasks have no network here ({reason})"
+        if number not in _NO_FILE or not path.startswith("/") or self._is_below(path, self.write):
+            return ""
+        if number in _NO_WRITE and self._is_below(path, self.read):
+            return "confined tasks may not write there (setting tasks.allow_write)"
+        return "" if self._is_below(path, self.read) else "confined tasks may not read there (setting tasks.allow_read)"
+
+    def _is_below(self, path: str, roots: Iterable[str]) -> bool:
+        return any(Path(path).is_relative_to(root) for root in roots)
+
 
 def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
     """The confinement of a worker's tasks; None: they are not confined. A path that is not there, or one in arclog's own
@@ -111,6 +131,48 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
         keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
     )
+
+
+class Reach(Struct, frozen=True):
+    """Which files the kinds that run in the worker itself (sqlite, transfer, object) may open for a playbook."""
+
+    home: str
+    #: with the home
+    hidden: tuple[str, ...]
+    #: None: any
+    read: tuple[str, ...] | None
+    write: tuple[str, ...] | None
+
+    def refusal(self, path: str, *, write: bool = True) -> str:
+        """Why a file must not be opened, also by a symbolic link; '' when it may."""
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(self.home):
+            return f"{path}: lies in arclog's own folder (setting home), which no playbook reads or writes"
+        if any(real.is_relative_to(own) for own in self.hidden):
+            return f"{path}: holds a key or files of other tasks, which no playbook reads or writes"
+        roots = self.write if write else self.read
+        if roots is None or any(real.is_relative_to(root) for root in roots):
+            return ""
+        allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
+        return f"{path}: lies outside of what tasks of this worker may use (settings object.file_root, {allowed})"
+
+
+def reach_of(settings: Settings, scratch: Path) -> Reach:
+    """For the kinds that open files in this process: as for confined tasks, and the folder of the operator's data."""
+    hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
+    home = os.path.realpath(settings.text("home"))
+    confinement = confinement_of(settings, scratch)
+    if confinement is None or "/" in confinement.read:
+        return Reach(home, hidden, None, None)
+    roots = data_roots(settings)
+    lists = {name: _paths(settings, name, hidden, []) for name in ("tasks.allow_read", "tasks.allow_write")}
+    write = (*roots, *lists["tasks.allow_write"])
+    return Reach(home, hidden, (*write, *lists["tasks.allow_read"]), write)
+
+
+def data_roots(settings: Settings) -> list[str]:
+    """Folders of the operator's data, which SQL on files may read and write at every level."""
+    return [os.path.realpath(settings.text("object.file_root"))]
 
 
 def for_server(settings: Settings) -> Settings:

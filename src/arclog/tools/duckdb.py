@@ -23,6 +23,7 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, told
@@ -84,7 +85,7 @@ class DuckdbTool:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
         self._settings = settings
         self._busy_s = settings.number("sql.busy_timeout_s")
-        self._home = Path(settings.text("home"))
+        self._reach = reach_of(settings, scratch)
         self._missing = "" if is_installed() else _MISSING
         self._hosts = Hosts.shared(settings, scratch)
         if not self._missing:
@@ -98,7 +99,7 @@ class DuckdbTool:
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
         options = options_of(self._settings, connection.folder)
-        session = _Session(connection, config.database, self._home, options, self._busy_s, self._threads)
+        session = _Session(connection, config.database, self._reach, options, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -116,7 +117,7 @@ class _Session(FileSession):
         self,
         connection: Connection,
         database: str,
-        home: Path,
+        reach: Reach,
         options: dict[str, str],
         busy_s: float,
         threads: Threads,
@@ -124,7 +125,7 @@ class _Session(FileSession):
         super().__init__(threads)
         self._connection = connection
         self._database = database
-        self._home = home
+        self._reach = reach
         self._options = options
         self._busy_s = busy_s
         self._stopped = threading.Event()
@@ -161,7 +162,7 @@ class _Session(FileSession):
         self._connection.close()
 
     def _open(self) -> None:
-        not_ours(self._database, self._home)
+        not_ours(self._database, self._reach, write=False)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
             # Told whole: a part of a path that holds a secret would not be known for one.
             message = f"cannot open the database {self._database}: its folder is not there"
@@ -184,7 +185,7 @@ class _Session(FileSession):
         self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
         while found := self._connection.fetch(BATCH):
             for (path,) in found:
-                not_ours(path, self._home)
+                not_ours(path, self._reach, write=False)
 
     def _fetch(self) -> list[Any]:
         rows: list[Any] = self._connection.fetch(BATCH)

@@ -90,7 +90,7 @@ class PythonTool:
         )
         folders = Folders(settings, scratch)
         scratch.mkdir(parents=True, exist_ok=True)
-        confinement = confinement_of(settings, scratch)
+        confinement = self._confinement = confinement_of(settings, scratch)
         self._pool = Pool(folders, self._limits, settings.integer("python.warm_processes"), confinement)
         self._pool.start()
         self._settings = settings
@@ -149,7 +149,9 @@ class PythonTool:
 
     def _outcome(self, reply: Reply) -> Outcome:
         if not reply.ok:
-            return _failed(error(reply.kind, reply.message, code=reply.code), reply.py)
+            hint = self._confinement.hint(*reply.refused) if self._confinement and reply.refused else ""
+            message = f"{reply.message}; {hint}" if hint else reply.message
+            return _failed(error(reply.kind, message, code=reply.code), reply.py)
         try:
             result = msgspec.json.decode(reply.result)
         except (msgspec.DecodeError, RecursionError) as problem:

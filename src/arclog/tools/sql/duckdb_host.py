@@ -24,7 +24,7 @@ import msgspec
 
 from arclog.model.settings import Settings
 from arclog.sandbox.child import cells, wire
-from arclog.sandbox.confinement import Confinement, confined, confinement_of
+from arclog.sandbox.confinement import Confinement, confined, confinement_of, data_roots
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
@@ -182,7 +182,7 @@ class Host:
             "folder": str(own.folder),
             "env": {**clean_environment(str(own.scratch)), "HOME": home},
             **bounds(settings),
-            **confined(confinement, own, read=[extensions], write=file_roots(settings)),
+            **confined(confinement, own, read=[extensions], write=data_roots(settings)),
         }
         with theirs:
             try:
@@ -266,7 +266,12 @@ class Hosts:
         self._users = 0
         self._settings = settings
         self._folders = Folders(settings, scratch)
-        self._confinement = confinement_of(settings, scratch)
+        # No home of its own: a file that is written there by mistake must not vanish without a word.
+        confinement = confinement_of(settings, scratch)
+        home = str(Path(settings.text("home")).absolute())
+        self._confinement = confinement and msgspec.structs.replace(
+            confinement, replaced={path: name for path, name in confinement.replaced.items() if path != home}
+        )
         self._launcher = Launcher(databases=True)
         self._hosts: dict[str, Host] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -344,8 +349,3 @@ def extension_folder(settings: Settings) -> str:
     """Where DuckDB's extensions are."""
     named = settings.text("duckdb.extensions")
     return str(Path(named).absolute() if named else Path.home() / ".duckdb" / "extensions")
-
-
-def file_roots(settings: Settings) -> list[str]:
-    """Folders of the operator's data, which SQL on files may read and write at every level."""
-    return [os.path.realpath(settings.text("object.file_root"))]

@@ -19,6 +19,7 @@ from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.own_folder import MEMORY, not_ours
@@ -43,6 +44,7 @@ class TransferTool:
 
         self._settings = settings
         self._hosts = Hosts.shared(settings, scratch)
+        self._reach = reach_of(settings, scratch)
         self._chunk_rows = settings.integer("transfer.chunk_rows")
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._threads = Threads(settings.integer("sql.threads"), "arclog-transfer")
@@ -121,7 +123,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(self._database(end), self._busy_s, **asked)
+            return SqliteSource(self._database(end, write=False), self._busy_s, **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -133,7 +135,7 @@ class TransferTool:
             path = self._file(end)[1]
             host = connection()
             return DuckdbSource(host, ":memory:", self._duckdb_options(host), path=path)
-        database = self._database(end)
+        database = self._database(end, write=False)
         host = connection()
         options = self._duckdb_options(host)
         return DuckdbSource(host, database, options, self._busy_s, schema=end.schema or "", **asked)
@@ -157,7 +159,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteTarget
 
-            return SqliteTarget(self._database(end), self._busy_s, table, mode, key, create=create)
+            return SqliteTarget(self._database(end, write=True), self._busy_s, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -165,7 +167,7 @@ class TransferTool:
         _need_duckdb(end.kind)
         from arclog.tools.transfer.duckdb import DuckdbTarget
 
-        database = self._database(end)
+        database = self._database(end, write=True)
         host = connection()
         return DuckdbTarget(
             host,
@@ -197,13 +199,13 @@ class TransferTool:
             server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
         )
 
-    def _database(self, end: End) -> str:
+    def _database(self, end: End, *, write: bool) -> str:
         """The path of a database file, as given."""
         if not end.database:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
         if end.database == MEMORY:
             raise SqlFailure("config", f"database: {MEMORY} ends with the transfer, and its rows with it; name a file")
-        return not_ours(end.database, Path(self._settings.text("home")))
+        return not_ours(end.database, self._reach, write=write)
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""
@@ -213,7 +215,7 @@ class TransferTool:
         at = locate(end.path or "")
         if at.scheme != FILE:
             raise SqlFailure("config", f"path: {end.path} is no file; move it with `kind: object` before or after")
-        folder = Folder(Path(self._settings.text("object.file_root")), Path(self._settings.text("home")))
+        folder = Folder(Path(self._settings.text("object.file_root")), self._reach)
         return at.key, folder.path_of(at.key)
 
     def _duckdb_options(self, connection: Connection) -> dict[str, str]:
