@@ -85,6 +85,10 @@ class Confinement(Struct, frozen=True):
             "keeps_rights_on_files": self.keeps_rights_on_files,
         }
 
+    def shows_hidden(self) -> bool:
+        """Whether something hidden lies in what tasks may use: then only a mount namespace keeps it from them."""
+        return any(self._is_below(path, (*self.read, *self.write)) for path in self.hidden)
+
     def hint(self, number: int, exception: str, path: str) -> str:
         """What an author should know when the system refused a task something that its confinement may have to do with."""
         if exception == "gaierror" or number in _NO_NETWORK:

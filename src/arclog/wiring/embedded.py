@@ -112,6 +112,16 @@ class Embedded:
             self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
 
+    async def isolate_tenants(self) -> None:
+        """Let the worker serve several tenants only where their tasks are kept apart; a SettingsError when it must not."""
+        from arclog.wiring.isolation import has_several_tenants, isolate
+
+        toolbox = self._tools()
+        if await has_several_tenants(self._settings, self._store):
+            await isolate(self._settings, toolbox, several=True)
+        else:
+            self._tasks.append(asyncio.ensure_future(isolate(self._settings, toolbox, several=False)))
+
     async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
         """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only.
         `on_its_own`: nobody waits for it, so it outlasts what goes wrong.

@@ -72,6 +72,7 @@ async def serve(
             here.worker_control = services.control
             if with_worker:
                 here.engine.pools = (DEFAULT_POOL,)
+                await here.isolate_tenants()
                 await here.start_worker(on_its_own=True)
             server = _Server(services, told)
             if here.worker is not None:

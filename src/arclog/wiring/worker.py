@@ -25,6 +25,7 @@ from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import for_server, protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.scratch import Scratch
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
@@ -57,6 +58,7 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
             leaves=True,
         )
         welcome = await link.until_answered(lambda: control.register(info))
+        await isolate(settings, toolbox, several=welcome.shared)
         results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)
         yield Worker(info, control, toolbox, results, clock, settings, secrets, on_its_own=True)
