@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import INVALID, OK, Usage
+from arclog.model.signals import RESERVED
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _arguments(parser: Parser, *, step: str = "", reason: str = "kept in the log") -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     if step:
         parser.add_argument("step", metavar="STEP", help=step)
     parser.add_argument("--reason", metavar="TEXT", default="", help=reason)
@@ -49,7 +50,7 @@ def cancel_command(options: Namespace) -> int:
 
 
 def retry_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("step", metavar="STEP", nargs="?", default="", help="the step whose latest run is retried")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
     signal_id_argument(parser)
@@ -105,7 +106,7 @@ def reject_command(options: Namespace) -> int:
 
 
 def signal_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
     parser.add_argument("--data", metavar="JSON", help="what it carries")
     parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
@@ -120,7 +121,12 @@ def signal_arguments(parser: Parser) -> None:
 def signal_command(options: Namespace) -> int:
     if options.name == "RETRY_RUN":
         raise Usage("RETRY_RUN starts a new run", f"to run it to its end: arclog retry {options.id}")
-    return _tell(options, options.name, f"signal {options.name} was recorded", step=options.step, data=_data(options))
+    own = options.name not in RESERVED
+    kept = (
+        f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+    )
+    done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
+    return _tell(options, options.name, done, step=options.step, data=_data(options), kept=kept)
 
 
 def _data(options: Namespace) -> Any:
@@ -134,7 +140,9 @@ def _data(options: Namespace) -> Any:
         raise Usage(f"--data is not JSON: {problem}", "text needs its quotes: --data '\"text\"'") from None
 
 
-def _tell(options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "") -> int:
+def _tell(
+    options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "", kept: str = ""
+) -> int:
     from arclog.cli.home import with_run
     from arclog.cli.render import out_of
 
@@ -142,7 +150,7 @@ def _tell(options: Namespace, signal: str, done: str, *, step: str = "", data: A
 
     async def work(api: Api, execution_id: str) -> int:
         answer = await api.signal(execution_id, request_of(options, signal, step, data))
-        return told(answer, done, out, wanted)
+        return told(answer, done if answer.waiting or not kept else kept, out, wanted)
 
     return with_run(options, work, read_only=False)
 
@@ -156,7 +164,7 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
         reason=_text(options.reason),
         step=step,
         data=data,
-        by=_user(),
+        by=user(),
     )
 
 
@@ -179,7 +187,7 @@ def _text(word: str) -> str:
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _user() -> str:
+def user() -> str:
     import getpass
 
     try:

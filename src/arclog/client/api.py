@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from arclog.client.connection import Connection
-from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, ServerUnavailable
+from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, RunEnded, ServerUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.api import (
     CatalogDiff,
@@ -90,8 +90,20 @@ class RemoteApi:
             raise
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        named = msgspec.structs.replace(request, signal_id=request.signal_id or uuid.uuid4().hex)
-        return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+        named = msgspec.structs.replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
+        try:
+            return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
+        except RunEnded as problem:
+            state = (await self.status(execution_id)).state
+            return SignalAnswer(
+                execution_id,
+                request.signal,
+                named.signal_id,
+                accepted=False,
+                message=str(problem),
+                state=state,
+                paused=False,
+            )
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
@@ -136,11 +148,20 @@ class RemoteApi:
         return await self._got(_of(execution_id), Summary)
 
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
+        wanted = {"state": builtins.list(states), "path": path, "name": name, "since": since, "parent": parent}
+
         async def read(at: str, most: int) -> builtins.list[Listed]:
-            params = {"state": builtins.list(states), "path": path, "before": at, "limit": most}
-            return (await self._got(_EXECUTIONS, _Page, params)).executions
+            return (await self._got(_EXECUTIONS, _Page, {**wanted, "before": at, "limit": most})).executions
 
         return await _paged(read, before, limit, lambda run: run.execution_id)
 

@@ -17,6 +17,8 @@ _BY_TITLE: dict[str, type[errors.ArclogError]] = {
         errors.Unauthenticated,
         errors.NotAllowed,
         errors.RequestTooLarge,
+        errors.EventTooLarge,
+        errors.RunEnded,
         errors.StaleFence,
         errors.Conflict,
         errors.StoreUnavailable,

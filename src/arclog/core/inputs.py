@@ -30,6 +30,8 @@ class Request(Struct, frozen=True):
     original_run_id: str = ""
     #: None: the playbook's
     priority: int | None = None
+    #: the playbook's file, as its author names it
+    file: str = ""
 
 
 class WorkReported(Struct, frozen=True):
@@ -76,6 +78,8 @@ class Abort(Struct, frozen=True):
     """The engine itself cannot go on with this run."""
 
     problem: TaskError
+    #: even what is open cannot be ended one by one: end the run alone
+    bare: bool = False
 
 
 class TimerFired(Struct, frozen=True):
@@ -113,6 +117,8 @@ class Signal(Struct, frozen=True):
     data: Any = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
+    #: how many signals a run keeps that nothing waits for yet
+    most_kept: int = 0
 
 
 class GivenBack(Struct, frozen=True):
@@ -187,5 +193,7 @@ class Txn(Struct):
     #: ready tokens were left: put Continue next
     more: bool = False
     refused: Refused | None = None
+    #: something was waiting for the signal
+    waiting: bool = False
     #: content of events that brought ids of their own, by that id
     digests: dict[int, str] = field(default_factory=dict)

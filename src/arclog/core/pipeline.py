@@ -13,15 +13,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import encode
 
-from arclog.core.scopes import task_scope
+from arclog.core.guards import follow
+from arclog.core.reducers import extended, refused
+from arclog.core.scopes import guard_scope, task_scope
 from arclog.expr import Reader
-from arclog.model.commands import Captured, Pipeline
-from arclog.model.errors import ExpressionError
+from arclog.model.commands import UNEVALUABLE, UNMATCHED, Captured, Pipeline
+from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
 from arclog.model.outcome import ERROR, OK, TaskError, error
 from arclog.plan.net import Action
-from arclog.plan.program import RuleProgram, StepProgram, TaskProgram
+from arclog.plan.program import Absent, Names, RuleProgram, StepProgram, TaskProgram
 
 
 class Run(Struct, frozen=True):
@@ -34,6 +36,12 @@ class Run(Struct, frozen=True):
     due: int
     #: its start stands in the log already: the worker that started it is gone
     repeated: bool
+    #: counts of rounds that change with it, by block
+    rounds: dict[str, int] = {}
+
+
+class Ask(Struct, frozen=True):
+    """Guards say what comes next: `asked` gives the answer. Only a worker can read all that they may look at."""
 
 
 class Over(Struct, frozen=True):
@@ -51,20 +59,49 @@ class Frame(Struct):
     captured: Captured
     step: str
     run: int
+    #: what is known beside the values
+    names: Names = Names(Absent())
     iteration: tuple[int, ...] | None = None
     #: optional event types that are written all the same
     emit: frozenset[str] = frozenset()
+    #: bytes that the payload of one event may take
+    event_room: int = 1 << 30
     #: reads stored data; the server has none
     read: Reader | None = None
 
 
-def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Over:
+def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Ask | Over:
     """What a worker must do now."""
     if pipeline.state != "open":
         return Over(pipeline.error)
-    if pipeline.at >= len(step.tasks):
+    at = next_index(pipeline, step)
+    return Ask() if at is None else _run(pipeline, step, at, max_task_runs)
+
+
+def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
+    """The index of the task that runs or comes next, the number of tasks behind the last one. None: guards say."""
+    if step.guards is None or pipeline.attempt or pipeline.direct:
+        return pipeline.at
+    return step.guards.certain(pipeline.at)
+
+
+def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
+    """What a worker must do where `next_move` tells it to ask."""
+    if step.guards is None:
+        raise InvariantBroken(f"the task list of step {step.name} has no guards")
+    reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
+    if reached.problem is not None:
+        return Over(reached.problem.as_dict())
+    at = len(step.tasks) if reached.index is None else reached.index
+    return _run(pipeline, step, at, max_task_runs, reached.rounds)
+
+
+def _run(
+    pipeline: Pipeline, step: StepProgram, at: int, max_task_runs: int, rounds: dict[str, int] | None = None
+) -> Run | Over:
+    if at >= len(step.tasks):
         return Over(None)
-    task = step.tasks[pipeline.at]
+    task = step.tasks[at]
     if pipeline.attempt:
         return Run(task, pipeline.runs[task.plan.name], pipeline.attempt, pipeline.due, pipeline.in_flight)
     if pipeline.total_runs >= max_task_runs:
@@ -73,7 +110,7 @@ def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run 
             "does a jump lack its way out?"
         )
         return Over(error("limit", message, code="MAX_TASK_RUNS").as_dict())
-    return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False)
+    return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False, rounds=rounds or {})
 
 
 def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None) -> list[Event]:
@@ -81,15 +118,18 @@ def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, An
 
     With a `config` the attempt is the engine's to make: one event says so and hands the pipeline over.
     """
+    payload: dict[str, Any] = {"inputs": inputs} if inputs else {}
+    if move.rounds:
+        payload["rounds"] = move.rounds
     if config is not None:
-        handed: dict[str, Any] = {"inputs": inputs, "config": config} if inputs else {"config": config}
+        payload["config"] = config
         first = move.attempt == 1
         return [
-            _event("task.started" if first else "task.attempt.started", move, frame, now, handed, attempt=not first)
+            _event("task.started" if first else "task.attempt.started", move, frame, now, payload, attempt=not first)
         ]
     events = []
     if move.attempt == 1:
-        events.append(_event("task.started", move, frame, now, {"inputs": inputs} if inputs else {}))
+        events.append(_event("task.started", move, frame, now, payload))
     if move.attempt > 1 or "task.attempt.started" in frame.emit:
         events.append(_event("task.attempt.started", move, frame, now, {}, attempt=True))
     return events
@@ -120,22 +160,25 @@ def conclude(
         index, rule = _matched(pipeline, move, frame, record)
         then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
         set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
-        problem = _oversized(set_ctx, "set_ctx", max_set_bytes)
+        problem = refused(frame.names.reducers, set_ctx) or _oversized(set_ctx, "set_ctx", max_set_bytes, frame)
         if not stores_iter:
-            problem = problem or _oversized(set_iter, "set_iter", max_set_bytes)
+            problem = problem or _oversized({**set_ctx, **set_iter}, "set_iter", max_set_bytes, frame)
     except ExpressionError as failure:
         problem = error("template", str(failure))
     if problem is not None:
         events = _final(move, frame, record, now, failed=not ok)
-        refused = {"matched_rule_index": None, "action": {"do": "fail"}, "error": problem.as_dict()}
-        events.append(_event("policy.task.evaluated", move, frame, now, refused, status="error"))
+        reason = problem.as_dict() if ok else {**problem.as_dict(), "cause": record.get("error")}
+        payload: dict[str, Any] = {"matched_rule_index": None, "action": {"do": "fail"}, "error": reason}
+        events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
         return events
-    payload: dict[str, Any] = {"matched_rule_index": index, "action": _action_payload(then)}
+    payload = {"matched_rule_index": index, "action": _action_payload(then)}
     if set_iter:
         payload["set_iter"] = set_iter
     if set_ctx:
         payload["set_ctx"] = set_ctx
     if then.do != "retry":
+        if then.do == "fail" and ok and not move.task.plan.origin:
+            payload["error"] = _refusal(move, index).as_dict()
         events = _final(move, frame, record, now, failed=not ok)
         events.append(_event("policy.task.evaluated", move, frame, now, payload))
         return events
@@ -158,6 +201,17 @@ def conclude(
     return events
 
 
+def _refusal(move: Run, index: int | None) -> TaskError:
+    """The error of a task that ended ok and whose policy fails it all the same."""
+    name, policy = move.task.plan.name, move.task.plan.policy
+    which = "no rule of its policy matched, and on_unmatched is fail"
+    if index is not None and policy is not None:
+        rule = policy.rules[index]
+        when = "else" if rule.when is None else f"when {rule.when}"
+        which = f"rule {index + 1} of its policy{f' at {rule.at}' if rule.at.line else ''} ({when}) says fail"
+    return error("exception", f"task {name} ended ok, but {which}", code="POLICY")
+
+
 def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     """Take one event of the pipeline into its state."""
     _FOLD[event.type](pipeline, step, event)
@@ -167,6 +221,9 @@ def _on_started(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     pipeline.at = step.index[event.task]
     pipeline.runs = {**pipeline.runs, event.task: event.task_run}
     pipeline.total_runs += 1
+    pipeline.direct = False
+    if "rounds" in event.payload:
+        pipeline.rounds = {**pipeline.rounds, **event.payload["rounds"]}
     pipeline.attempt = 1
     pipeline.in_flight = True
     pipeline.due = 0
@@ -190,7 +247,9 @@ def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
     pipeline.prev = event.task
     pipeline.in_flight = False
     pipeline.attempt = 0
-    if step.tasks[step.index[event.task]].plan.policy is None:
+    # Until its policy has said otherwise, that task comes next.
+    pipeline.direct = step.tasks[step.index[event.task]].plan.policy is not None
+    if not pipeline.direct:
         if event.type == "task.done":
             pipeline.at += 1
         else:
@@ -205,7 +264,12 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
         pipeline.iter = {name: value for name, value in pipeline.iter.items() if name not in refs} | plain
         pipeline.stored = {name: ref for name, ref in pipeline.stored.items() if name not in plain} | refs
     if "set_ctx" in payload:
-        pipeline.ctx = {**pipeline.ctx, **payload["set_ctx"]}
+        reducers = step.names.reducers
+        pipeline.ctx = extended(reducers, pipeline.ctx, payload["set_ctx"])
+        problem = refused(reducers, payload["set_ctx"])
+        if problem is not None:
+            _fail(pipeline, problem.as_dict())
+            return
     action = payload["action"]
     match action["do"]:
         case "retry":
@@ -213,15 +277,36 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
             pipeline.due = payload["due"]
         case "continue":
             pipeline.at += 1
+            pipeline.direct = False
         case "jump":
             pipeline.at = step.index[action["to"]]
+            pipeline.direct = True
         case "break":
             pipeline.state = "done"
         case _:
             last = pipeline.results[event.task].get("error")
             origin = step.tasks[step.index[event.task]].plan.origin
             message = origin or f"the policy of task {event.task} chose to fail"
+            pipeline.rule = _failing_rule(event)
             _fail(pipeline, payload.get("error") or last or error("exception", message, code="POLICY").as_dict())
+
+
+def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[str, Any] | None:
+    """The outcome record of a pipeline that has ended: that of its last task. A list whose guards let no task run has
+    nothing to show but its success.
+    """
+    if pipeline.prev:
+        record: dict[str, Any] = pipeline.results[pipeline.prev]
+        return record
+    return {"status": OK} if step.plan.flow and not failed else None
+
+
+def _failing_rule(event: Event) -> int:
+    """Which rule failed the pipeline, as `Pipeline.rule` counts."""
+    index = event.payload["matched_rule_index"]
+    if index is not None:
+        return int(index) + 1
+    return UNEVALUABLE if event.status == "error" else UNMATCHED
 
 
 def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
@@ -270,11 +355,12 @@ def _changes(
 
 
 def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
-    """The end of a task run; its attempts are spelled out from the first retry on."""
+    """The end of a task run; its attempts are spelled out from the first retry on, the last one without its data."""
     events = []
     kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
     if move.attempt > 1 or kind in frame.emit:
-        events.append(_event(kind, move, frame, now, {}, attempt=True))
+        outcome = {key: record[key] for key in ("status", "error", "meta") if key in record}
+        events.append(_event(kind, move, frame, now, {"outcome": outcome}, attempt=True))
     kind = "task.failed" if failed else "task.done"
     events.append(_event(kind, move, frame, now, {"outcome": record}))
     return events
@@ -298,20 +384,37 @@ def _event(
         iteration=frame.iteration,
         task=move.task.plan.name,
         task_run=move.task_run,
-        attempt=move.attempt if attempt else 0,
+        attempt=move.attempt if attempt or move.attempt > 1 else 0,
         status=status,
         payload=payload,
     )
 
 
-def _oversized(values: dict[str, Any], what: str, max_bytes: int) -> TaskError | None:
+def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) -> TaskError | None:
+    """Why values cannot be kept: each has its own limit, and one event holds them all."""
+    most = min(max_bytes, frame.event_room)
+    total = 0
     for key, value in values.items():
         if isinstance(value, (str, list, dict)) and value:
             size = len(encode(value))
-            if size > max_bytes:
-                message = f"{what}.{key} is {size} bytes; at most {max_bytes} are kept (limits.max_ctx_bytes)"
+            total += size
+            if size > most:
+                setting = "limits.max_ctx_bytes" if max_bytes <= frame.event_room else "limits.max_payload_bytes"
+                message = f"{what}.{key} is {size} bytes; at most {most} are kept ({setting}); {_way_out(frame)}"
                 return error("limit", message, code="MAX_CTX_BYTES")
+    if total > frame.event_room:
+        message = (
+            f"the values of {what} take {total} bytes; one event holds {frame.event_room} (limits.max_payload_bytes); "
+            f"{_way_out(frame)}"
+        )
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
     return None
+
+
+def _way_out(frame: Frame) -> str:
+    """Where large data belongs: what a task returns is stored by reference, whatever its size."""
+    view = frame.step if frame.iteration is None else f"{frame.step}.results"
+    return f"let the task return it, and read {{{{ {view} }}}} in the steps behind"
 
 
 def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float) -> float:

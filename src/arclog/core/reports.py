@@ -72,6 +72,7 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 def _forged(event: Event, digests: Mapping[int, str], *, first: bool) -> str:
     """The server fills these; the first event may carry them from a decision that was not committed."""
     mine = event.informative or (event.own_id and event.own_id not in digests) or event.cause
+    mine = mine or event.payload.get("source") == "server"
     if mine or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
         return "fills a field that is the server's"
     return ""
@@ -145,11 +146,20 @@ class _Place:
             problem = self._take_action(event)
             if problem:
                 return problem
+        elif "rounds" in event.payload and (problem := self._wrong_rounds(event.payload["rounds"])):
+            return problem
         if event.type in _SUCCESSES and runs_here(self.program, event):
             return f"task {event.task} is the engine's to do"
         if suspends(self.program, event):
             self.over = True
         return ""
+
+    def _wrong_rounds(self, rounds: Any) -> str:
+        """What is wrong with the counts of rounds that a task begins with."""
+        names = frozenset[str]() if self.step.guards is None else self.step.guards.names
+        if not isinstance(rounds, dict) or not names.issuperset(rounds):
+            return f"step {self.step.name} counts no such rounds"
+        return "" if all(type(count) is int and count >= 0 for count in rounds.values()) else "rounds are whole numbers"
 
     def _take_expansion(self, event: Event) -> str:
         """Items are stored and told, or the step fails."""

@@ -22,24 +22,53 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
     if step_run is None:
         raise InvariantBroken(f"step {step_name} run {run} is routed but not open")
     step = decision.program.steps[step_name]
-    try:
-        matched, selected = _select(decision, step, step_run)
-    except ExpressionError as failure:
-        problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
+    payload: dict[str, Any] = {"mode": step.plan.mode, "matched": [], "selected": []}
+    problem = _written_badly(step_run)
+    if problem is None:
+        try:
+            payload["matched"], payload["selected"] = _select(decision, step, step_run)
+        except ExpressionError as failure:
+            problem = error("template", f"routing after step {step_name}: {failure}").as_dict()
+        else:
+            problem = _oversized(decision, step_name, payload)
+    if problem is not None:
+        problem = {**problem, "step": step_name}
+        if step_run.error is not None:
+            problem["cause"] = step_run.error
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
         decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)
         return
-    payload = {"mode": step.plan.mode, "matched": matched, "selected": selected}
+    selected = payload["selected"]
     failure_error = step_run.error if step_run.state == "failed" else None
     unmatched = step_run.state == "done" and not selected and bool(step.plan.arcs) and step.plan.on_no_match == "fail"
-    decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    routed = decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    for choice in selected:
+        decision.made[choice["token"]] = routed
     if unmatched:
         message = f"no arc of step {step_name} matched and next.spec.on_no_match is fail"
         decision.fail_execution({**error("config", message, code="NO_MATCH").as_dict(), "step": step_name}, cause)
     elif step_run.state == "failed" and not selected and step.plan.failure_mode == "fail_fast":
         problem = {**(failure_error or error("internal", "the step failed").as_dict()), "step": step_name}
         decision.fail_execution(problem, cause)
+
+
+def _written_badly(step_run: StepRun) -> dict[str, Any] | None:
+    """Why what a step run without a loop contributed to ctx cannot stand there."""
+    if step_run.gathered is None or step_run.loop is not None:
+        return None
+    return step_run.gathered.problem
+
+
+def _oversized(decision: Decision, step: str, payload: dict[str, Any]) -> dict[str, Any] | None:
+    """Why the args that arcs gave cannot be written down."""
+    for choice in payload["selected"]:
+        if "args" in choice:
+            break
+    else:
+        return None
+    problem = decision.too_large(payload, f"the args that the arcs of step {step} give")
+    return None if problem is None else {**problem.as_dict(), "step": step}
 
 
 def _select(
@@ -57,16 +86,15 @@ def _select(
         if step_run.state == "failed" and not arc.plan.sees_failure:
             continue
         if scope is None and (arc.condition.template is not None or not arc.args.constant):
-            scope = arc_scope(state, step_run)
+            scope = arc_scope(decision.program, state, step_run)
         if not arc.condition.holds(scope):
             continue
         matched.append(_match(arc))
         choice = _choice(arc, token + 1, scope)
         if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
             # Its wave has fired. The args were evaluated all the same: an error in them must not depend on who is first.
-            choice = {"step": arc.plan.target, "arc": arc.plan.index, "absorbed": True}
-        else:
-            token += 1
+            choice = {"step": arc.plan.target, "arc": arc.plan.index, "token": token + 1, "absorbed": True}
+        token += 1
         selected.append(choice)
         if step.plan.mode == "exclusive":
             break

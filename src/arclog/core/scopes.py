@@ -2,7 +2,10 @@
 
 admission, step.args, loop.in   event args ctx workload execution_id · step names · bare workload keys
 task fields and policies        args iter ctx workload _prev _task _attempt execution_id (outcome) · labels · steps · bare
+choose, while, until            args iter ctx workload _prev execution_id · labels · steps · bare
 arcs                            event outcome ctx workload args execution_id · step names · bare workload keys
+
+A step or task that has not run is known all the same: `absent` says so of it.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from arclog.core.reducers import merged
 from arclog.core.state import State, StepRun
 from arclog.expr import Reader, Scope, Stored, View
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.outcome import widened
+from arclog.plan.program import Absent, Program
 
 if TYPE_CHECKING:
     from arclog.core.pipeline import Frame, Run
@@ -70,28 +75,45 @@ def task_scope(
     pipeline: Pipeline, frame: Frame, move: Run, record: Mapping[str, Any] | None = None, keychain: Any = None
 ) -> Scope:
     """Names of a task's fields; with an outcome record, those of its policy."""
-    captured = frame.captured
-    own: dict[str, Any] = {
-        "args": frame.args,
-        "iter": _iter(pipeline, frame.read),
-        "ctx": {**captured.ctx, **pipeline.ctx} if pipeline.ctx else captured.ctx,
-        "workload": captured.workload,
-        "_task": {
-            "name": move.task.plan.name,
-            "kind": move.task.plan.kind,
-            "run": move.task_run,
-            "key": task_key(frame, move),
-        },
-        "_attempt": move.attempt,
-        "execution_id": frame.execution_id,
+    own, scope = _names_between(pipeline, frame)
+    own["_task"] = {
+        "name": move.task.plan.name,
+        "kind": move.task.plan.kind,
+        "run": move.task_run,
+        "key": task_key(frame, move),
     }
-    if pipeline.prev:
-        own["_prev"] = view(pipeline.results[pipeline.prev], frame.read)
+    own["_attempt"] = move.attempt
     if record is not None:
         own["outcome"] = view(record, frame.read)
     elif keychain is not None:
         own["keychain"] = keychain
-    return Scope(own, Views(pipeline.results, frame.read), Views(captured.steps, frame.read), captured.bare)
+    return scope
+
+
+def guard_scope(pipeline: Pipeline, frame: Frame) -> Scope:
+    """Names between two tasks."""
+    return _names_between(pipeline, frame)[1]
+
+
+def _names_between(pipeline: Pipeline, frame: Frame) -> tuple[dict[str, Any], Scope]:
+    captured = frame.captured
+    own: dict[str, Any] = {
+        "args": frame.args,
+        "iter": _iter(pipeline, frame.read),
+        "ctx": ctx_of(pipeline, frame),
+        "workload": captured.workload,
+        "execution_id": frame.execution_id,
+    }
+    if pipeline.prev:
+        own["_prev"] = view(pipeline.results[pipeline.prev], frame.read)
+    layers = (own, Views(pipeline.results, frame.read), Views(captured.steps, frame.read), captured.bare)
+    return own, Scope(*layers, absent=frame.names.absent)
+
+
+def ctx_of(pipeline: Pipeline, frame: Frame) -> dict[str, Any]:
+    """Ctx as a pipeline sees it: what it was given, with its own changes."""
+    given = frame.captured.ctx
+    return given if not pipeline.ctx else {**given, **merged(frame.names.reducers, given, pipeline.ctx)}
 
 
 def _iter(pipeline: Pipeline, read: Reader | None) -> Mapping[str, Any]:
@@ -106,7 +128,7 @@ def task_key(frame: Frame, move: Run) -> str:
     return f"{frame.execution_id}:{frame.step}:{frame.run}:{where}:{move.task.plan.name}:{move.task_run}"
 
 
-def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any]) -> Scope:
+def arrival_scope(program: Program, state: State, event: Mapping[str, Any], args: Mapping[str, Any]) -> Scope:
     """Names of admission, `step.args` and `loop.in`."""
     own = {
         "event": event,
@@ -115,7 +137,11 @@ def arrival_scope(state: State, event: Mapping[str, Any], args: Mapping[str, Any
         "workload": state.workload,
         "execution_id": str(state.execution_id),
     }
-    return Scope(own, Views(state.results), state.workload)
+    return _server_scope(program, state, own)
+
+
+def _server_scope(program: Program, state: State, own: dict[str, Any]) -> Scope:
+    return Scope(own, Views(state.results), state.workload, absent=program.names.absent)
 
 
 def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
@@ -128,22 +154,24 @@ def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
         "workload": captured.workload,
         "execution_id": frame.execution_id,
     }
-    return Scope(own, Views(captured.steps, frame.read), captured.bare)
+    absent = Absent(frame.names.absent.steps)
+    return Scope(own, Views(captured.steps, frame.read), captured.bare, absent=absent)
 
 
-def inner_scope(state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:
+def inner_scope(program: Program, state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:
     """Names of an inner `loop.in`."""
     own = {
+        "event": step_run.arrival,
         "args": step_run.args,
         "iter": iteration,
         "ctx": state.ctx,
         "workload": state.workload,
         "execution_id": str(state.execution_id),
     }
-    return Scope(own, Views(state.results), state.workload)
+    return _server_scope(program, state, own)
 
 
-def arc_scope(state: State, step_run: StepRun) -> Scope:
+def arc_scope(program: Program, state: State, step_run: StepRun) -> Scope:
     """Names of arc conditions and arc args."""
     own: dict[str, Any] = {
         "event": step_run.boundary,
@@ -155,13 +183,13 @@ def arc_scope(state: State, step_run: StepRun) -> Scope:
     # A run that ended before any task did has an outcome too; an earlier run's would mislead.
     record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
     own["outcome"] = view(record)
-    return Scope(own, Views(state.results), state.workload)
+    return _server_scope(program, state, own)
 
 
-def result_scope(state: State) -> Scope:
+def result_scope(program: Program, state: State) -> Scope:
     """Names of `executor.spec.result`."""
     own = {"ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
-    return Scope(own, Views(state.results), state.workload)
+    return _server_scope(program, state, own)
 
 
 def capture(state: State, needs: Any) -> Captured:

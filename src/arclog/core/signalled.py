@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arclog.core.state import Pause, Signalled, State, Token, run_key
+from arclog.core.state import KeptSignal, Pause, Signalled, State, Token, run_key
 from arclog.model.commands import Pipeline
 from arclog.model.events import Event
 from arclog.plan.program import Program
@@ -15,9 +15,12 @@ def received(program: Program, state: State, event: Event) -> None:
     payload = event.payload
     name = payload["signal"]
     problem = (payload.get("error") or {}).get("message", "")
-    state.signals[payload["signal_id"]] = Signalled(name, problem)
+    state.signals[payload["signal_id"]] = Signalled(name, problem, payload.get("kept", False))
     if problem:
         return
+    if payload.get("kept"):
+        kept = KeptSignal(payload["signal_id"], name, payload.get("step", ""), payload.get("data"))
+        state.kept_signals = [*state.kept_signals, kept]
     match name:
         case "PAUSE":
             state.pause = Pause(payload["signal_id"], payload.get("by", ""), payload.get("reason", ""), event.at)
@@ -56,6 +59,7 @@ def _retry(state: State, event: Event) -> None:
         return
     failure = state.failures.pop(step)
     state.unhandled.pop(run_key(step, failure.run), None)
+    state.faults.pop(run_key(step, failure.run), None)
     state.error = next(iter(state.unhandled.values()), None)
     state.tokens[token] = Token(token, RETRIED, step, failure.args, failure.event)
     state.tokens_made = token

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from arclog.core import routing, waits
+from arclog.core import closing, routing, waits
 from arclog.core.inputs import Refused, Signal
-from arclog.core.loops import encoded_size
+from arclog.core.loops import encoded_size, errors_of
 from arclog.core.signalled import RETRIED
-from arclog.core.state import StepRun, Wait
+from arclog.core.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.outcome import error
+from arclog.model.reducers import unfit
 
 if TYPE_CHECKING:
     from arclog.core.decide import Decision
@@ -41,6 +42,8 @@ def answered(decision: Decision, given: Signal) -> bool:
         decision.txn.refused = Refused("signal", message)
     elif before.problem:
         decision.txn.refused = Refused("signal", before.problem)
+    else:
+        decision.txn.waiting = _was_waited_for(before)
     return True
 
 
@@ -77,10 +80,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
         return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
     if not given.signal_id or len(given.signal_id) > MAX_ID:
         return f"a signal_id has 1 to {MAX_ID} characters"
-    size, cap = (
-        encoded_size({"data": given.data, "reason": given.reason}),
-        decision.program.plan.limits.max_payload_bytes,
-    )
+    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.event_room
     if size > cap:
         return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
     return ""
@@ -101,7 +101,15 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
-    return decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
+    return index
+
+
+def _was_waited_for(signal: Signalled) -> bool:
+    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
+    return not (own or signal.kept or signal.problem)
 
 
 # -- pause and resume -------------------------------------------------------------------------------------------------
@@ -112,7 +120,10 @@ def _pause(decision: Decision, given: Signal) -> str | None:
     if state.pause is not None:
         return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
     idle = [state.commands[each] for each in given.idle if each in state.commands]
-    _record(decision, given, held=[command.id for command in idle])
+    held = [command.id for command in idle]
+    if encoded_size({"held": held}) > decision.event_room:
+        return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
+    _record(decision, given, held=held)
     # Nobody has claimed them: the store still counts one claim less than the next holder's fence.
     decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
     return None
@@ -126,7 +137,10 @@ def _resume(decision: Decision, given: Signal) -> str | None:
     decision.txn.unhold += [command.id for command in state.commands.values() if command.held]
     index = _record(decision, given)
     if was_paused:
-        decision.say("playbook.resumed", {"signal_id": given.signal_id, "cycle": cycle}, cause=index)
+        payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
+        if given.reason:
+            payload["reason"] = given.reason
+        decision.say("playbook.resumed", payload, cause=index)
     return None
 
 
@@ -185,11 +199,21 @@ def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
 
 
 def _named(decision: Decision, given: Signal) -> str | None:
-    """A signal of the user's own: it ends the waits for its name."""
+    """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
+    waiting = _waiting(decision, given, "wait")
+    if not waiting:
+        kept = len(decision.state.kept_signals)
+        if kept >= given.most_kept:
+            return (
+                f"nothing waits for signal {given.signal}, and the run keeps {kept} signals already (signals.max_kept); "
+                "send it again when a task waits for it"
+            )
+        _record(decision, given, kept=True)
+        return None
     index = _record(decision, given)
-    for wait in _waiting(decision, given, "wait"):
-        result = {"waited_ms": max(0, decision.now - wait.since) // 1000, "signal": given.signal, "data": given.data}
-        waits.resolve(decision, wait.key, {"status": "ok", "result": result}, index)
+    for wait in waiting:
+        waited_ms = max(0, decision.now - wait.since) // 1000
+        waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
     return None
 
 
@@ -217,14 +241,19 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         failure = state.failures.get(given.step)
         if failure is None:
             return f"the latest run of step {given.step} has not failed and is not open"
-        _record(decision, given, step=given.step, token=state.tokens_made + 1)
+        token = state.tokens_made + 1
+        decision.made[token] = _record(decision, given, step=given.step, token=token)
         return None
     place = (step_run.step, step_run.run)
     commands = [one for one in state.commands.values() if (one.step, one.run) == place]
-    delays = [one for one in state.waits.values() if one.kind == waits.RETRY and (one.step, one.run) == place]
-    if not commands and not delays:
+    suspended = [one for one in state.waits.values() if (one.step, one.run) == place]
+    if not commands and not suspended:
         return f"no attempt of step {given.step} is under way"
+    under_way = [(path, one, one.attempt) for path, one in step_run.open_pipelines() if one.in_flight]
     index = _record(decision, given, step=step_run.step, run=step_run.run)
+    for path, pipeline, attempt in under_way:
+        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
+        closing.end_attempt(decision, step_run, path, pipeline, ended, index, "step_retried", attempt)
     for command in commands:
         if command.held:
             continue
@@ -234,7 +263,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
             decision.txn.unhold.append(command.id)
         else:
             decision.reissue(command, {"reason": "retry", "signal": len(decision.txn.events) - index})
-    for wait in delays:
+    for wait in suspended:
         waits.resume(decision, wait, index)
     return None
 
@@ -249,7 +278,9 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
     step, run = step_run.step, step_run.run
     index = _record(decision, given, step=step, run=run)
     for command in [one for one in decision.state.commands.values() if (one.step, one.run) == (step, run)]:
-        decision.withdraw(command, f"skipped: {given.reason}")
+        decision.withdraw(command, f"skipped: {given.reason}", cause=index)
+    reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
+    closing.end_parts(decision, step_run, reason, index)
     _end_loop(decision, step_run, index)
     done = decision.say(
         "step.done",
@@ -275,8 +306,8 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
-    if loop.errors:
-        payload["errors"] = loop.errors
+    payload["cancelled"] = loop.cancelled
+    payload |= errors_of(decision, loop)
     decision.say("loop.done", payload, step=step, run=run, cause=cause)
 
 
@@ -297,6 +328,10 @@ def _latest_open(decision: Decision, step: str) -> StepRun | None:
 def _update_params(decision: Decision, given: Signal) -> str | None:
     if not isinstance(given.data, dict) or not given.data:
         return "UPDATE_PARAMS needs data: a map of ctx keys and their new values"
+    for key, reducer in decision.program.names.reducers.items():
+        wrong = unfit(reducer, given.data.get(key))
+        if wrong:
+            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
     _record(decision, given)
     return None
 

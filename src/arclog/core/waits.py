@@ -14,11 +14,11 @@ from msgspec.json import encode
 from arclog.core import loops, pipeline, routing
 from arclog.core.iterations import chunk_with, pipeline_of
 from arclog.core.pipeline import Frame, Over, Run
-from arclog.core.state import State, StepRun, Wait
+from arclog.core.state import KeptSignal, State, StepRun, Wait
 from arclog.core.timers import wait_key
 from arclog.core.wait_configs import ends_at
 from arclog.model.errors import InvariantBroken
-from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, failed
 from arclog.plan.program import Program, TaskProgram
 
@@ -51,6 +51,9 @@ def fold_suspended(state: State, event: Event) -> None:
         wait.since = event.at
         wait.until = event.payload.get("until", wait.until)
         wait.child = int(event.payload.get("child", 0))
+    taken = event.payload.get("signal_id")
+    if taken is not None:
+        state.kept_signals = [kept for kept in state.kept_signals if kept.signal_id != taken]
 
 
 def drop_run(state: State, step: str, run: int) -> None:
@@ -97,18 +100,39 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
     wait = decision.state.waits[wait_key(event)]
     payload: dict[str, Any] = {"source": "server", "reason": "suspended", "wait": wait.key}
     problem: TaskError | None = None
+    kept: KeptSignal | None = None
     if wait.kind != RETRY:
         until, problem = ends_at(wait, _task(decision.program, event).plan, decision.now)
-        if until:
+        if problem is None:
+            kept = _kept(decision.state, wait)
+        if kept is not None:
+            payload["signal_id"] = kept.signal_id
+        elif until:
             payload["until"] = until
         if wait.kind == "playbook" and problem is None:
             # The child's id is this event's own: it is known before the child is there, and given out once.
-            payload["child"] = str(decision.base_id + len(decision.txn.events))
+            payload["child"] = str(decision.next_id)
     cause = len(decision.txn.events) - 1
     _emit(decision, "command.completed", wait, payload, cause, command_id=command_id)
     decision.txn.close.append(command_id)
     if problem is not None:
         resolve(decision, wait.key, failed(problem).as_record(), cause)
+    elif kept is not None:
+        resolve(decision, wait.key, signalled(kept.signal, kept.data), cause)
+
+
+def signalled(signal: str, data: Any, waited_ms: int = 0) -> dict[str, Any]:
+    """The outcome record of a wait that a signal has ended."""
+    return {"status": "ok", "result": {"waited_ms": waited_ms, "signal": signal, "data": data}}
+
+
+def _kept(state: State, wait: Wait) -> KeptSignal | None:
+    """The oldest signal that came before its wait and is meant for this one."""
+    name = wait.config.get("signal") if wait.kind == "wait" else None
+    if name is None:
+        return None
+    fitting = (kept for kept in state.kept_signals if kept.signal == name and kept.step in ("", wait.step, wait.key))
+    return next(fitting, None)
 
 
 def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
@@ -126,14 +150,14 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
         captured=step_run.captured,
         step=wait.step,
         run=wait.run,
+        names=step.names,
         iteration=wait.iteration,
         emit=step.emit,
+        event_room=decision.event_room,
     )
-    limits = program.plan.limits
-    outcome = _complete(record, task, wait, place.attempt, decision.now, limits.max_payload_bytes)
-    events = pipeline.conclude(
-        place, move, frame, outcome, decision.now, _roll(decision), limits.max_payload_bytes, longest_sleep_s=0.0
-    )
+    room = decision.event_room
+    outcome = _complete(record, task, wait, place.attempt, decision.now, room)
+    events = pipeline.conclude(place, move, frame, outcome, decision.now, _roll(decision), room, longest_sleep_s=0.0)
     for event in events:
         event.payload = {**event.payload, "source": "server"}
         event.cause = len(decision.txn.events) - cause if cause >= 0 else 0
@@ -143,41 +167,17 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
 
 def resume(decision: Decision, wait: Wait, cause: int) -> None:
     """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
-    command_id = decision.base_id + len(decision.txn.events)
+    command_id = decision.next_id
     payload = {"reason": "resumed", "wait": wait.key}
     _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
     decision.issue(command_id, wait.step, wait.run)
-
-
-def fail_open_tasks(decision: Decision, step_run: StepRun, problem: TaskError, cause: int) -> None:
-    """The server ends the task runs that a step run leaves behind, so that none stays open in the log."""
-    step = decision.program.steps[step_run.step]
-    for path, place in step_run.open_pipelines():
-        if not place.attempt:
-            continue
-        task = step.tasks[place.at]
-        meta = {"attempt": place.attempt, "duration_ms": 0.0}
-        record = {**task.plan.helper, **failed(problem).as_record(), "meta": meta}
-        decision.emit(
-            Event(
-                type="task.failed",
-                at=decision.now,
-                step=step_run.step,
-                run=step_run.run,
-                iteration=path,
-                task=task.plan.name,
-                task_run=place.runs[task.plan.name],
-                cause=len(decision.txn.events) - cause,
-                payload={"outcome": record, "source": "server"},
-            )
-        )
 
 
 def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
     step = decision.program.steps[wait.step]
     place = pipeline_of(_open_run(decision.state, wait), wait.iteration)
     move = pipeline.next_move(place, step, decision.program.plan.limits.max_task_runs)
-    if isinstance(move, Run):
+    if not isinstance(move, Over):
         if wait.key not in decision.state.waits:  # else a retry is due later
             resume(decision, wait, cause)
         return
@@ -224,20 +224,26 @@ def _emit(
         cause=len(decision.txn.events) - cause if cause >= 0 else 0,
         payload=payload,
     )
+    if not of_task:
+        decision.measure(event)
     decision.emit(event)
     return event
 
 
 def _complete(
-    record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, cap: int
+    record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, room: int
 ) -> dict[str, Any]:
     """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
-    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) / 1000}
+    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) // 1000}
     found = {**task.plan.helper, **record, "meta": meta}
     size = len(encode(found))
-    if size <= cap - ENVELOPE_BYTES:
+    if size <= room:
         return found
-    message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+    if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
+        # Of a failure, what it says itself comes first.
+        short = {key: value for key, value in record["error"].items() if key != "cause"}
+        return _complete({**record, "error": short, "result": None}, task, wait, attempt, now, room)
+    message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {room} (limits.max_payload_bytes)"
     problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
     return {**task.plan.helper, **problem.as_record(), "meta": meta}
 

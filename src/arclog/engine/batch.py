@@ -10,9 +10,11 @@ from typing import NamedTuple
 from arclog.core.inputs import NewWork, Refused, Txn
 from arclog.core.projection import command_of
 from arclog.core.state import State
+from arclog.engine.account import headline
 from arclog.engine.queues import Queues
 from arclog.model.commands import Command
-from arclog.model.events import Event
+from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.ids import moved
 from arclog.plan.program import Program
 from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
@@ -50,6 +52,8 @@ class Answer:
 
     refused: Refused | None = None
     commands: list[Command] = field(default_factory=list)
+    #: something was waiting for the signal
+    waiting: bool = False
     #: the run is to pause: whoever works on it stops at the next task boundary
     pausing: bool = False
     #: how many events the input led to, its own included, and of the last of them
@@ -82,11 +86,12 @@ class Batch:
         self._grants: dict[int, tuple[Answer, Claimant]] = {}
         self._new: list[NewWork] = []
         self._starts = False
+        self._max_event_bytes = 0
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
-        last_id = self.base_id + len(self.events) + len(txn.events) - 1
-        answer = Answer(txn.refused, events=len(txn.events), last_seq=last_seq, last_id=last_id)
+        last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
+        answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)
         self.events.extend(txn.events)
@@ -107,6 +112,7 @@ class Batch:
     def settle(self, program: Program, state: State) -> None:
         """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
         self.slots = program.plan.concurrency or 0 if self._starts else 0
+        self._max_event_bytes = program.event_room + ENVELOPE_BYTES
         for answer in self.answers:
             answer.pausing = state.pause is not None
         for work in self._new:
@@ -169,6 +175,7 @@ class Batch:
             tell=tell,
             clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
             digests=self.digests,
+            max_event_bytes=self._max_event_bytes,
         )
 
 
@@ -181,5 +188,5 @@ def _projected(state: State) -> ExecutionState:
         ended_at=state.ended_at,
         terminal_event=state.terminal,
         paused=state.paused_at is not None,
-        error=state.error.get("message") if state.error and state.terminal else None,
+        error=headline(state) if state.terminal is not None or state.failed_items else None,
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from arclog.core.pipeline import next_index
 from arclog.model.commands import Pipeline
 from arclog.plan.program import StepProgram, TaskProgram
 
 
 def current_task(step: StepProgram, pipeline: Pipeline | None) -> TaskProgram | None:
-    """The task that runs or comes next; None outside a pipeline and behind its last task."""
-    if pipeline is None or pipeline.state != "open" or pipeline.at >= len(step.tasks):
+    """The task that runs or comes next; None outside a pipeline, behind its last task, and where guards are still to be
+    asked.
+    """
+    if pipeline is None or pipeline.state != "open":
         return None
-    return step.tasks[pipeline.at]
+    at = next_index(pipeline, step)
+    return None if at is None or at >= len(step.tasks) else step.tasks[at]
 
 
 def task_run_of(pipeline: Pipeline, task: TaskProgram) -> int:

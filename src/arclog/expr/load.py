@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr import access
-from arclog.expr.values import MISSING, Undefined, step_text
+from arclog.expr.values import MISSING, step_text, unnamed
 
 if TYPE_CHECKING:
     from arclog.expr.frame import Expression, Frame
@@ -22,14 +22,14 @@ def named(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> 
 
         def load(frame: Frame) -> Any:
             value = frame.get(name, MISSING)
-            return Undefined(name, frame.scope, name) if value is MISSING else value
+            return unnamed(name, frame.scope) if value is MISSING else value
 
         return load
 
     def load_path(frame: Frame) -> Any:
         value = frame.get(name, MISSING)
         if value is MISSING:
-            value = Undefined(name, frame.scope, name)
+            value = unnamed(name, frame.scope)
         for at, key in enumerate(keys):
             if type(value) is dict and key in value:
                 value = value[key]
@@ -41,7 +41,7 @@ def named(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> 
         value = frame.get(name, MISSING)
         if type(value) is dict and key in value:
             return value[key]
-        return _followed(Undefined(name, frame.scope, name) if value is MISSING else value, name, keys)
+        return _followed(unnamed(name, frame.scope) if value is MISSING else value, name, keys)
 
     key = keys[0]
     return load_key if len(keys) == 1 else load_path
@@ -65,7 +65,7 @@ def _variable(name: str, slots: list[int], *, free: bool) -> Expression:
             if value is not MISSING:
                 return value
         value = frame.get(name, MISSING) if free else MISSING
-        return Undefined(name, frame.scope, name) if value is MISSING else value
+        return unnamed(name, frame.scope) if value is MISSING else value
 
     return load
 

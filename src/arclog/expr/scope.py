@@ -7,14 +7,18 @@ from typing import Any
 
 from arclog.expr.values import MISSING
 
+_NONE: Mapping[str, str] = {}
+
 
 class Scope(Mapping[str, Any]):
     """A read-only stack of mappings from name to JSON value or `Lookup`."""
 
-    __slots__ = ("layers",)
+    __slots__ = ("absent", "layers")
 
-    def __init__(self, *layers: Mapping[str, Any]) -> None:
+    def __init__(self, *layers: Mapping[str, Any], absent: Mapping[str, str] = _NONE) -> None:
         self.layers = layers
+        #: names of steps and tasks with what to say of one that has not run
+        self.absent = absent
 
     def get(self, key: str, default: Any = None) -> Any:
         """Find a name, first layer first."""

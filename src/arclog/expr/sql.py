@@ -8,6 +8,7 @@ numbers of those values that the SQL itself makes JSON of.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -89,21 +90,25 @@ def compile_sql(
     at: Position = NOWHERE,
     limits: Limits = DEFAULT_LIMITS,
     locate: Locate = nowhere,
+    place: Callable[[int], Position] | None = None,
 ) -> Command:
-    """Compile a command of one or more statements; `locate` gives the position of a part of `params`."""
+    """Compile a command of one or more statements; `locate` gives the position of a part of `params`, `place` that of a
+    character of the text (default: as in a text that stands in the file as it is read).
+    """
+    place = place or partial(place_of, source, at)
     reading = DIALECTS[dialect]
     keys = frozenset(params) if isinstance(params, Mapping) else frozenset[str]()
     count = 0 if params is None or isinstance(params, Mapping) else len(params)
     try:
         found = statements(source, reading, keys, count)
     except Misplaced as refusal:
-        raise SqlRefused(refusal.message, _place(source, refusal.offset, at)) from None
+        raise SqlRefused(refusal.message, place(refusal.offset)) from None
     holes: list[Template] = []
     trees: list[Tree] = []
     used: set[str | int] = set()
 
     def slot(piece: Hole | Mark) -> _Slot:
-        where = _place(source, piece.offset, at)
+        where = place(piece.offset)
         if isinstance(piece, Mark):
             value = params[piece.key]  # type: ignore[index]  # the scan found it there
             tree = compile_tree(value, lambda inner: locate((piece.key, *inner)), limits)
@@ -166,7 +171,7 @@ def _pieces(statement: Statement, slot: Callable[[Hole | Mark], _Slot]) -> list[
     return [piece if isinstance(piece, str) else slot(piece) for piece in statement.pieces]
 
 
-def _place(source: str, offset: int, at: Position) -> Position:
+def place_of(source: str, at: Position, offset: int) -> Position:
     """The position in the file of a place in the text, when the text stands there as it is (a block, one line)."""
     if not at.line:
         return at

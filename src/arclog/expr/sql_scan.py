@@ -367,6 +367,13 @@ class _Scan:
 
     def _refuse(self, statement: Statement) -> None:
         words, first = statement.words, statement.words[0] if statement.words else ""
+        if not words:
+            hole = next(piece for piece in statement.pieces if isinstance(piece, Hole))
+            raise Misplaced(
+                "a {{ }} is bound as a value, so it cannot be the statement itself; write the SQL here, with a {{ }} for "
+                "each value",
+                hole.offset,
+            )
         if (first in _CONTROL and not (first == "ROLLBACK" and "TO" in words)) or words[:2] == [
             "PREPARE",
             "TRANSACTION",

@@ -222,7 +222,7 @@ def _rendered(body: Statement) -> Expression:
 
 
 def _truth(_: Frame, value: Any) -> bool:
-    if type(value) is Undefined:
+    if type(value) is Undefined and value.why != Undefined.NOT_RUN:
         raise value.failure()
     return bool(value)
 

@@ -40,25 +40,33 @@ class Lookup(Protocol):
 
 
 class Undefined:
-    """A name or key that is not there: falsy, chainable, and an error as soon as anything else is done with it."""
+    """A name or key that is not there: chainable, falsy unless nobody knows the name, and an error as soon as anything
+    else is done with it.
+    """
 
-    __slots__ = ("_key", "_owner", "_reason", "line", "name")
+    __slots__ = ("_key", "_owner", "_reason", "line", "name", "why")
 
-    def __init__(self, name: str, owner: Any = None, key: Any = None, reason: str = "", line: int = 0) -> None:
+    #: why it is not there: nobody knows the name; the step or task has not run; its owner has no such key
+    UNKNOWN, NOT_RUN, NO_KEY = range(3)
+
+    def __init__(
+        self, name: str, owner: Any = None, key: Any = None, reason: str = "", line: int = 0, why: int = NO_KEY
+    ) -> None:
         self.name = name
         #: the line inside the template where it was met, 0 is unknown
         self.line = line
+        self.why = why
         self._owner = owner
         self._key = key
         self._reason = reason
 
     def under(self, key: Any) -> Undefined:
         """Give what stands under `key` of nothing: nothing, with the longer name."""
-        return Undefined(self.name + step_text(key), self._owner, self._key, self._reason)
+        return Undefined(self.name + step_text(key), self._owner, self._key, self._reason, 0, self.why)
 
     def at_line(self, line: int) -> Undefined:
         """Give the same, met on this line."""
-        return Undefined(self.name, self._owner, self._key, self._reason, line)
+        return Undefined(self.name, self._owner, self._key, self._reason, line, self.why)
 
     def failure(self) -> Failure:
         """Say what is undefined and, if a key comes near, what may have been meant."""
@@ -69,12 +77,15 @@ class Undefined:
     def _hint(self) -> str:
         owner = self._owner
         if isinstance(owner, Mapping) and isinstance(self._key, str):
-            return did_you_mean(self._key, [key for key in owner if isinstance(key, str)])
+            names = (*owner, *getattr(owner, "absent", ()))
+            return did_you_mean(self._key, [key for key in names if isinstance(key, str)])
         if owner is None or isinstance(owner, Mapping) or hasattr(owner, "lookup"):
             return ""
         return f" (a {kind_of(owner)} has no {self._key!r})"
 
     def __bool__(self) -> bool:
+        if self.why == self.UNKNOWN:
+            raise self.failure()
         return False
 
     def __repr__(self) -> str:
@@ -91,6 +102,14 @@ class Undefined:
 def undefined(name: str) -> Undefined:
     """Make the undefined value that is called `name`."""
     return Undefined(name)
+
+
+def unnamed(name: str, scope: Mapping[str, Any]) -> Undefined:
+    """Make what a name is that the scope does not have."""
+    reason = getattr(scope, "absent", {}).get(name)
+    if reason is not None:
+        return Undefined(name, reason=reason, why=Undefined.NOT_RUN)
+    return Undefined(name, scope, name, why=Undefined.UNKNOWN)
 
 
 class View:

@@ -22,11 +22,20 @@ class Captured(Struct, omit_defaults=True):
     bare: dict[str, Any] = {}
 
 
+#: `Pipeline.rule` where no rule decided: none matched and on_unmatched is fail, or the rules could not be evaluated.
+UNMATCHED = -1
+UNEVALUABLE = -2
+
+
 class Pipeline(Struct, omit_defaults=True):
     """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
 
-    #: index of the task that runs or comes next
+    #: index of the task that runs or comes next; where guards are still to be asked, of the one behind the last task
     at: int = 0
+    #: that task comes next whatever guards say: a jump leads to it, or its policy is still to be evaluated
+    direct: bool = False
+    #: rounds of blocks that have a `max`, by block
+    rounds: dict[str, int] = {}
     #: entries per label so far, and in all
     runs: dict[str, int] = {}
     total_runs: int = 0
@@ -50,6 +59,8 @@ class Pipeline(Struct, omit_defaults=True):
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
+    #: the policy rule (from 1) that failed it; UNMATCHED or UNEVALUABLE; 0: no policy did
+    rule: int = 0
 
 
 class LoopWork(Struct, omit_defaults=True):
@@ -128,6 +139,10 @@ class ReportAnswer(Struct, omit_defaults=True):
     pause: bool = False
 
 
+#: Why a step's work was withdrawn that took longer than its time limit.
+TOO_LONG = "the step took too long"
+
+
 class Revocation(Struct, frozen=True, omit_defaults=True):
     """What the holder of a command must know between two reports: it is no longer his, or it shall pause."""
 
@@ -136,5 +151,7 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     pause: bool = False
     #: without grace for what is running
     kill: bool = False
+    #: its step took too long: what the tool knows of where its task was is worth a line in the log
+    late: bool = False
     #: of no command (0): the worker itself shall take nothing new, finish, and end
     leave: bool = False

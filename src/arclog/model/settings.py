@@ -34,6 +34,8 @@ class Setting(Struct, frozen=True):
 
 KIB = 1024
 MIB = 1024 * KIB
+#: Lowest `limits.max_payload_bytes`: with less, an event had no room for its envelope, a reference and an error.
+LEAST_EVENT_BYTES = 4 * KIB
 
 # fmt: off
 TABLE: tuple[Setting, ...] = (
@@ -41,6 +43,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
     Setting("scope.project", "default", "name", "Project of runs started without one."),
     Setting("scope.environment", "local", "name", "Environment of runs started without one."),
+    Setting("run.progress_s", 5.0, "seconds", "How often `arclog run` says how far loops and tasks are when its output is no terminal.", 0.1),
     Setting("client.server", "", "address", "Server that commands and workers speak to, e.g. http://127.0.0.1:8420; several that share a store are parted by commas. Empty: runs are kept and run in this process.", known_as="ARCLOG_SERVER"),
     Setting("client.token_file", "", "path", "File with the token that a server wants; else `ARCLOG_TOKEN` has it."),
     Setting("client.ca_file", "", "path", "PEM file of authorities that clients trust beside the system's when a server speaks https."),
@@ -54,7 +57,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("playbook.max_looped_joins", 2_000, "joins", "Most steps with a join in one cycle of steps; what can reach each is worked out one by one.", 1),
     Setting("expr.max_work", 1_000_000, "operations", "Most counted operations of one template evaluation.", 1),
     Setting("expr.max_bytes", 4 * MIB, "bytes", "Largest text or list that a template may build.", 1),
-    Setting("limits.max_payload_bytes", 256 * KIB, "bytes", "Largest single event. Ceiling of `limits.max_payload_bytes` in a playbook.", 1 * KIB),
+    Setting("limits.max_payload_bytes", 256 * KIB, "bytes", "Largest single event. Ceiling of `limits.max_payload_bytes` in a playbook.", LEAST_EVENT_BYTES),
     Setting("limits.max_task_runs", 1_000_000, "task runs", "Most task runs of one pipeline (jumps included). Ceiling for playbooks.", 1),
     Setting("limits.max_iterations", 10_000_000, "iterations", "Most items of one loop. Ceiling for playbooks.", 1),
     Setting("limits.max_events", 100_000_000, "events", "Most events of one execution. Ceiling for playbooks.", 16),
@@ -62,6 +65,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("limits.max_loop_results_bytes", 8 * MIB, "bytes", "Most bytes of iteration results that one loop keeps for `{{ step.results }}`. Ceiling for playbooks.", 0),
     Setting("limits.max_child_depth", 16, "runs", "Deepest nesting of runs that call runs (`kind: playbook`).", 0),
     Setting("limits.max_ctx_bytes", 256 * KIB, "bytes", "Largest single ctx value.", 1),
+    Setting("signals.max_kept", 100, "signals", "Most signals of a playbook's own that a run keeps for a task that waits for them later.", 0),
     Setting("events.inputs_max_bytes", 4 * KIB, "bytes", "Rendered task inputs above this are recorded as a preview with size and sha256.", 256),
     Setting("results.inline_max_bytes", 64 * KIB, "bytes", "A task's payload above this goes to the result store, and the log keeps a reference. Ceiling is the event itself.", 0),
     Setting("results.extracted_max_bytes", 32 * KIB, "bytes", "Largest single value of a stored result that is kept in the log because routing reads it.", 64),
@@ -75,7 +79,16 @@ TABLE: tuple[Setting, ...] = (
     Setting("gc.every_s", 3600.0, "seconds", "How often one of the servers does what `arclog gc` does to results and old runs, for all tenants; each time looks at everything that is stored. A store that never was collected waits so long for the first time. 0: never by itself.", 0.0),
     Setting("secrets.key_source", "file", "word", "Where the key is that seals kept secrets: in a file, or in the system's keyring (package `keyring`).", choices=("file", "keyring")),
     Setting("secrets.key_file", "", "path", "The file with that key (32 bytes in base64); `secrets.key` in the home when empty. Servers that share a store are given the same, and so are workers that open what servers keep."),
-    Setting("secrets.manager", "local", "name", "Which secret manager `kind: secret_manager` asks; `local` is where `kind: secret` looks."),
+    Setting("secrets.manager", "local", "name", "Which secret manager `kind: secret_manager` asks; `local` is where `kind: secret` looks.", choices=("local", "vault", "aws", "google", "azure")),
+    Setting("secrets.manager_url", "", "address", "The secret manager's address: of Vault (else VAULT_ADDR), of the Azure vault (https://NAME.vault.azure.net), or of a service that stands in for AWS or Google."),
+    Setting("secrets.manager_path", "{scope}/{name}", "text", "What a secret is called there. {scope} is tenant/project/environment, then tenant/project, then tenant; without it, every playbook reads every secret that this process may. Google and Azure join parts by `--`."),
+    Setting("secrets.manager_credentials_file", "", "path", "File with what the secret manager is asked with: a Vault token or {role_id, secret_id}; AWS {access_key_id, secret_access_key}; a Google service account's key; Azure {tenant_id, client_id, client_secret}. Empty: the usual variables and the machine's own identity."),
+    Setting("secrets.manager_cache_s", 60.0, "seconds", "How long a secret of a secret manager is used without asking again.", 0.0),
+    Setting("secrets.manager_timeout_s", 10.0, "seconds", "How long a secret manager may take to answer.", 0.001),
+    Setting("secrets.vault_mount", "secret", "name", "Where Vault's key-value engine (version 2) is mounted."),
+    Setting("secrets.vault_namespace", "", "name", "Vault's namespace; else VAULT_NAMESPACE."),
+    Setting("secrets.aws_region", "", "name", "AWS region of the secrets; else AWS_REGION."),
+    Setting("secrets.google_project", "", "name", "Google project of the secrets; else GOOGLE_CLOUD_PROJECT, else that of the service account or the machine."),
     Setting("secrets.max_bytes", 64 * KIB, "bytes", "Largest single secret, and largest answer of a token server.", 1),
     Setting("secrets.token_timeout_s", 30.0, "seconds", "How long a token server may take to answer (`kind: oauth2`).", 0.001),
     Setting("secrets.token_margin_s", 60.0, "seconds", "A token is fetched anew when it has less than this left.", 0.0),
@@ -254,7 +267,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("engine.duty_lease_s", 6.0, "seconds", "How long one server of several keeps a duty (timers, sweeper, slots, gc) without a sign of life; then another one takes it over.", 0.3),
     Setting("engine.idle_s", 30.0, "seconds", "A run that nothing moves, and a call, an end or a signal whose consequences nobody drew for so long, is looked after by the sweeper: its server may be gone.", 0.0),
     Setting("store.clock_s", 10.0, "seconds", "How often a server compares its clock with the store's, where several machines share one.", 0.1),
-    Setting("engine.look_again_s", 1.0, "seconds", "How often whoever waits for a command, an event or a run's end looks into the store by itself, should no word of it come from another server.", 0.01),
+    Setting("engine.look_again_s", 1.0, "seconds", "How often whoever waits for an event or a run's end looks into the store by itself, should no word of it come from another server.", 0.01),
+    Setting("engine.idle_look_s", 15.0, "seconds", "How often a worker that waits for commands looks into the store by itself, in case a notice was lost; three times as often while the bus is away.", 0.01),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),
 )
 # fmt: on

@@ -39,6 +39,8 @@ class Field(Struct, frozen=True, omit_defaults=True):
     minimum: float | None = None
     exclusive_min: float | None = None
     maximum: float | None = None
+    #: Words that other tools have for it: a map that uses one of them is told this key.
+    also: tuple[str, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:

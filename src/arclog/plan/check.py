@@ -15,7 +15,7 @@ from arclog.plan.flow import check_flow
 from arclog.plan.keychain import check_keychain
 from arclog.plan.net import AdmitRule, ArcPlan, StepPlan, TaskPlan, TaskRule
 from arclog.plan.parallel import check_parallel
-from arclog.playbook.canon import Playbook
+from arclog.playbook.canon import Playbook, Rule, Task
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
@@ -30,7 +30,7 @@ SCOPES: dict[str, frozenset[str]] = {
     "inner loop": _SERVER | {"iter"},
     "task": _TASK,
     "policy": _POLICY,
-    "sugar": _POLICY - {"outcome"},
+    "sugar": _POLICY - {"outcome", "_task", "_attempt"},
     "arc": _SERVER | {"outcome"},
     "result": frozenset({"ctx", "workload", "execution_id"}),
 }
@@ -75,13 +75,13 @@ class _Check:
         return [frozenset(task.name for task in step.tasks) for step in self.plan.steps]
 
     def all(self) -> None:
-        for step, labels in zip(self.plan.steps, self.labels, strict=True):
+        for step, labels, source in zip(self.plan.steps, self.labels, self.playbook.steps, strict=True):
             for arc in step.arcs:
                 self.arc_target(arc)
             self.arc_order(step)
-            self.admission(step)
-            for task in step.tasks:
-                self.task(task, labels)
+            self.order(step.admit or (), source.admit or ())
+            for task, written in zip(step.tasks, source.tasks, strict=True):
+                self.task(task, written, labels)
         for text in self.texts:
             self.names(text)
             self.comparisons(text)
@@ -116,13 +116,10 @@ class _Check:
                     if matches:
                         taken.setdefault(case, arc)
 
-    def admission(self, step: StepPlan) -> None:
-        self.order(step.admit or ())
-
-    def order(self, rules: Sequence[AdmitRule | TaskRule]) -> None:
+    def order(self, rules: Sequence[AdmitRule | TaskRule], written: Sequence[Rule]) -> None:
         """Rules that never match: by themselves, or since one before them always does."""
-        for index, rule in enumerate(rules):
-            matches = None if rule.when is None else truth(rule.when)
+        for index, (rule, source) in enumerate(zip(rules, written, strict=True)):
+            matches = None if rule.when is None or source.flawed else truth(rule.when)
             if matches is False:
                 self.findings.add("dead-rule", "this rule can never match", rule.at, "remove it", "warning")
             elif matches and index < len(rules) - 1:
@@ -175,8 +172,8 @@ class _Check:
 
     # --- tasks --------------------------------------------------------------------------------------------------
 
-    def task(self, task: TaskPlan, labels: frozenset[str]) -> None:
-        if task.kind == "shell" and not task.origin:
+    def task(self, task: TaskPlan, written: Task, labels: frozenset[str]) -> None:
+        if task.kind == "shell":
             command = task.config.get("command", task.config.get("cmd"))
             if has_template(command):
                 hint = "write the command as a list: each item is one argument, whatever it holds"
@@ -189,13 +186,10 @@ class _Check:
         if task.policy is None:
             return
         rules = task.policy.rules
-        if not task.origin:
-            self.order(rules)
+        self.order(rules, written.rules or ())
         for rule in rules:
             if rule.then.do == "jump" and rule.then.to and rule.then.to not in labels:
-                hint = self.findings.did_you_mean(
-                    rule.then.to, [label for label in labels if not label.startswith("_")]
-                )
+                hint = self.findings.did_you_mean(rule.then.to, labels)
                 if rule.then.to in self.step_names:
                     hint = "a jump stays within the task list; another step is reached by next: {arcs: […]}"
                 self.findings.add(
@@ -242,7 +236,9 @@ class _Check:
         loop = step.loop if step is not None else None
         while loop is not None:
             if loop.iterator == name:
-                return f"the loop's item is iter.{name}"
+                if "iter" in SCOPES[text.where]:
+                    return f"the loop's item is iter.{name}"
+                return f"the item is known inside the loop only: its tasks see it as iter.{name}"
             loop = loop.inner
         if step is not None and name in self.labels[text.step]:
             return f"a task's label is known inside its step only; the step's view is {step.name}"

@@ -19,6 +19,8 @@ from arclog.plan.net import (
     Action,
     AdmitRule,
     ArcPlan,
+    Block,
+    Branch,
     Limits,
     LoopPlan,
     NetArc,
@@ -31,6 +33,7 @@ from arclog.plan.net import (
     Transition,
     Webhook,
 )
+from arclog.playbook import canon
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
 from arclog.playbook.document import Document, Path
 from arclog.playbook.schema import has_template
@@ -82,7 +85,7 @@ class _Compiler:
             name=source.name,
             entry=source.entry,
             steps=tuple(steps),
-            format=FORMAT,
+            format=FORMAT if source.ctx or any(step.flow for step in steps) else 1,
             path=source.path,
             description=source.description,
             labels=source.labels,
@@ -115,10 +118,12 @@ class _Compiler:
         loop = None if step.loop is None else self.loop(step.loop, "loop")
         tasks = tuple(self.task(number, task) for number, task in enumerate(step.tasks))
         self.task_index = -1
+        flow = tuple(self.flow(item) for item in step.flow)
         arcs = tuple(self.arc(step, number) for number in range(len(step.arcs)))
         return StepPlan(
             name=step.name,
             tasks=tasks,
+            flow=flow,
             desc=step.desc,
             args=step.args,
             admit=admit,
@@ -182,9 +187,8 @@ class _Compiler:
                     self.text("task", text, spot, task.locate(inner), condition=False)
         policy = None
         if task.rules is not None:
-            where = "sugar" if task.origin else "policy"
             spot = f"tasks.{number}.policy.rules"
-            rules = tuple(self.rule(where, rule, f"{spot}.{index}") for index, rule in enumerate(task.rules))
+            rules = tuple(self.rule(rule, f"{spot}.{index}") for index, rule in enumerate(task.rules))
             policy = TaskPolicy(rules, task.on_unmatched)
         return TaskPlan(
             name=task.name,
@@ -204,13 +208,22 @@ class _Compiler:
             data_at=kind.data_at,
             helper=kind.empty_helper(),
             at=self.document.at(task.path),
-            origin=task.origin,
         )
 
-    def rule(self, where: str, rule: Rule, spot: str) -> TaskRule:
-        self.condition(where, rule.when, f"{spot}.when", (*rule.path, "when"))
+    def flow(self, item: int | canon.Block) -> int | Block:
+        """A task or a block of a list."""
+        if isinstance(item, int):
+            return item
+        branches = []
+        for number, branch in enumerate(item.branches):
+            self.condition("sugar", branch.when, f"flow.{item.name}.{number}.when", (*branch.path, "when"))
+            branches.append(Branch(tuple(map(self.flow, branch.body)), branch.when))
+        return Block(item.word, item.name, tuple(branches), item.max, self.document.key_at(item.path))
+
+    def rule(self, rule: Rule, spot: str) -> TaskRule:
+        self.condition("policy", rule.when, f"{spot}.when", (*rule.path, "when"))
         for key in ("set_iter", "set_ctx"):
-            self.tree(where, rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
+            self.tree("policy", rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
         return TaskRule(then=_action(rule.then), when=rule.when, at=self.document.at(rule.path))
 
     # --- templates ----------------------------------------------------------------------------------------------
@@ -227,22 +240,32 @@ class _Compiler:
 
     def sql(self, task: Task, key: str, spot: str) -> None:
         """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
-        from arclog.expr.sql import SqlRefused, compile_sql
+        from arclog.expr.sql import SqlRefused, compile_sql, place_of
 
         source, params = task.config[key], _only_keys(task.config.get("params"))
         path = task.locate((key,))
         at = self.spots[spot] = self.document.text_at(path)
         if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
             return  # the schema has said so
+        places = self.document.places(path, source)
+
+        def place(offset: int) -> Position:
+            position = places.at(offset)
+            if position != place_of(source, at, offset):
+                # Escapes, or folded lines: whoever runs it cannot count there.
+                self.spots[f"{spot}@{offset}"] = position
+            return position
+
         try:
-            command = compile_sql(source, task.kind.dialect, params, at)
+            command = compile_sql(source, task.kind.dialect, params, at, place=place)
         except ExpressionError as error:
             code = "sql-template" if isinstance(error, SqlRefused) else "template-syntax"
-            self.findings.add(code, error.message, self.document.within(error.at))
+            self.findings.add(code, error.message, error.at)
             return
         for hole in command.holes:
-            where = self.document.within(hole.at)
-            self.texts.append(Text("task", hole.source, where, hole.free, hole.paths, self.step_index, self.task_index))
+            self.texts.append(
+                Text("task", hole.source, hole.at, hole.free, hole.paths, self.step_index, self.task_index)
+            )
 
     def text(self, where: str, source: str, spot: str, path: Path, *, condition: bool) -> frozenset[str]:
         at = self.spots[spot] = self.document.text_at(path)
@@ -251,13 +274,22 @@ class _Compiler:
             try:
                 template = compile_condition(source, at) if condition else compile_text(source, at)
             except ExpressionError as error:
-                place = error.at if error.at.line == at.line else self.document.first_of(error.at.line)
-                self.findings.add("template-syntax", error.message, place)
+                self.findings.add(
+                    "template-syntax", error.message, self.line_in(source, path, error.at.line - at.line, at)
+                )
                 return frozenset()
             known = self.seen[condition, source] = (template.free, template.paths)
         free, paths = known
         self.texts.append(Text(where, source, at, free, paths, self.step_index, self.task_index))
         return free
+
+    def line_in(self, source: str, path: Path, number: int, at: Position) -> Position:
+        """Where a line of a text begins in the file; the text's own place for its first line."""
+        before = source.splitlines(keepends=True)[:number]
+        rest = source[sum(map(len, before)) :]
+        if not before or not rest.strip():
+            return at
+        return self.document.places(path, source).at(len(source) - len(rest.lstrip()))
 
 
 def _only_keys(params: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from arclog.plan.net import AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.net import AdmitRule, ArcPlan, Block, Branch, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
 
 _LONGEST = 100
 
@@ -35,9 +36,7 @@ def _step_lines(step: StepPlan, *, entry: bool) -> list[str]:
     while loop is not None:
         rows.append((_loop(loop), []))
         loop = loop.inner
-    for task in step.tasks:
-        rules = [_rule(rule) for rule in task.policy.rules] if task.policy is not None else []
-        rows.append((_task(task), rules))
+    rows += _items(step, step.flow or range(len(step.tasks)))
     rows += [(_arc(arc), []) for arc in step.arcs]
     if not step.arcs:
         rows.append(("→ (end)", []))
@@ -50,17 +49,46 @@ def _step_lines(step: StepPlan, *, entry: bool) -> list[str]:
     return lines
 
 
-def _when(rule: AdmitRule | TaskRule) -> str:
+def _items(step: StepPlan, flow: Iterable[int | Block]) -> list[tuple[str, list[str]]]:
+    """The tasks of a list and the blocks among them, each with the lines below it."""
+    rows: list[tuple[str, list[str]]] = []
+    for item in flow:
+        if isinstance(item, Block):
+            rows.append(_block(step, item))
+            continue
+        task = step.tasks[item]
+        rules = [_rule(rule) for rule in task.policy.rules] if task.policy is not None else []
+        rows.append((f"{task.name}: {task.kind}", rules))
+    return rows
+
+
+def _block(step: StepPlan, block: Block) -> tuple[str, list[str]]:
+    if block.word == "choose":
+        lines: list[str] = []
+        for branch in block.branches:
+            lines.append(_when(branch))
+            lines += [f"  {line}" for line in _nested(step, branch)]
+        return block.word, lines
+    most = f" (at most {block.max} rounds)" if block.max is not None else ""
+    round_ = block.branches[0]
+    return f"{block.word} {_short(round_.when)}{most}", _nested(step, round_)
+
+
+def _nested(step: StepPlan, branch: Branch) -> list[str]:
+    lines: list[str] = []
+    for text, below in _items(step, branch.body):
+        lines.append(text)
+        lines += [f"  {line}" for line in below]
+    return lines
+
+
+def _when(rule: AdmitRule | TaskRule | Branch) -> str:
     return "else" if rule.when is None else f"when {_short(rule.when)}"
 
 
 def _loop(loop: LoopPlan) -> str:
     how = loop.mode if loop.mode == "sequential" else f"{loop.mode}, {loop.max_in_flight} at a time, {loop.exec}"
     return f"loop {loop.iterator} in {_short(loop.items)} ({how})"
-
-
-def _task(task: TaskPlan) -> str:
-    return f"{task.name}: {task.kind}" + (f"  ({task.origin})" if task.origin else "")
 
 
 def _rule(rule: TaskRule) -> str:
@@ -93,7 +121,7 @@ def as_mermaid(plan: Plan) -> str:
     if plan.entry in ids:
         lines += ["  entry((start))", f"  entry --> {ids[plan.entry]}"]
     for step in plan.steps:
-        kinds = [task.kind for task in step.tasks if not task.origin]
+        kinds = [task.kind for task in step.tasks]
         parts = [step.name, ", ".join(kinds[:4]) + (", …" if len(kinds) > 4 else "")]
         if step.loop is not None:
             parts.append(_loop(step.loop))
@@ -124,6 +152,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
             "name": step.name,
             "desc": step.desc,
             "tasks": [_task_row(task) for task in step.tasks],
+            "flow": [_flow_row(step, item) for item in step.flow or range(len(step.tasks))],
             "loop": None if step.loop is None else _loop_row(step.loop),
             "arcs": [{"step": arc.target, "when": arc.when, "place": arc.place} for arc in step.arcs],
             "mode": step.mode,
@@ -144,7 +173,24 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def _task_row(task: TaskPlan) -> dict[str, Any]:
-    return {"name": task.name, "kind": task.kind, "origin": task.origin, "line": task.at.line, "column": task.at.column}
+    return {"name": task.name, "kind": task.kind, "line": task.at.line, "column": task.at.column}
+
+
+def _flow_row(step: StepPlan, item: int | Block) -> Any:
+    """A task's label, or a block with its branches."""
+    if isinstance(item, int):
+        return step.tasks[item].name
+    branches = [
+        {"when": branch.when, "do": [_flow_row(step, inner) for inner in branch.body]} for branch in item.branches
+    ]
+    return {
+        "word": item.word,
+        "name": item.name,
+        "branches": branches,
+        "max": item.max,
+        "line": item.at.line,
+        "column": item.at.column,
+    }
 
 
 def _loop_row(loop: LoopPlan) -> dict[str, Any]:

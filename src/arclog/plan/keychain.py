@@ -4,13 +4,20 @@ would be written to the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from arclog.expr.budget import Failure
+from arclog.expr.parse import parse_template
 from arclog.plan.compile import Text
 from arclog.playbook.canon import Playbook, Task, Webhook
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
 
+#: The field of an entry that is most likely meant, by its kind, where that is not `value`.
+_FIELDS = {"bearer": "token", "oauth2": "token", "basic": "password", "postgres_credential": "password"}
+#: Texts beyond this are machine-made.
+_LONGEST = 10_000
 #: Kinds of entries that have a `value`.
 _SINGLE_TEXTS = ("secret", "env", "file", "secret_manager", "bearer")
 
@@ -30,9 +37,48 @@ def check_keychain(playbook: Playbook, texts: Sequence[Text], findings: Findings
             message = f"keychain cannot be used in a task of kind {kind.name}: what it is given is written to the log"
             hint = "declare the keychain entry in the playbook that uses it" if kind.name == "playbook" else ""
             findings.add("keychain-misplaced", message, text.at, hint)
+        for name in sorted(set(_printed(text.source)) & set(kinds)):
+            field = _FIELDS.get(kinds[name], "value")
+            message = f"keychain.{name} is a map of fields: it cannot be a part of a text"
+            findings.add("keychain-text", message, text.at, f"name the field: {{{{ keychain.{name}.{field} }}}}")
         for name in sorted({path[1] for path in text.paths if path[0] == "keychain" and len(path) > 1} - set(kinds)):
             message = f"the keychain has no entry {name!r}"
             findings.add("unknown-keychain", message, text.at, _declare(name, kinds, findings))
+
+
+def _printed(source: str) -> Iterator[str]:
+    """Entries that stand as a whole in a longer text, or are joined to one with `~`."""
+    if len(source) > _LONGEST:
+        return
+    outputs = [node for node in _parsed(source) if type(node).__name__ == "Output"]
+    parts = [part for node in outputs for part in node.iter_child_nodes()]
+    mixed = len([part for part in parts if getattr(part, "data", "x").strip()]) > 1
+    for part in parts:
+        yield from _whole_entry(part) if mixed else ()
+    while parts:
+        node = parts.pop()
+        below = list(node.iter_child_nodes())
+        if type(node).__name__ == "Concat":
+            for part in below:
+                yield from _whole_entry(part)
+        parts += below
+
+
+def _whole_entry(node: Any) -> Iterator[str]:
+    """The name of the entry that an expression is."""
+    inner = getattr(node, "node", None)
+    if getattr(inner, "name", None) != "keychain":
+        return
+    key = getattr(node, "attr", None) or getattr(getattr(node, "arg", None), "value", None)
+    if isinstance(key, str):
+        yield key
+
+
+def _parsed(source: str) -> list[Any]:
+    try:
+        return list(parse_template(source))
+    except Failure:
+        return []  # a finding of its own
 
 
 def _auth(task: Task, kinds: dict[str, str], findings: Findings) -> None:

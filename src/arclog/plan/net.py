@@ -14,9 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.errors import NOWHERE, NewerLog, Position
+from arclog.model.events import ENVELOPE_BYTES
+from arclog.model.settings import LEAST_EVENT_BYTES
 
 #: Rises when a plan says something that an older release would not see.
-FORMAT = 1
+#: 2: `choose`, `while` and `until` are guards (`StepPlan.flow`), and every `set_ctx` of a key with a reducer contributes a
+#: value. A plan that uses neither is written as format 1.
+FORMAT = 2
 
 
 class AdmitRule(Struct, frozen=True, omit_defaults=True):
@@ -89,8 +93,31 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True):
     #: the kind's helper with null fields
     helper: dict[str, dict[str, Any]] = {}
     at: Position = NOWHERE
-    #: for a task that sugar generated: what the author wrote, e.g. 'while at 12:5'
+    #: in plans of format 1, for a task that stands for a part of a `choose`, `while` or `until`: 'while at 12:5'
     origin: str = ""
+
+
+class Branch(Struct, frozen=True, omit_defaults=True):
+    """Tasks of a block, and when they run."""
+
+    #: indexes of tasks, and blocks among them, in order
+    body: tuple[int | Block, ...]
+    #: None: the else of a choose
+    when: str | bool | None = None
+
+
+class Block(Struct, frozen=True, omit_defaults=True):
+    """A `choose`, `while` or `until`: guards on the tasks inside it."""
+
+    #: choose | while | until
+    word: str
+    #: the word and its number in the step, in reading order: 'while_1'
+    name: str
+    #: of a while or until: one, its round
+    branches: tuple[Branch, ...]
+    #: most rounds
+    max: int | None = None
+    at: Position = NOWHERE
 
 
 class LoopPlan(Struct, frozen=True, omit_defaults=True):
@@ -126,6 +153,8 @@ class ArcPlan(Struct, frozen=True, omit_defaults=True):
 class StepPlan(Struct, frozen=True, omit_defaults=True):
     name: str
     tasks: tuple[TaskPlan, ...]
+    #: the order of the tasks where blocks guard some of them; (): one after the other
+    flow: tuple[int | Block, ...] = ()
     desc: str = ""
     args: dict[str, Any] = {}
     #: None: no admission is evaluated
@@ -170,6 +199,11 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     #: of each template evaluation; the operator's alone
     max_expr_work: int = 1_000_000
     max_expr_bytes: int = 4_194_304
+
+
+def event_room(limits: Limits) -> int:
+    """Bytes that the payload of one event may take. A plan of an older release may name less than any event needs."""
+    return max(limits.max_payload_bytes, LEAST_EVENT_BYTES) - ENVELOPE_BYTES
 
 
 class Place(Struct, frozen=True):

@@ -5,14 +5,17 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 from typing import Any
+
+from msgspec import Struct
 
 from arclog.expr import Limits, Template, Tree, compile_condition, compile_tree
 from arclog.model.errors import NOWHERE, InvariantBroken, Position
 from arclog.plan.demand import Path, demanded
-from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule
+from arclog.plan.guards import Guards
+from arclog.plan.net import ArcPlan, LoopPlan, Plan, StepPlan, TaskPlan, TaskRule, event_room
 from arclog.plan.reach import Reach
 
 #: Names that a task's templates find on the worker itself.
@@ -22,6 +25,10 @@ LOCAL_NAMES = frozenset({"args", "iter", "keychain", "_prev", "_task", "_attempt
 OPTIONAL_EVENTS = frozenset(
     {"task.attempt.started", "task.attempt.done", "task.attempt.failed", "loop.iteration.scheduled"}
 )
+
+
+#: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
+MAX_SIDE_BY_SIDE = 500
 
 
 class Condition:
@@ -81,6 +88,7 @@ class _Texts:
                 self._at(f"config.{key}"),
                 self._limits,
                 lambda inner: self._at(".".join(("config.params", *map(str, inner)))),
+                partial(self._place, config[key], f"config.{key}"),
             )
             for key in keys
         }
@@ -88,6 +96,13 @@ class _Texts:
             lambda scope: {**rest.evaluate(scope), **{key: sql.evaluate(scope) for key, sql in commands.items()}},
             [rest, *commands.values()],
         )
+
+    def _place(self, source: str, path: str, offset: int) -> Position:
+        """Where a character of a SQL text stands; what stands elsewhere than counted was recorded."""
+        from arclog.expr.sql import place_of
+
+        recorded = self._spots.get(f"{self._start}{path}@{offset}")
+        return place_of(source, self._at(path), offset) if recorded is None else recorded
 
     def _at(self, path: str) -> Position:
         """What was not recorded is where the whole thing stands."""
@@ -164,7 +179,7 @@ class Needs:
 
     __slots__ = ("bare", "ctx", "steps", "workload")
 
-    def __init__(self, paths: Iterable[tuple[str, ...]], labels: frozenset[str], steps: frozenset[str]) -> None:
+    def __init__(self, paths: Iterable[tuple[str, ...]], labels: frozenset[str], steps: Container[str]) -> None:
         self.ctx: set[str] | None = set()
         self.workload: set[str] | None = set()
         self.steps: set[str] = set()
@@ -179,18 +194,54 @@ class Needs:
                 (self.steps if name in steps else self.bare).add(name)
 
 
+class Absent(Mapping[str, str]):
+    """Steps and tasks by name, with what to say of one that has not run. One object for each step: the names are shared."""
+
+    __slots__ = ("steps", "tasks")
+
+    def __init__(self, steps: Collection[str] = (), tasks: Collection[str] = ()) -> None:
+        self.steps = steps
+        #: of the step whose templates these are; none outside of task lists
+        self.tasks = tasks
+
+    def __getitem__(self, name: str) -> str:
+        if name == "_prev" and self.tasks:
+            why = "no task has run before"
+        elif name in self.tasks:
+            why = f"task {name} has not run"
+        elif name in self.steps:
+            why = f"step {name} has not run"
+        else:
+            raise KeyError(name)
+        return f"{why}; ask for it first ({{{{ … if {name} else … }}}}), or give it a default (| default(…))"
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys((*(["_prev"] if self.tasks else ()), *self.tasks, *self.steps))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Names(Struct, frozen=True):
+    """What a template's names can stand for, beside the values that are there."""
+
+    absent: Absent
+    #: ctx keys to which every `set_ctx` contributes a value, with their reducers
+    reducers: dict[str, str] = {}
+
+
 class StepProgram:
     """One step."""
 
     #: names that `loop.in` finds beside ctx, workload, steps and workload keys
     _LOOP_NAMES = frozenset({"event", "args", "iter", "execution_id"})
 
-    def __init__(self, plan: StepPlan, step_names: frozenset[str], emit: frozenset[str], limits: Limits) -> None:
+    def __init__(self, plan: StepPlan, run: Names, emit: frozenset[str], limits: Limits) -> None:
         self.plan = plan
         self.name = plan.name
         #: event types that lean emission leaves out and this step writes all the same
         self.emit = emit
-        self._step_names = step_names
+        self._run = run
         self._limits = limits
         self._texts = _Texts(plan.spots, "", plan.at, limits)
         self.tasks = tuple(TaskProgram(task, i, plan, limits) for i, task in enumerate(plan.tasks))
@@ -199,6 +250,16 @@ class StepProgram:
     @cached_property
     def args(self) -> Tree:
         return self._texts.tree(self.plan.args, "args")
+
+    @cached_property
+    def names(self) -> Names:
+        """What the names in its task list can stand for."""
+        return Names(Absent(self._run.absent.steps, self.index), self._run.reducers)
+
+    @cached_property
+    def guards(self) -> Guards | None:
+        """What `choose`, `while` and `until` say of the order of the tasks; None: they run one after the other."""
+        return Guards(self.plan.flow, len(self.tasks), self._texts.condition) if self.plan.flow else None
 
     @cached_property
     def admit(self) -> tuple[tuple[Condition, bool], ...] | None:
@@ -257,14 +318,30 @@ class StepProgram:
     def items_needs(self) -> Needs:
         """What a worker needs to evaluate `loop.in`, at whatever level."""
         paths = {path for level in self.items for path in level.paths if path[0] not in self._LOOP_NAMES}
-        return Needs(paths, frozenset(), self._step_names)
+        return Needs(paths, frozenset(), self._run.absent.steps)
 
-    @cached_property
-    def needs(self) -> Needs:
+    def paths(self) -> set[tuple[str, ...]]:
+        """Every name path that the templates of the task list read."""
         paths: set[tuple[str, ...]] = set()
         for task in self.tasks:
             paths |= task.paths()
-        return Needs(paths, frozenset(self.index), self._step_names)
+        for condition in self.guards.conditions if self.guards is not None else ():
+            paths.update(condition.paths)
+        return paths
+
+    @cached_property
+    def needs(self) -> Needs:
+        return Needs(self.paths(), frozenset(self.index), self._run.absent.steps)
+
+
+def _side_by_side(step: StepPlan) -> int:
+    """Iterations that one command of a loop runs at a time. A task that waits ends its command, so it must be alone in it."""
+    loop = step.loop
+    while loop is not None and loop.inner is not None:
+        loop = loop.inner
+    if loop is None or loop.mode != "parallel" or loop.exec != "local":
+        return 1
+    return 1 if any(task.runs_on == "engine" for task in step.tasks) else min(loop.max_in_flight, MAX_SIDE_BY_SIDE)
 
 
 class Program:
@@ -273,10 +350,18 @@ class Program:
     def __init__(self, plan: Plan, digest: str) -> None:
         self.plan = plan
         self.digest = digest
-        names = frozenset(step.name for step in plan.steps)
+        #: ctx keys that have a reducer
+        self.declared: dict[str, str] = {key: spec["reducer"] for key, spec in plan.ctx.items()}
+        #: what the names that the server evaluates can stand for
+        self.names = Names(
+            Absent(frozenset(step.name for step in plan.steps)), self.declared if plan.format > 1 else {}
+        )
+        #: bytes that the payload of one event may take
+        self.event_room = event_room(plan.limits)
         self._limits = Limits(max_work=plan.limits.max_expr_work, max_bytes=plan.limits.max_expr_bytes)
         self.steps = {
-            step.name: StepProgram(step, names, _emitted(plan.emit + step.emit), self._limits) for step in plan.steps
+            step.name: StepProgram(step, self.names, _emitted(plan.emit + step.emit), self._limits)
+            for step in plan.steps
         }
 
     @cached_property
@@ -291,9 +376,15 @@ class Program:
         return Reach(self.plan.entry, self.plan.steps)
 
     @cached_property
+    def side_by_side(self) -> dict[str, int]:
+        """Steps whose commands run several iterations at a time, and how many."""
+        found = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
+        return {name: count for name, count in found.items() if count > 1}
+
+    @cached_property
     def results_read(self) -> frozenset[str]:
         """Steps whose loop results some template reads, as `{{ step.results }}` or whole."""
-        in_tasks = {path for step in self.steps.values() for task in step.tasks for path in task.paths()}
+        in_tasks = {path for step in self.steps.values() for path in step.paths()}
         return self._whose_results(in_tasks) | self._whose_results(self._routing_reads(items=True))
 
     @cached_property

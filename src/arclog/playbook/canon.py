@@ -22,6 +22,8 @@ class Rule(Struct):
     path: Path
     #: of `then`'s map
     then_path: Path
+    #: its condition is no condition, which is an error of its own
+    flawed: bool = False
 
 
 class Task(Struct):
@@ -38,8 +40,6 @@ class Task(Struct):
     #: None: no policy
     rules: list[Rule] | None = None
     on_unmatched: str = "continue"
-    #: what the author wrote, for a task that sugar made
-    origin: str = ""
 
     def locate(self, inner: Path) -> Path:
         """The document path of a part of the config."""
@@ -48,6 +48,25 @@ class Task(Struct):
             if root is not None:
                 return (*root, *inner[length:])
         return (*self.path, *inner)
+
+
+class Branch(Struct):
+    """Tasks of a block by their index, and when they run; `when` None is the else."""
+
+    when: str | bool | None
+    body: list[int | Block]
+    #: of the map that has the condition
+    path: Path
+
+
+class Block(Struct):
+    """A `choose`, `while` or `until`."""
+
+    word: str
+    name: str
+    branches: list[Branch]
+    max: int | None
+    path: Path
 
 
 class Loop(Struct):
@@ -71,6 +90,8 @@ class Step(Struct):
     name: str
     path: Path
     tasks: list[Task] = []
+    #: the order of the tasks where blocks guard some of them; []: one after the other
+    flow: list[int | Block] = []
     desc: str = ""
     args: dict[str, Any] = {}
     admit: list[Rule] | None = None

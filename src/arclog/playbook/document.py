@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from arclog.model.errors import Position
+from arclog.playbook.scalars import Places
 
 #: Where a value stands in the document: map keys and list indexes from the root.
 Path = tuple[str | int, ...]
@@ -35,6 +36,19 @@ class Document:
                 break
             mark = below
         return Position(mark[0], mark[1])
+
+    def path_at(self, at: Position) -> Path | None:
+        """The path of the map that begins at a place; None when none does."""
+        pending: list[tuple[Path, Any]] = [((), self._marks)]
+        while pending:
+            path, mark = pending.pop()
+            if len(mark) == 4:
+                if (mark[0], mark[1]) == (at.line, at.column):
+                    return path
+                pending += [((*path, key), below) for key, below in mark[3].items()]
+            elif len(mark) == 3:
+                pending += [((*path, index), below) for index, below in enumerate(mark[2])]
+        return None
 
     def key_at(self, path: Path) -> Position:
         """Where the key that holds the value at a path stands; a list item's own place."""
@@ -74,9 +88,9 @@ class Document:
         text = self.line(number)
         return Position(number, len(text) - len(text.lstrip()) + 1)
 
-    def within(self, at: Position) -> Position:
-        """A position that was counted inside a text; where the file folds or escapes it, the line's beginning."""
-        return at if at.column <= len(self.line(at.line)) else self.first_of(at.line)
+    def places(self, path: Path, text: str) -> Places:
+        """Where the characters of the text that is the value at a path stand."""
+        return Places(text, self.line, self.at(path))
 
 
 def lines_of(source: str) -> list[str]:

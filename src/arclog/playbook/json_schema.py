@@ -1,73 +1,203 @@
-"""The language as JSON Schema, for editors and other programs; drawn from the tables in `playbook.schema`."""
+"""The language as JSON Schema, for editors and other programs; drawn from the tables in `playbook.schema`.
+
+Whatever `check` finds in the shape of a playbook, the schema refuses too, and it refuses nothing that `check` takes. What
+depends on several places at once (names that must exist, an else that must be last) is `check`'s alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from arclog.model.events import REGISTRY
 from arclog.model.kinds import KindSpec
 from arclog.model.shapes import Field
+from arclog.playbook.engine_kinds import ENGINE_KINDS
 from arclog.playbook.keychain import TABLES as KEYCHAIN
-from arclog.playbook.schema import NAME_LENGTH, TASK, TASK_POLICY, root_field, task_spec_fields
+from arclog.playbook.schema import (
+    ACTION,
+    ACTION_KEYS,
+    ADMIT_THEN,
+    ITER_KEYS,
+    NAME_LENGTH,
+    POOL_NAME,
+    RESERVED,
+    TASK,
+    TASK_POLICY,
+    WORKBOOK_TASK,
+    root_field,
+    task_spec_fields,
+)
+from arclog.playbook.sugar import BRANCH, ROUNDS, SUGAR
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object"}
+#: A text that is rendered.
+_TEMPLATE = r"\{[{%#]"
+_TASKS = {"$ref": "#/$defs/tasks"}
 
 
 def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a playbook with these kinds."""
-    schema = schema_of(root_field(kinds))
-    step = schema["properties"]["workflow"]["items"]
-    task = {"$ref": "#/$defs/task"}
-    step["properties"]["tool"] = {
-        "oneOf": [task, {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}]
+    """JSON Schema (draft 2020-12) of a playbook with these kinds, and those that every arclog has."""
+    known = {**ENGINE_KINDS, **kinds}
+    schema = schema_of(root_field(known))
+    root = schema["properties"]
+    root["metadata"]["properties"]["name"]["pattern"] = r"\S"
+    executor = root["executor"]["properties"]["spec"]["properties"]
+    webhook = executor["webhooks"]["items"]["properties"]
+    webhook["url"] |= {"pattern": "^https?://", "not": {"pattern": _TEMPLATE}}
+    webhook["on"]["minItems"] = 1
+    executor["ctx"]["propertyNames"] = _name()
+    workflow = root["workflow"]
+    workflow["minItems"] = 1
+    step = workflow["items"]["properties"]
+    for spec in (executor, step["spec"]["properties"]):
+        spec["pool"]["pattern"] = _whole(POOL_NAME.pattern)
+        spec["policy"]["properties"]["emit"]["properties"]["events"]["items"]["enum"] = ["full", *REGISTRY]
+    step["spec"]["properties"]["resources"]["items"]["pattern"] = _whole(POOL_NAME.pattern)
+    step["spec"]["properties"]["policy"]["properties"]["admit"]["properties"]["rules"]["items"] = _rule(
+        _closed(ADMIT_THEN)
+    )
+    step["tool"] = {"if": {"type": "array"}, "then": {**_TASKS, "minItems": 1}, "else": {"$ref": "#/$defs/task"}}
+    loop = step["loop"]
+    loop["properties"]["loop"] = {"$ref": "#/$defs/loop"}
+    loop["properties"]["in"]["type"] = ["array", "string"]
+    loop["properties"]["iterator"]["not"]["enum"] += sorted(ITER_KEYS)
+    root["workbook"]["items"] = {
+        "$ref": "#/$defs/task",
+        "required": ["name"],
+        "not": {"properties": {"kind": {"const": "workbook"}}},
     }
-    step["properties"]["loop"]["properties"]["loop"] = {"$ref": "#/$defs/loop"}
-    schema["properties"]["workbook"]["items"] = task
-    schema["properties"]["keychain"]["items"] = {
-        "type": "object",
-        "required": ["name", "kind"],
-        "properties": {"kind": {"enum": list(KEYCHAIN)}},
-        "allOf": [
-            {
-                "if": {"properties": {"kind": {"const": kind}}},
-                "then": schema_of(Field("entry", "object", fields=fields)),
-            }
-            for kind, fields in KEYCHAIN.items()
-        ],
-    }
-    tasks = {"type": "array", "items": {"anyOf": [task, {"$ref": "#/$defs/sugar"}]}}
-    rounds = {"when": {"type": ["string", "boolean"]}, "do": tasks, "max": {"type": "integer", "minimum": 1}}
-    branch = {"type": "object", "properties": {"when": {"type": ["string", "boolean"]}, "then": tasks, "else": tasks}}
+    root["keychain"]["items"] = _by_kind({kind: _closed(fields) for kind, fields in KEYCHAIN.items()}, ["name", "kind"])
     schema["$defs"] = {
-        "loop": step["properties"]["loop"],
-        "task": {
-            "type": "object",
-            "required": ["kind"],
-            "properties": {"kind": {"enum": sorted(kinds)}},
-            "allOf": [
-                {"if": {"properties": {"kind": {"const": name}}}, "then": schema_of(_task_field(kind))}
-                for name, kind in sorted(kinds.items())
-            ],
-        },
-        "sugar": {
-            "type": "object",
-            "maxProperties": 1,
-            "properties": {
-                "choose": {"type": "array", "items": branch},
-                "while": {"type": "object", "required": ["when", "do"], "properties": rounds},
-                "until": {"type": "object", "required": ["when", "do"], "properties": rounds},
-            },
-        },
+        "loop": loop,
+        "task": _by_kind(
+            {**{name: _task(kind) for name, kind in sorted(known.items())}, "workbook": _taken()}, ["kind"]
+        ),
+        "tasks": {"type": "array", "items": _task_or_block()},
+        "rule": _rule(_action()),
     }
     return {"$schema": DRAFT, "title": "arclog playbook", **schema}
 
 
-def _task_field(kind: KindSpec) -> Field:
-    common = [field for field in TASK if field.name != "spec"]
+def _by_kind(shapes: dict[str, dict[str, Any]], required: list[str]) -> dict[str, Any]:
+    """A map whose `kind` says what else it may hold."""
+    return {
+        "type": "object",
+        "required": required,
+        "properties": {"kind": {"enum": list(shapes)}},
+        "allOf": [{"if": {"properties": {"kind": {"const": name}}}, "then": shape} for name, shape in shapes.items()],
+    }
+
+
+def _closed(fields: tuple[Field, ...]) -> dict[str, Any]:
+    return schema_of(Field("", "object", fields=fields))
+
+
+def _task(kind: KindSpec) -> dict[str, Any]:
+    own = {field.name for field in kind.fields}
+    common = [field for field in TASK if field.name != "spec" and field.name not in own]
     spec = Field("spec", "object", "Behaviour knobs of this task.", fields=(*task_spec_fields(kind), TASK_POLICY))
-    return Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields))
+    schema = schema_of(Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields)))
+    policy = schema["properties"]["spec"]["properties"]["policy"]
+    policy["properties"]["rules"]["items"] = {"$ref": "#/$defs/rule"}
+    rules: list[dict[str, Any]] = [{"oneOf": [{"required": [key]} for key in group]} for group in kind.one_of]
+    for variant in kind.variants:
+        others = {key for other in kind.variants for key in (*other.needs, *other.takes)}
+        foreign = sorted(others - {*variant.needs, *variant.takes})
+        rules.append(
+            {
+                "if": {"properties": {kind.choice: {"const": variant.name}}, "required": [kind.choice]},
+                "then": {"required": list(variant.needs), "properties": dict.fromkeys(foreign, False)},
+            }
+        )
+    return {**schema, "allOf": rules} if rules else schema
+
+
+def _taken() -> dict[str, Any]:
+    """A task that is taken from the workbook: what its spec may hold depends on the entry's kind."""
+    schema = _closed(WORKBOOK_TASK)
+    policy = schema_of(TASK_POLICY)
+    policy["properties"]["rules"]["items"] = {"$ref": "#/$defs/rule"}
+    schema["properties"]["spec"]["properties"] = {"policy": policy}
+    return schema
+
+
+def _action() -> dict[str, Any]:
+    schema = _closed(ACTION)
+    for patch in ("set_iter", "set_ctx"):
+        schema["properties"][patch]["propertyNames"] = {"pattern": "^[^_]"}
+    is_ = {do: {"properties": {"do": {"const": do}}, "required": ["do"]} for do in set(ACTION_KEYS.values())}
+    schema["allOf"] = [
+        {"if": {"required": [key]}, "then": is_[owner]} for key, owner in ACTION_KEYS.items()
+    ] + [{"if": is_["jump"], "then": {"required": ["to"]}}]  # fmt: skip
+    return schema
+
+
+def _rule(then: dict[str, Any]) -> dict[str, Any]:
+    """`{when, then}`, `{else: {then}}` or `{else: null, then}`."""
+
+    def shape(**properties: Any) -> dict[str, Any]:
+        return {
+            "properties": properties,
+            "required": list(properties),
+            "patternProperties": {"^x-": {}},
+            "additionalProperties": False,
+        }
+
+    inner = {"type": "object", **shape(then=then)}
+    return {
+        "type": "object",
+        "if": {"required": ["else"]},
+        "then": {"anyOf": [shape(**{"else": inner}), shape(**{"else": {"type": "null"}, "then": then})]},
+        "else": shape(when={"type": ["string", "boolean"]}, then=then),
+    }
+
+
+def _task_or_block() -> dict[str, Any]:
+    """An item of a task list: a task, or one of `choose`, `while` and `until` (and no `kind`)."""
+    rounds = _closed(ROUNDS)
+    rounds["properties"]["do"] = _TASKS
+    branch = _closed(BRANCH)
+    branch["properties"]["then"] = _TASKS
+    otherwise = {
+        "properties": {
+            "else": {"anyOf": [_TASKS, {"type": "null"}, {**_only("then"), "properties": {"then": _TASKS}}]},
+            "then": _TASKS,
+        },
+        "patternProperties": {"^x-": {}},
+        "additionalProperties": False,
+    }
+    ladder = {"type": "object", "if": {"required": ["else"]}, "then": otherwise, "else": branch}
+    shapes = {"choose": {"type": "array", "items": ladder}, "while": rounds, "until": rounds}
+    blocks = [
+        {
+            "properties": {word: shapes[word], "desc": {"type": "string"}},
+            "required": [word],
+            "patternProperties": {"^x-": {}},
+            "additionalProperties": False,
+        }
+        for word in SUGAR
+    ]
+    is_block = {"anyOf": [{"required": [word]} for word in SUGAR], "not": {"required": ["kind"]}}
+    return {"type": "object", "if": is_block, "then": {"anyOf": blocks}, "else": {"$ref": "#/$defs/task"}}
+
+
+def _only(key: str) -> dict[str, Any]:
+    return {"type": "object", "required": [key], "additionalProperties": False}
+
+
+def _name() -> dict[str, Any]:
+    return {
+        "pattern": "^[A-Za-z][A-Za-z0-9_]*$",
+        "maxLength": NAME_LENGTH,
+        "not": {"enum": sorted(RESERVED)},
+    }
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"
 
 
 def schema_of(field: Field) -> dict[str, Any]:
@@ -88,14 +218,20 @@ def schema_of(field: Field) -> dict[str, Any]:
             else [_JSON_TYPES.get(word, word)]
         )
     if field.template and names and "string" not in names:
+        # Another value than the field's own is one that is still to be rendered.
         names.append("string")
+        schema["pattern"] = _TEMPLATE
     if names:
         schema["type"] = names[0] if len(names) == 1 else names
     if "name" in field.types:
-        schema["pattern"] = "^[A-Za-z][A-Za-z0-9_]*$"
-        schema["maxLength"] = NAME_LENGTH
-    if field.choices and "object" not in field.types and not field.template:
-        schema["enum"] = list(field.choices)
+        schema |= _name()
+    if field.choices:
+        choices: dict[str, Any] = {"enum": list(field.choices)}
+        if field.template:
+            choices = {"anyOf": [choices, {"pattern": _TEMPLATE}]}
+        schema |= choices if names == ["string"] else {"if": {"type": "string"}, "then": choices}
+    if field.plain:
+        schema["not"] = {"type": "string", "pattern": _TEMPLATE}
     if field.default is not None:
         schema["default"] = field.default
     bounds = {"minimum": field.minimum, "exclusiveMinimum": field.exclusive_min, "maximum": field.maximum}

@@ -10,6 +10,7 @@ from typing import Any
 
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.reducers import REDUCERS, unfit
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
@@ -71,6 +72,7 @@ class _Normalizer:
             if step.name:
                 self.findings.unique(step.name, (*path, "step"), seen, "step")
             self.out.steps.append(step)
+        self.tasks.check_times()
         self.entry()
         return self.out
 
@@ -100,8 +102,13 @@ class _Normalizer:
             out.on_excess = as_text(concurrency.get("on_excess"), "queue")
         if "ctx" in spec:
             out.ctx = as_map(spec["ctx"])
-            for key in out.ctx:
+            for key, entry in out.ctx.items():
                 self.walker.name(key, (*path, "ctx", key), "executor.spec.ctx")
+                reducer, initial = dig(entry, "reducer"), dig(entry, "initial")
+                wrong = unfit(reducer, initial) if reducer in REDUCERS else ""
+                if wrong:
+                    message = f"executor.spec.ctx.{key}.initial: the reducer {reducer} cannot go on from {wrong}"
+                    self.findings.value("bad-value", message, (*path, "ctx", key, "initial"))
         if isinstance(spec.get("pool"), str):
             self.check_pool(spec["pool"], (*path, "pool"))
         out.priority = priority_of(spec) or 0
@@ -310,7 +317,7 @@ class _Normalizer:
             here = (*path, "arcs", index)
             for key in as_map(arc.get("spec")):
                 if key in CONTROL:
-                    self.walker.unknown(key, (), (*here, "spec", key), "arc.spec")
+                    self.walker.unknown(key, {}, (*here, "spec", key), "arc.spec")
             when = arc.get("when")
             when = when if isinstance(when, (str, bool)) else None
             step.arcs.append(Arc(as_text(arc.get("step")), when, as_map(arc.get("args")), here))

@@ -6,6 +6,7 @@ from arclog.playbook.schema import ACTION_KEYS, ACTIONS
 
 #: Keys without effect, by label of their map: accepted, and reported as info.
 PLACEHOLDERS: dict[str, frozenset[str]] = {
+    "executor.spec.policy": frozenset({"placement", "cost", "quantum"}),
     "executor.spec.policy.defaults": frozenset({"resources"}),
     "step.spec.policy": frozenset({"tracing", "quotas", "compensation"}),
     "loop.spec.policy": frozenset({"ordering", "reducers", "backpressure", "partitioning"}),

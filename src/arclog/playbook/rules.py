@@ -32,9 +32,8 @@ def read_rules(walker: Walker, rules: Any, path: Path) -> list[Rule]:
         else:
             walker.keys(raw, RULE, here, "rule")
             when = raw.get("when")
-            rule = Rule(
-                when if isinstance(when, (str, bool)) else False, as_map(raw.get("then")), here, (*here, "then")
-            )
+            usable = isinstance(when, (str, bool))
+            rule = Rule(when if usable else False, as_map(raw.get("then")), here, (*here, "then"), flawed=not usable)
             if not isinstance(raw.get("then"), dict):
                 continue
         if rule is not None:

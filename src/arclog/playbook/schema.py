@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.reducers import REDUCERS
+from arclog.model.settings import LEAST_EVENT_BYTES
 from arclog.model.shapes import LONGEST_S, Field
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -24,7 +26,6 @@ ITER_KEYS = frozenset({"index", "total", "parent"})
 API_VERSIONS = ("noetl.io/v10", "noetl.io/v2")
 ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
-REDUCERS = ("sum", "count", "min", "max", "append", "union", "merge", "last")
 JOINS = ("any", "all")
 #: what a pool of workers, or a resource, may be called
 POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -129,6 +130,15 @@ TASK = (
     Field("desc", "string", "For readers."),
     Field("auth", "string", "Name of a keychain entry.", template=True),
     _open("spec", "Behaviour knobs of this task."),
+)
+
+#: A task that is taken from the workbook.
+WORKBOOK_TASK = (
+    Field("name", "string", "The workbook entry.", required=True),
+    Field("kind", "string", required=True),
+    Field("desc", "string", "For readers."),
+    Field("args", "object", "Laid over the entry's.", template=True),
+    _open("spec", "Laid over the entry's."),
 )
 
 _ADMIT = _closed(
@@ -258,7 +268,7 @@ NEXT = (
 LIMITS = _closed(
     "limits",
     "Caps of one execution; settings are ceilings.",
-    _count("max_payload_bytes", "Largest single event, bytes.", 1024),
+    _count("max_payload_bytes", "Largest single event, bytes.", LEAST_EVENT_BYTES),
     _count("max_task_runs", "Most task runs of one pipeline, jumps included."),
     _count("max_iterations", "Most items of one loop."),
     _count("max_events", "Most events of the execution.", 16),
@@ -294,12 +304,13 @@ EXECUTOR_POLICY = _closed(
         choices=("none", "required"),
     ),
     EMIT,
+    *(Field(name, "any", "Placeholder, without effect.") for name in ("placement", "cost", "quantum")),
 )
 
 _CTX_ENTRY = _closed(
     "ctx entry",
     "A declared ctx key.",
-    Field("reducer", "string", "How values of a parallel loop are folded.", required=True, choices=REDUCERS),
+    Field("reducer", "string", "What becomes of the values that `set_ctx` gives it.", required=True, choices=REDUCERS),
     Field("initial", "any", "The value before the first."),
 )
 

@@ -5,6 +5,7 @@ Law: only declared keys cross from an outer spec into a task's, `policy` and `mo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,12 +13,12 @@ from arclog.model.kinds import KindSpec
 from arclog.model.merge import deep_merge
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
-from arclog.playbook.canon import Step, Task
+from arclog.playbook.canon import Block, Branch, Step, Task
 from arclog.playbook.document import Path
 from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
 from arclog.playbook.rules import read_action, read_rules
-from arclog.playbook.schema import TASK, TASK_POLICY, task_spec_fields
-from arclog.playbook.sugar import SUGAR, Entry, Expander
+from arclog.playbook.schema import TASK, TASK_POLICY, WORKBOOK_TASK, task_spec_fields
+from arclog.playbook.sugar import SUGAR, BlockReader, Entry, Group
 from arclog.playbook.walk import Walker
 
 #: Kinds that older playbooks name, and what they are now.
@@ -54,11 +55,14 @@ class TaskReader:
         self.kinds = kinds
         self.settings = settings
         self.executor_spec = executor_spec
-        #: parts of the language that were met, told to the playbook
         #: usable entries by name: raw task and its path
         self.workbook: dict[str, tuple[dict[str, Any], Path]] = {}
         self.task_fields: dict[str, tuple[Field, ...]] = {}
         self.spec_fields: dict[str, tuple[Field, ...]] = {}
+        #: outer time limits in parts that a kind takes whole: its field, the value, what an author calls it, the kind
+        self.parts_of_time: dict[Path, tuple[Field, Any, str, str]] = {}
+        #: those of them that some task takes in parts
+        self.timed: set[Path] = set()
         #: values that layers and workbook may still copy into tasks
         self.room = settings.integer("playbook.max_nodes")
 
@@ -76,7 +80,7 @@ class TaskReader:
             if raw.get("kind") == "workbook":
                 self.findings.value("bad-value", "a workbook entry cannot be of kind workbook", (*path, "kind"))
                 continue
-            self.task(Entry(name, path, raw=raw), ())
+            self.task(Entry(name, path, raw), ())
             self.workbook.setdefault(name, (raw, path))
 
     def read(self, step: Step, tool: Any, path: Path, layers: tuple[Layer, ...]) -> None:
@@ -88,24 +92,56 @@ class TaskReader:
                 )
                 return
             named = tool.get("name")
-            entries = [Entry(named if isinstance(named, str) and named else f"{step.name}_task", path, raw=tool)]
+            read: list[Entry | Group] = [
+                Entry(named if isinstance(named, str) and named else f"{step.name}_task", path, tool)
+            ]
         elif isinstance(tool, list):
-            entries = Expander(self.walker, self.kinds.get("noop")).expand(tool, path)
+            read = BlockReader(self.walker).read(tool, path)
             if not tool:
                 self.findings.value("missing-key", "the step has no task", path, "tool: {kind: noop}")
         else:
             return
-        seen: dict[str, Path] = {}
-        for entry in entries:
-            task = entry.made if entry.raw is None else self.task(entry, layers)
+        flow = self.body(step, read, layers, {}, Counter())
+        if any(isinstance(item, Group) for item in read):
+            step.flow = flow
+
+    def body(
+        self, step: Step, read: list[Entry | Group], layers: tuple[Layer, ...], seen: dict[str, Path],
+        uses: Counter[str],
+    ) -> list[int | Block]:  # fmt: skip
+        """Add the tasks of a list, and of the blocks in it, to the step; gives their order.
+
+        `seen` are the labels of the step so far, `uses` counts its workbook entries.
+        """
+        flow: list[int | Block] = []
+        for item in read:
+            if isinstance(item, Group):
+                branches = [
+                    Branch(part.when, self.body(step, part.items, layers, seen, uses), part.path) for part in item.parts
+                ]
+                flow.append(Block(item.word, item.name, branches, item.most, item.path))
+                continue
+            task = self.task(item, layers)
             if task is None:
                 continue
-            where = (*entry.path, "name") if entry.raw is not None and "name" in entry.raw else entry.path
+            if item.raw.get("kind") == "workbook":
+                # `name` is the entry's, which may stand here more than once.
+                uses[task.name] += 1
+                task.name = f"{task.name}_{uses[task.name]}" if uses[task.name] > 1 else task.name
+            where = (*item.path, "name") if "name" in item.raw else item.path
             self.findings.unique(task.name, where, seen, "task")
+            flow.append(len(step.tasks))
             step.tasks.append(task)
+        return flow
+
+    def check_times(self) -> None:
+        """Outer time limits in parts that no task below them has a use for."""
+        for path, (field, value, label, kind) in self.parts_of_time.items():
+            if path not in self.timed:
+                self.walker.walk(value, field, path, f"{label} (for kind {kind})")
 
     def task(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
-        raw, path = entry.raw or {}, entry.path
+        raw, path = entry.raw, entry.path
         kind_name = raw.get("kind")
         if kind_name is None and len(raw) == 1:
             ((label, inner),) = raw.items()
@@ -183,15 +219,8 @@ class TaskReader:
 
     def from_workbook(self, entry: Entry, layers: tuple[Layer, ...]) -> Task | None:
         """The workbook's entry in place of the task, with the task's args and spec laid over it."""
-        raw, path = entry.raw or {}, entry.path
-        known = (
-            Field("name", "string", "The workbook entry.", required=True),
-            Field("kind", "string", required=True),
-            Field("desc", "string"),
-            Field("args", "object", template=True),
-            Field("spec", "object"),
-        )
-        good = self.walker.keys(raw, known, path, "task")
+        raw, path = entry.raw, entry.path
+        good = self.walker.keys(raw, WORKBOOK_TASK, path, "task")
         name = as_text(raw.get("name"))
         found = self.workbook.get(name)
         if not good or found is None:
@@ -250,6 +279,15 @@ class TaskReader:
                 field = fields.get(key)
                 if field is None or key in ("policy", "mode") or not self.has_room(value, (*path, key)):
                     continue
+                if key == "timeout" and isinstance(value, dict):
+                    if "object" not in field.types:
+                        # Of the parts that http knows, other kinds have a use for the whole alone.
+                        self.parts_of_time.setdefault((*path, key), (field, value, f"{label}.{key}", task.kind.name))
+                        if "total" not in value:
+                            continue
+                        value = value["total"]  # noqa: PLW2901  # what it means for this kind
+                    else:
+                        self.timed.add((*path, key))
                 fitting = self.walker.walk(value, field, (*path, key), f"{label}.{key} (for kind {task.kind.name})")
                 if key == "timeout":
                     self.positive(value, (*path, key), f"{label}.timeout")

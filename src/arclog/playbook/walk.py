@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -209,12 +209,12 @@ class Walker:
                 )
             good = self.walk(item, field, (*path, key), _label(label, key)) and good
         for field in required:
-            if field.name not in value:
+            if field.name not in value and value.keys().isdisjoint(field.also):
                 self.findings.value("missing-key", f"{label} needs the key '{field.name}'", path, field.doc)
                 good = False
         return good
 
-    def unknown(self, key: str, known: Iterable[str], path: Path, label: str) -> None:
+    def unknown(self, key: str, known: Mapping[str, Field], path: Path, label: str) -> None:
         shown = key if len(key) <= 60 else key[:57] + "..."
         if label in CONTROL_LABELS and key in CONTROL:
             hint = "control actions belong to a task: spec: {policy: {rules: [{when: …, then: {do: …}}]}}"
@@ -228,7 +228,8 @@ class Walker:
                 "legacy-form", f"'{shown}' in {label} is an older form that is no longer understood", path, legacy
             )
             return
-        hint = self.findings.did_you_mean(key, known)
+        meant = next((field.name for field in known.values() if key in field.also), "")
+        hint = f"did you mean {meant}?" if meant else self.findings.did_you_mean(key, known)
         self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, hint)
 
     def name(self, value: str, path: Path, label: str) -> bool:

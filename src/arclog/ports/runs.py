@@ -86,6 +86,8 @@ class SignalDecision(Struct, frozen=True, rename="camel"):
     substatus: str | None
     #: with RETRY_RUN: the run that was started
     started_run_id: str | None = None
+    #: a task, or the start of the run, was waiting for it; a signal of the playbook's own is kept otherwise
+    waiting: bool = False
 
 
 class RunPage(Struct, frozen=True, rename="camel"):

@@ -32,6 +32,8 @@ class Report(Struct, frozen=True):
     memory: int = 0
     #: why the runner could not be started, as 'errno text'
     failed: str = ""
+    #: where a python runner was when it was stopped, as `faulthandler` writes it
+    stack: str = ""
 
 
 def packed(one: bytes, two: bytes = b"", three: bytes = b"") -> bytes:

@@ -26,6 +26,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.TooManyRequests, 429),
     (errors.NotFound, 404),
     (errors.RequestTooLarge, 413),
+    (errors.RunEnded, 409),
     (errors.EventDiffers, 409),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
@@ -34,7 +35,6 @@ from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 HELPER = "duckdb"
-_MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 #: The one column of a statement that only changes rows.
 _CHANGED = ["Count"]
@@ -86,14 +86,11 @@ class DuckdbTool:
         self._settings = settings
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._reach = reach_of(settings, scratch)
-        self._missing = "" if is_installed() else _MISSING
+        require_duckdb("kind duckdb")
         self._hosts = Hosts.shared(settings, scratch)
-        if not self._missing:
-            self._hosts.start()
+        self._hosts.start()
 
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
-        if self._missing:
-            return failed_with(SqlFailure("config", self._missing), HELPER)
         try:
             connection = self._hosts.connection(context.scope)
         except SqlFailure as problem:
@@ -199,8 +196,11 @@ class _Session(FileSession):
         return cells
 
 
-def is_installed() -> bool:
-    return find_spec("duckdb") is not None
+def require_duckdb(what: str) -> None:
+    """Raise MissingExtra if DuckDB is not installed. It is not loaded here: its own process does that."""
+    with required("duckdb", what):
+        if find_spec("duckdb") is None:
+            raise ModuleNotFoundError(name="duckdb")
 
 
 def connect(

@@ -315,6 +315,7 @@ KIND = ToolKind(
                 required=True,
                 items=Field("argument", "string|number|boolean", template=True),
                 template=True,
+                also=("cmd", "script", "run"),
             ),
             Field("env", "object", "Variables beside PATH, HOME, LANG, TZ and ARCLOG_….", template=True),
             Field("cwd", "string", "Where it runs, relative to the working directory of tasks.", template=True),

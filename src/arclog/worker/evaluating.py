@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core import pipeline as core
-from arclog.core.pipeline import Frame, Run
+from arclog.core.pipeline import Frame, Over, Run
 from arclog.core.scopes import task_scope
 from arclog.expr import Stored, Tree
 from arclog.model.commands import Pipeline
@@ -20,6 +21,7 @@ from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, result_error
 from arclog.model.refs import DATA, LIST, ResultRef, as_ref
+from arclog.plan.program import StepProgram
 from arclog.worker.bridge import Bridge
 from arclog.worker.results import TaskResults
 from arclog.worker.storing import Storing
@@ -34,6 +36,12 @@ class Evaluating:
         self._bridge = bridge
         self._storing = storing
         self._results = results
+
+    async def guards(self, pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
+        """What comes next where `choose`, `while` or `until` say so, see `core.pipeline.asked`."""
+        return await self._evaluated(
+            lambda: core.asked(pipeline, step, frame, max_task_runs), stored=_reads_stored(pipeline, frame)
+        )
 
     async def config(
         self, pipeline: Pipeline, move: Run, frame: Frame, keychain: Any
@@ -77,9 +85,10 @@ class Evaluating:
         last = events[-1]
         if not last.payload.get("set_iter"):
             return events
+        beside = len(encode({key: value for key, value in last.payload.items() if key != "set_iter"}))
         try:
             small, refs, said = await self._storing.set_iter(
-                move, frame, last.payload["set_iter"], self._results, last.at
+                move, frame, last.payload["set_iter"], self._results, last.at, frame.event_room - beside
             )
         except ResultUnavailable as problem:
             # As with any rule that cannot be carried out: the pipeline fails.

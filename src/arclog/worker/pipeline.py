@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from arclog.core import pipeline as core
 from arclog.core.gathering import after
 from arclog.core.iterations import iterator_of
-from arclog.core.pipeline import Frame, Over, Run
-from arclog.core.scopes import task_key
+from arclog.core.pipeline import Ask, Frame, Over, Run
+from arclog.core.scopes import ctx_of, task_key
 from arclog.core.state import path_of
 from arclog.expr import Stored
-from arclog.model.commands import Command, LoopWork, Pipeline
+from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
-from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
@@ -79,9 +79,11 @@ class CommandRun:
         if command.loop is not None and command.loop.at_a_time > 1:
             # The command goes on with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
-        self.max_inputs_bytes = settings.integer("events.inputs_max_bytes")
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits
+        self.event_room = program.event_room
+        # The config of a task that the engine runs has its place beside them.
+        self.max_inputs_bytes = min(settings.integer("events.inputs_max_bytes"), self.event_room // 2)
         self.results = TaskResults(around.results, tenant, limits.inline_max_bytes)
         self.reader = StoredReader(
             around.results,
@@ -107,7 +109,9 @@ class CommandRun:
             captured=command.captured,
             step=command.step,
             run=command.run,
+            names=self.step.names,
             emit=self.step.emit,
+            event_room=self.event_room,
             read=self.reader,
         )
 
@@ -216,6 +220,8 @@ class CommandRun:
         max_runs = self.program.plan.limits.max_task_runs
         while True:
             move = core.next_move(pipeline, self.step, max_runs)
+            if isinstance(move, Ask):
+                move = await self.evaluating.guards(pipeline, self.step, frame, max_runs)
             if isinstance(move, Over):
                 return move
             self._pause_here()
@@ -269,7 +275,7 @@ class CommandRun:
         config = {**config, **by_ref, **move.task.verbatim}
         outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)
         outcome = await secrets.conclude(outcome)
-        duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
+        duration_ms = round((self.clock.monotonic() - begun) * 1000)
         return await self._record(move, frame, outcome, duration_ms)
 
     async def _run_tool(
@@ -286,7 +292,7 @@ class CommandRun:
             attempt=move.attempt,
             key=task_key(frame, move),
             workload=captured.workload,
-            ctx={**captured.ctx, **pipeline.ctx},
+            ctx=dict(ctx_of(pipeline, frame)),
             timeout_s=plan.timeout_s,
             log=secrets.log(self.around.logs.for_attempt(frame, move)),
             progress=secrets.progress(progress),
@@ -300,12 +306,17 @@ class CommandRun:
             self.stream.flush_soon()
         try:
             return await toolbox.run(plan.kind, config, context)
+        except asyncio.CancelledError as stop:
+            if TOO_LONG in stop.args:
+                for helper in context.stopped.values():
+                    context.log("log", str(helper.get("traceback") or ""))
+            raise
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
         finally:
             progress.end()
 
-    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
+    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
         """The record of an outcome; what is large is stored, and an event says so."""
         record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
         for event in said:
@@ -317,7 +328,7 @@ class CommandRun:
 
     def _too_large(self, task: str, config: dict[str, Any]) -> Outcome | None:
         """The engine gets a config whole, or not at all."""
-        cap = self.program.plan.limits.max_payload_bytes - ENVELOPE_BYTES - self.max_inputs_bytes
+        cap = self.event_room - self.max_inputs_bytes
         size = len(encode(config))
         if size <= cap:
             return None

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from arclog.core.pipeline import Frame, Run
 from arclog.model.errors import ResultUnavailable
-from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.events import Event
 from arclog.model.outcome import Outcome, TaskError, data_of, error, failed, result_error
 from arclog.model.refs import DATA, LIST, RefMeta, ResultRef, ref_text
 from arclog.plan.demand import Path
-from arclog.plan.net import Limits, TaskPlan
+from arclog.plan.net import Limits, TaskPlan, event_room
 from arclog.ports.results import Content
 from arclog.worker.extracting import Payload, extract
 from arclog.worker.reading import StoredReader
@@ -22,6 +23,8 @@ from arclog.worker.results import TaskResults
 #: Values of other types are always small.
 _MEASURED = (str, list, dict)
 _ITEMS_AT_A_TIME = 1000
+#: Characters of an error's message that events keep.
+_LONGEST_MESSAGE = 8192
 _HINTS: dict[type, str] = {list: "list", dict: "map", str: "text"}
 
 
@@ -50,6 +53,8 @@ class Storing:
         What can be kept in no way makes it an error outcome.
         """
         plan = move.task.plan
+        if outcome.error is not None:
+            outcome = self._shortened(outcome, outcome.error)
         record = outcome.as_record()
         if outcome.result is None and outcome.stored is None and not outcome.helper:
             return record, []
@@ -81,19 +86,25 @@ class Storing:
         elif not outcome.data_at and not outcome.helper:
             return record, []  # measured already
         problem = self._oversized(record, plan)
-        return (record, events) if problem is None else (_refused(plan, problem), [])
+        if problem is None:
+            return record, events
+        if outcome.error is not None:
+            # What went wrong is worth more than what the tool says about it besides.
+            return _refused(plan, outcome.error), []
+        return _refused(plan, problem), []
 
     async def set_iter(
-        self, move: Run, frame: Frame, values: dict[str, Any], results: TaskResults, now: int
+        self, move: Run, frame: Frame, values: dict[str, Any], results: TaskResults, now: int, room: int
     ) -> tuple[dict[str, Any], dict[str, Any], list[Event]]:
-        """What a rule sets in iter: small values, refs of large ones, and the events that say so."""
+        """What a rule sets in iter: small values, up to `room` bytes, refs of the others, and the events that say so."""
         small: dict[str, Any] = {}
         refs: dict[str, Any] = {}
         events: list[Event] = []
         for name, value in values.items():
             body = encode(value) if isinstance(value, _MEASURED) and value else b""
-            if len(body) <= self._limits.inline_max_bytes:
+            if len(body) <= min(self._limits.inline_max_bytes, room):
                 small[name] = value
+                room -= len(body)
                 continue
             content = await _written(value, body, results)
             ref = self._ref(frame, move.task.plan.name, content, value)
@@ -124,8 +135,17 @@ class Storing:
         meta = RefMeta(content.bytes, content.sha256, content.content_type, content.compression, hint, content.rows)
         return ResultRef(kind, self._store, ref_text(frame.execution_id, f"{frame.step}.{task}", content.sha256), meta)
 
+    def _shortened(self, outcome: Outcome, problem: TaskError) -> Outcome:
+        """An error's message is written into several events: it must leave room for the rest of each."""
+        most = min(_LONGEST_MESSAGE, event_room(self._limits) // 8)
+        if len(problem.message) <= most:
+            return outcome
+        left_out = len(problem.message) - most
+        message = f"{problem.message[:most]} … ({left_out} more characters)"
+        return replace(outcome, error=replace(problem, message=message))
+
     def _oversized(self, record: dict[str, Any], plan: TaskPlan) -> TaskError | None:
-        cap = self._limits.max_payload_bytes - ENVELOPE_BYTES
+        cap = event_room(self._limits)
         size = len(encode(record))
         if size <= cap:
             return None

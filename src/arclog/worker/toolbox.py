@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.errors import MissingExtra
 from arclog.model.kind_rules import kind_rules
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
@@ -38,7 +39,7 @@ class Toolbox:
         return tuple(self._kinds)
 
     def prepare(self, kind: str) -> Tool:
-        """The tool of a kind, opened."""
+        """The tool of a kind, opened. Raises MissingExtra if its driver is not installed."""
         tool = self._open.get(kind)
         if tool is None:
             tool = self._open[kind] = self._kinds[kind].open(self._services)
@@ -51,6 +52,12 @@ class Toolbox:
         """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
         if refusal := self._refusal(kind, context.scope.partition("/")[0]):
             return failed(error("config", f"task {context.task}: {refusal}", code="KIND"))
+        try:
+            return await self._run(kind, config, context)
+        except MissingExtra as missing:
+            return failed(error("config", str(missing), code="MISSING_EXTRA"))
+
+    async def _run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         tool = self.prepare(kind)
         try:
             typed = msgspec.convert(config, tool.Config)
@@ -66,7 +73,7 @@ class Toolbox:
             if not limit.expired():
                 raise
             message = f"task {context.task} took longer than {context.timeout_s:g} s (spec.timeout)"
-            return failed(error("timeout", message))
+            return failed(error("timeout", message), **context.stopped)
 
     def _refusal(self, kind: str, tenant: str) -> str:
         """Why a tenant's task must not run here."""

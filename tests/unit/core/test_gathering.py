@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from arclog.core.gathering import REDUCERS
+from arclog.model.errors import PlaybookError
+from arclog.model.reducers import REDUCERS
+from arclog.plan.program import Program
 from tests.unit.core.test_loops import Looping, Path, parallel
 
 ONE_BY_ONE = 1_000_000
@@ -122,12 +125,20 @@ def test_a_value_that_a_reducer_cannot_take_fails_the_step(loop: Any, name: str,
     ("name", "value"), [("sum", "1"), ("count", {}), ("append", "abc"), ("union", 3), ("merge", [])]
 )
 def test_a_value_that_a_reducer_cannot_go_on_from_fails_the_step(loop: Any, name: str, value: Any) -> None:
+    """`check` refuses such an initial value; plans of releases that did not may still run."""
     good: Any = {} if name == "merge" else 1
-    core = ended(loop, [{name: good}] * 6, 3, ctx=reducers(name, **{name: value}))
+    core = Looping(loop, sets={"any": 1}, ctx=reducers(name))
+    plan = replace(core.program.plan, ctx=reducers(name, **{name: value}))
+    core.program = Program(plan, core.program.digest)
+    core.go()
+    core.finish(Random(3), ctx=lambda _: {name: good}, us=ONE_BY_ONE)
+    core.same()
     failed = core.of("step.failed")[0].payload["error"]
     assert (failed["kind"], failed["code"]) == ("conflict", "CTX_REDUCER")
     assert "before" in failed["message"]
     assert not core.of("loop.done")
+    with pytest.raises(PlaybookError, match=f"ctx.{name}.initial: the reducer {name} cannot go on from"):
+        Looping(loop, sets={"any": 1}, ctx=reducers(name, **{name: value}))
 
 
 def test_a_sum_beyond_every_float_fails_the_step() -> None:
@@ -154,11 +165,32 @@ def test_what_is_gathered_shows_when_the_loop_is_done() -> None:
     assert core.state.ctx == {"sum": 9, "key": 7}
 
 
-def test_a_loop_that_failed_leaves_ctx_as_it_was() -> None:
-    core = Looping(over(4), sets={"any": 1}, ctx=reducers("sum", sum=5))
+def test_a_loop_that_failed_keeps_what_the_items_that_ended_did() -> None:
+    core = Looping(over(6, 4), sets={"any": 1}, ctx=reducers("sum", sum=5))
     core.go()
     core.finish(ctx=lambda _: {"sum": 1}, failing=[(3,)], us=ONE_BY_ONE)
-    assert core.of("step.failed")
+    assert core.of("step.failed")[0].payload["loop"] == {"total": 6, "ok": 3, "failed": 1, "cancelled": 0}
+    assert core.state.ctx == {"sum": 9}
+    core.same()
+
+
+def test_an_item_that_was_cancelled_writes_nothing() -> None:
+    core = Looping(over(4, 4), sets={"any": 1}, ctx=reducers("sum", sum=5))
+    core.go()
+    first, second, third, _ = core.open
+    core.carry_out(first, ctx=lambda _: {"sum": 1})
+    core.report(second, *core.ran(second, (1,), ctx={"sum": 100})[:-1])
+    core.carry_out(third, ctx=lambda _: {"sum": 10}, failing=[(2,)])
+    assert core.of("step.failed")[0].payload["loop"] == {"total": 4, "ok": 1, "failed": 1, "cancelled": 1}
+    assert core.state.ctx == {"sum": 16}
+    core.same()
+
+
+def test_a_conflict_leaves_ctx_as_it_was() -> None:
+    core = Looping(over(3), sets={"any": 1}, ctx=reducers("sum", sum=5))
+    core.go()
+    core.finish(ctx=lambda path: {"sum": 1, "key": path[0]}, us=ONE_BY_ONE)
+    assert core.of("step.failed")[0].payload["error"]["code"] == "CTX_CONFLICT"
     assert core.state.ctx == {"sum": 5}
 
 

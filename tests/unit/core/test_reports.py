@@ -199,6 +199,7 @@ def test_what_an_event_says_is_checked_too(bad: dict[str, Any]) -> None:
         pytest.param({"informative": True}, id="informative"),
         pytest.param({"own_id": 7}, id="an id of its own"),
         pytest.param({"cause": 1000}, id="a cause that is not there"),
+        pytest.param({"payload": {"source": "server"}}, id="in the name of the server"),
     ],
 )
 def test_the_servers_fields_of_an_event_are_not_the_workers(forged: dict[str, Any]) -> None:
@@ -206,3 +207,29 @@ def test_the_servers_fields_of_an_event_are_not_the_workers(forged: dict[str, An
     work = core.start()
     sent = [event("step.started", work), event("task.started", work, "a", **forged)]
     assert_refused(core, WorkReported(work.command_id, 1, 1, "w", sent), "malformed")
+
+
+BLOCKS = """
+metadata: {name: blocks}
+workflow:
+  - step: start
+    tool:
+      - while: {when: true, max: 3, do: [{name: a, kind: act}]}
+      - until: {when: true, do: [{name: b, kind: act}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "rounds", [{"while_2": 1}, {"until_1": 1}, {"while_1": "1"}, {"while_1": -1}, {"while_1": True}, []]
+)
+def test_rounds_must_be_those_of_the_steps_blocks(rounds: Any) -> None:
+    core = Core(BLOCKS)
+    work = core.start()
+    core.report(work, event("step.started", work))
+    bad = event("task.started", work, "a", task_run=1, payload={"rounds": rounds})
+    assert_refused(core, WorkReported(work.command_id, 1, 2, "w", [bad]), "malformed")
+    core.report(work, event("task.started", work, "a", task_run=1, payload={"rounds": {"while_1": 1}}))
+    step_run = core.state.run_of("start", 1)
+    assert step_run is not None
+    assert step_run.pipeline is not None
+    assert step_run.pipeline.rounds == {"while_1": 1}

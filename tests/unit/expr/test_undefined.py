@@ -6,6 +6,8 @@ from arclog.expr import MISSING, Scope, View, compile_condition, compile_text, u
 from arclog.model.errors import ExpressionError
 
 SCOPE = {"ctx": {"total": 1, "nothing": None}, "rows": [1, 2]}
+#: `a` and `other` are steps that have not run
+EARLY = Scope(SCOPE, absent={"a": "step a has not run", "other": "step other has not run"})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,70 @@ SCOPE = {"ctx": {"total": 1, "nothing": None}, "rows": [1, 2]}
     ],
 )
 def test_undefined_is_chainable_and_falsy(source, value):
-    assert compile_text(source).evaluate(SCOPE) == value
+    assert compile_text(source).evaluate(EARLY) == value
+
+
+@pytest.mark.parametrize(
+    ("when", "value"),
+    [
+        ("a", False),
+        ("a.x", False),
+        ("a.x.y[0]", False),
+        ("not a", True),
+        ("a and a.x", False),
+        ("a and a.x == 1", False),
+        ("a or ctx.total", True),
+        ("a or other", False),
+        ("not a and not other.x", True),
+        ("(a.x == 1) if a else true", True),
+        ("a is defined", False),
+        ("a.x | default(true)", True),
+    ],
+)
+def test_a_step_that_has_not_run_is_false_in_a_condition(when, value):
+    assert compile_condition(when).evaluate(EARLY) is value
+    assert compile_condition("{{ " + when + " }}").evaluate(EARLY) is value
+
+
+@pytest.mark.parametrize(
+    "use", ["{{ a }}", "{{ a.x == 1 }}", "{{ a.x + 1 }}", "-{{ a.x }}-", "{{ [a] }}", "{{ a or other.x }}"]
+)
+def test_any_other_use_of_it_says_that_it_has_not_run(use):
+    with pytest.raises(ExpressionError, match=r"is undefined: step (a|other) has not run"):
+        compile_text(use).evaluate(EARLY)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{{ b }}",
+        "{{ not b }}",
+        "{{ b and b.x }}",
+        "{{ b.x or 1 }}",
+        "{{ 1 if b else 2 }}",
+        "{% if b.x %}{% endif %}",
+        "{% for x in rows if b %}{% endfor %}",
+    ],
+)
+def test_any_use_of_an_unknown_name_is_an_error(use):
+    with pytest.raises(ExpressionError, match=r"'b(\.x)?' is undefined"):
+        compile_text(use).evaluate(EARLY)
+    if use.startswith("{{"):
+        with pytest.raises(ExpressionError, match=r"'b(\.x)?' is undefined"):
+            compile_condition(use).evaluate(EARLY)
+
+
+def test_an_unknown_name_can_still_be_asked_after():
+    assert compile_text("{{ b | default(1) }}{{ b.x is defined }}").evaluate(EARLY) == "1False"
+
+
+def test_suggestions_name_steps_too_and_never_for_a_step_that_has_not_run():
+    with pytest.raises(ExpressionError, match="did you mean 'other'"):
+        compile_text("{{ othr.x }}").evaluate(EARLY)
+    scope = Scope({"event": {}}, absent={"vent": "step vent has not run"})
+    with pytest.raises(ExpressionError) as caught:
+        compile_text("{{ vent.x }}").evaluate(scope)
+    assert "did you mean" not in caught.value.message
 
 
 @pytest.mark.parametrize(

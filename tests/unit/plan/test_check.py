@@ -390,3 +390,73 @@ def test_a_wait_for_a_signal_of_the_run_itself() -> None:
 
 def test_the_reserved_signals_are_those_that_the_core_knows() -> None:
     assert {*KNOWN, "RETRY_RUN"} == RESERVED
+
+
+def test_a_rule_whose_condition_is_no_condition_is_not_called_dead_as_well():
+    text = one_step(policy("[{expr: a, then: {do: retry}}, {else: {then: {do: fail}}}]"))
+    assert found(text, "dead-rule") == []
+    assert len(found(text, "legacy-form")) == 1
+    admission = "spec: {policy: {admit: {rules: [{expr: a, then: {allow: true}}]}}}"
+    assert found(one_step(more=admission), "dead-rule") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ("args: {n: '{{ num }}'}", "the item is known inside the loop only: its tasks see it as iter.num"),
+        ("next: {arcs: [{step: one, when: '{{ num }}'}]}", "the item is known inside the loop only"),
+    ],
+)
+def test_a_loops_item_is_said_to_be_known_where_it_is(more, hint):
+    loop = "loop: {in: [1], iterator: num}\n"
+    hints = [text for _, _, text in found(one_step(more=loop + more), "unknown-name")]
+    assert len(hints) == 1
+    assert hints[0].startswith(hint)
+    inside = [text for _, _, text in found(one_step("{kind: noop, data: '{{ num }}'}", loop), "unknown-name")]
+    assert inside == ["the loop's item is iter.num"]
+
+
+def test_conditions_of_blocks_do_not_know_a_task():
+    (hint,) = [
+        text for _, _, text in found(one_step("[{until: {do: [{kind: noop}], when: _task.run > 2}}]"), "unknown-name")
+    ]
+    assert hint.startswith("_task is known in a task's field")
+
+
+@pytest.mark.parametrize("key", ["placement", "cost", "quantum"])
+def test_placeholders_of_the_executor(key):
+    text = one_step(before=f"executor: {{spec: {{policy: {{{key}: {{any: thing}}}}}}}}\n")
+    assert build(text, "p", KINDS).plan is not None
+    assert [severity for _, severity, _ in found(text, "placeholder")] == ["info"]
+
+
+def test_a_time_limit_in_parts_is_for_the_kinds_that_know_parts():
+    both = one_step(
+        "[{kind: http, url: x}, {name: py, kind: python, code: x}]", "spec: {timeout: {connect: 5, read: 15}}"
+    )
+    made = build(both, "p", KINDS)
+    assert made.plan is not None, [str(one) for one in made.findings]
+    http, python = made.plan.steps[0].tasks
+    assert http.spec["timeout"] == {"connect": 5, "read": 15}
+    assert ("timeout" in python.spec, python.timeout_s) == (False, 3600.0)
+    total = one_step(
+        "[{kind: http, url: x}, {name: py, kind: python, code: x}]", "spec: {timeout: {total: 30, read: 15}}"
+    )
+    made = build(total, "p", KINDS)
+    assert made.plan is not None
+    assert [task.timeout_s for task in made.plan.steps[0].tasks] == [30, 30]
+
+
+def test_a_time_limit_in_parts_that_no_task_knows_is_an_error():
+    text = one_step("[{name: py, kind: python, code: x}, {kind: noop}]", "spec: {timeout: {connect: 5}}")
+    assert [severity for _, severity, _ in found(text, "wrong-type")] == ["error"]
+
+
+def test_a_workbook_entry_may_stand_more_than_once():
+    before = "workbook: [{name: w, kind: noop}]\n"
+    tool = "[{kind: workbook, name: w}, {name: x, kind: noop}, {kind: workbook, name: w}, {kind: workbook, name: w}]"
+    made = build(one_step(tool, before=before), "p", KINDS)
+    assert made.plan is not None
+    assert [task.name for task in made.plan.steps[0].tasks] == ["w", "x", "w_2", "w_3"]
+    clash = one_step("[{kind: workbook, name: w}, {name: w_2, kind: noop}, {kind: workbook, name: w}]", before=before)
+    assert len(found(clash, "duplicate-name")) == 1

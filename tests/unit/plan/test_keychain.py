@@ -144,3 +144,28 @@ def test_a_token_opens_no_database(kind):
     )
     codes = {one.code for one in build(text, "p.yaml", installed_kinds()).findings}
     assert "auth-kind" in codes
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        ("{kind: http, url: 'http://x/{{ keychain.api }}'}", "value"),
+        ("{kind: http, url: '{{ keychain.tok }} '}", None),
+        ("{kind: http, url: 'Bearer {{ keychain.tok }}'}", "token"),
+        ("{kind: http, url: \"Bearer {{ keychain['tok'] }}\"}", "token"),
+        ("{kind: http, url: \"{{ 'Bearer ' ~ keychain.tok }}\"}", "token"),
+        ("{kind: http, url: 'Bearer {{ keychain.tok.token }}'}", None),
+        ("{kind: http, url: 'x {{ keychain.api | tojson }}'}", None),
+        ("{kind: noop, data: '{{ keychain.api }}'}", None),
+        ("{kind: noop, data: '{{ keychain.api.value }}:{{ keychain.tok.token }}'}", None),
+    ],
+)
+def test_an_entry_as_a_whole_is_no_part_of_a_text(tool, field):
+    text = (
+        "metadata: {name: p}\nkeychain: [{name: api, kind: env}, {name: tok, kind: bearer}]\n"
+        f"workflow: [{{step: one, tool: {tool}}}]\n"
+    )
+    findings = [one for one in build(text, "p.yaml", MORE).findings if one.code == "keychain-text"]
+    assert [one.severity for one in findings] == ([] if field is None else ["error"])
+    if field is not None:
+        assert f".{field} }}}}" in findings[0].hint

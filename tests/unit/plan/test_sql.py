@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from arclog.model.errors import ExpressionError
 from arclog.model.kinds import KindSpec
 from arclog.plan.build import build
 from arclog.plan.program import Program
@@ -100,3 +101,71 @@ def test_a_task_without_sql_has_nothing_of_it_in_the_plan():
     assert made.plan is not None
     (task,) = made.plan.steps[0].tasks
     assert (task.sql, task.dialect) == ((), "")
+
+
+PLACES = {
+    "double quotes with a line break inside": (
+        r"""- {kind: sqlite, database: x, command: "select {{ a }};\nselect 'a {{ ! }} b', {{ a }}"}"""
+    ),
+    "double quotes with escapes": r"""- {kind: sqlite, database: x, command: "select \"a\", \u0041, 'b {{ ! }}'"}""",
+    "double quotes over lines": """
+- kind: sqlite
+  database: x
+  command: "select {{ a }},
+    {{ a }},
+
+    'b {{ ! }}'"
+""",
+    "single quotes": """- {kind: sqlite, database: x, command: 'select {{ a }}, ''b {{ ! }}'''}""",
+    "a block": """
+- kind: sqlite
+  database: x
+  command: |
+    select {{ a }},
+      'b {{ ! }}'
+""",
+    "a folded block": """
+- kind: sqlite
+  database: x
+  command: >-
+    select {{ a }},
+    {{ a }},
+    'b {{ ! }}'
+""",
+}
+
+
+@pytest.mark.parametrize("style", PLACES)
+def test_a_finding_points_at_its_template_however_the_text_is_written(style: str) -> None:
+    text = playbook("") + indent(PLACES[style].strip("\n"), "      ") + "\n"
+    line, column = next(
+        (number, row.index("{{ !") + 1) for number, row in enumerate(text.splitlines(), 1) if "{{ !" in row
+    )
+    # The same width, but a name: what is refused is its place inside a longer text.
+    found = build(text.replace("{{ !", "{{ a"), "p.yaml", KINDS).findings
+    assert [(one.code, str(one.at)) for one in found] == [("sql-template", f"{line}:{column}")]
+
+
+def test_an_error_at_run_time_names_the_same_place() -> None:
+    task = r"""- {kind: sqlite, database: x, command: "select 1;\nselect {{ ctx.missing }}"}"""
+    text = playbook("") + indent(task, "      ") + "\n"
+    made = build(text, "p.yaml", KINDS)
+    assert made.plan is not None
+    line, column = next(
+        (number, row.index("{{ ctx") + 1) for number, row in enumerate(text.splitlines(), 1) if "{{ ctx" in row
+    )
+    with pytest.raises(ExpressionError, match=rf"'ctx.missing' is undefined .* at {line}:{column}$"):
+        Program(made.plan, "").steps["start"].tasks[0].config.evaluate({"ctx": {}})
+
+
+def test_a_template_cannot_be_the_statement() -> None:
+    made = build(playbook("- {kind: postgres, dsn: x, command: '{{ a }}'}"), "p.yaml", KINDS)
+    assert [one.code for one in made.findings] == ["sql-template"]
+    assert "cannot be the statement itself" in made.findings[0].message
+    assert "identifier" not in made.findings[0].message + made.findings[0].hint
+
+
+def test_other_words_for_a_command() -> None:
+    for word in ("query", "sql", "statement"):
+        made = build(playbook(f"- {{kind: postgres, dsn: x, {word}: select 1}}"), "p.yaml", KINDS)
+        assert [(one.code, one.hint) for one in made.findings] == [("unknown-key", "did you mean command?")]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.expr import compile_condition, compile_tree
+from arclog.core.pipeline import Ask, Frame, Over, asked, conclude, fold, next_move, started
+from arclog.model.commands import Captured, Pipeline
+from arclog.model.errors import Position
+from arclog.plan import draw
 from arclog.plan.build import build
-from arclog.plan.net import StepPlan
+from arclog.plan.net import Block, Branch, Plan, StepPlan
+from arclog.plan.program import Program
 from tests.unit.plan.kinds import KINDS
 
 
@@ -19,30 +23,20 @@ def step_of(tool: str) -> StepPlan:
 
 
 def walk(step: StepPlan, ctx: dict | None = None, most: int = 500) -> tuple[list[str], str]:
-    """Run the pipeline with tasks that do nothing: the author's labels in order, and how it ended."""
-    iteration: dict = {}
-    labels = [task.name for task in step.tasks]
+    """Run the pipeline with tasks that do nothing: their labels in order, and how it ended."""
+    program = Program(Plan("p", step.name, (step,), format=2), "").steps[step.name]
+    pipeline = Pipeline()
+    frame = Frame("1", {}, Captured(ctx=ctx or {}), step.name, 1, names=program.names)
     trace: list[str] = []
-    position = 0
-    for _ in range(most):
-        if position >= len(step.tasks):
-            return trace, "done"
-        task = step.tasks[position]
-        if not task.origin:
-            trace.append(task.name)
-        position += 1
-        if task.policy is None:
-            continue
-        scope = {"iter": iteration, "ctx": ctx or {}}
-        for rule in task.policy.rules:
-            if rule.when is None or compile_condition(rule.when).evaluate(scope):
-                iteration.update(compile_tree(rule.then.set_iter).evaluate(scope))
-                if rule.then.do == "jump":
-                    position = labels.index(rule.then.to)
-                elif rule.then.do in ("fail", "break"):
-                    return trace, rule.then.do
-                break
-    return trace, "endless"
+    while True:
+        move = next_move(pipeline, program, most)
+        if isinstance(move, Ask):
+            move = asked(pipeline, program, frame, most)
+        if isinstance(move, Over):
+            return trace, "done" if move.error is None else move.error["message"]
+        trace.append(move.task.plan.name)
+        for event in (*started(move, frame, 0, None), *conclude(pipeline, move, frame, {"status": "ok"}, 0, 0.0, 1000)):
+            fold(pipeline, program, event)
 
 
 CHOOSE = """
@@ -98,11 +92,14 @@ def test_until_asks_afterwards():
     assert walk(step_of(f"- until: {{do: [{COUNT}], when: true}}")) == (["count"], "done")
 
 
-@pytest.mark.parametrize("sugar", ["while: {when: true, max: 4, do: [%s]}", "until: {when: false, max: 4, do: [%s]}"])
-def test_more_rounds_than_max_fail(sugar):
-    step = step_of("- " + sugar % COUNT)
-    assert walk(step) == (["count"] * 4, "fail")
-    assert any("after max: 4 rounds" in task.origin for task in step.tasks)
+@pytest.mark.parametrize(
+    ("sugar", "still"),
+    [("while: {when: true, max: 4, do: [%s]}", "true"), ("until: {when: false, max: 4, do: [%s]}", "not true")],
+)
+def test_more_rounds_than_max_fail(sugar, still):
+    trace, end = walk(step_of("- " + sugar % COUNT))
+    assert trace == ["count"] * 4
+    assert end == f"{sugar[:5]} at 5:9: its condition is still {still} after 4 rounds (max: 4)"
 
 
 @pytest.mark.parametrize(
@@ -134,13 +131,99 @@ def test_labels_are_stable_and_name_their_origin():
     step = step_of(
         "- {kind: noop}\n- choose:\n    - {when: ctx.a, then: [{kind: noop}, {kind: noop}]}\n- while: {when: ctx.b, do: [{kind: noop}]}"
     )
-    assert [task.name for task in step.tasks] == [
-        "task_0", "_choose_1", "task_1_0_0", "task_1_0_1", "_choose_1_1_end", "_choose_1_end",
-        "_while_1_check", "task_2_0", "_while_1_back", "_while_1_end",
-    ]  # fmt: skip
-    assert step.tasks[1].origin == "choose at 6:9"
-    assert step.tasks[6].origin == "while at 8:9"
-    assert step.tasks[2].origin == ""
+    assert [task.name for task in step.tasks] == ["task_0", "task_1_0_0", "task_1_0_1", "task_2_0"]
+    assert step.flow == (
+        0,
+        Block("choose", "choose_1", (Branch((1, 2), "ctx.a"),), at=Position(6, 9)),
+        Block("while", "while_1", (Branch((3,), "ctx.b"),), at=Position(8, 9)),
+    )
+
+
+def test_a_list_without_blocks_is_compiled_as_before():
+    made = build("metadata: {name: p}\nworkflow:\n  - step: one\n    tool: [{kind: noop}, {kind: noop}]\n", "p", KINDS)
+    assert made.plan is not None
+    assert (made.plan.format, made.plan.steps[0].flow) == (1, ())
+
+
+def test_a_jump_goes_to_its_task_and_asks_no_guard():
+    jump = "spec: {policy: {rules: [{when: iter.n < 5, then: {do: jump, to: count}}]}}"
+    step = step_of(f"- while: {{when: iter.n | default(0) < 1, do: [{COUNT}]}}\n- {{name: after, kind: noop, {jump}}}")
+    assert walk(step) == (["count", "after"] + ["count", "after"] * 4, "done")
+
+
+@pytest.mark.parametrize(
+    ("sugar", "words"),
+    [
+        ("while: {when: true, do: []}", "while at 5:9: a round ran no task, so its condition never changes"),
+        ("until: {when: false, do: []}", "until at 5:9: a round ran no task, so its condition never changes"),
+        ("while: {when: true, max: 3, do: []}", "while at 5:9: its condition is still true after 3 rounds (max: 3)"),
+        ("while: {when: true, do: [{choose: [{when: ctx.no, then: [{kind: noop}]}]}]}", "a round ran no task"),
+        ("while: {when: true, do: [{while: {when: ctx.no, do: [{kind: noop}]}}]}", "while at 5:9: a round ran no task"),
+    ],
+)
+def test_rounds_without_tasks_end(sugar, words):
+    trace, end = walk(step_of(f"- {sugar}"), {"no": False})
+    assert (trace, words in end) == ([], True), end
+
+
+@pytest.mark.parametrize("sugar", ["while: {when: false, do: []}", "until: {when: true, do: []}", "choose: []"])
+def test_blocks_may_hold_nothing(sugar):
+    assert walk(step_of(f"- {sugar}\n- {{name: after, kind: noop}}")) == (["after"], "done")
+
+
+@pytest.mark.parametrize("word", ["_prev", "_prev.data.more", "page", "page.data.more", "not _prev and page.more"])
+def test_what_has_not_run_is_false(word):
+    step = step_of(
+        f"- while: {{when: '{{{{ {word} }}}}', do: [{{name: page, kind: noop}}]}}\n- {{name: z, kind: noop}}"
+    )
+    assert walk(step) == (["z"], "done")
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        ("_prev.n < 3", "while at 5:9: '_prev.n' is undefined: no task has run before"),
+        ("page.n < 3", "while at 5:9: 'page.n' is undefined: task page has not run"),
+        ("ctx.missing", "while at 5:9: 'ctx.missing' is undefined"),
+    ],
+)
+def test_an_error_in_a_condition_names_the_authors_line(when, words):
+    step = step_of(f"- while: {{when: '{{{{ {when} }}}}', do: [{{name: page, kind: noop}}]}}")
+    trace, end = walk(step)
+    assert (trace, end.startswith(words), "at 5:24" in end) == ([], True, True), end
+
+
+def test_drawings_show_blocks_as_their_author_wrote_them():
+    made = build(
+        f"""metadata: {{name: p}}
+workflow:
+  - step: one
+    tool:
+      - choose:
+          - {{when: ctx.a, then: [{{name: a, kind: noop}}]}}
+          - else: [{{while: {{when: ctx.b, max: 3, do: [{COUNT}]}}}}]
+""",
+        "p",
+        KINDS,
+    )
+    assert made.plan is not None
+    assert draw.as_text(made.plan).splitlines()[2:] == [
+        "▶ one",
+        "  ├─ choose",
+        "  │     when ctx.a",
+        "  │       a: noop",
+        "  │     else",
+        "  │       while ctx.b (at most 3 rounds)",
+        "  │         count: noop",
+        "  │           else → continue, sets iter.n",
+        "  └─ → (end)",
+    ]
+    rounds = {"when": "ctx.b", "do": ["count"]}
+    inner = {"word": "while", "name": "while_1", "branches": [rounds], "max": 3, "line": 7, "column": 21}
+    assert draw.as_json(made.plan)["steps"][0]["flow"][0]["branches"] == [
+        {"when": "ctx.a", "do": ["a"]},
+        {"when": None, "do": [inner]},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +233,7 @@ def test_labels_are_stable_and_name_their_origin():
         ("- choose: [5]", "wrong-type"),
         ("- choose: [{when: true}]", "missing-key"),
         ("- choose: [{when: true, then: {kind: noop}}]", "wrong-type"),
+        ("- choose: [{else: {kind: noop}}]", "wrong-type"),
         ("- choose: [{else: []}, {when: true, then: []}]", "else-not-last"),
         ("- choose: [{if: true, then: []}]", "missing-key"),
         ("- while: {when: true}", "missing-key"),
@@ -179,3 +263,20 @@ def test_outcome_is_not_known_in_sugar():
     )
     assert [finding.code for finding in made.findings] == ["unknown-name"]
     assert "_prev" in made.findings[0].hint
+
+
+def test_the_tasks_that_can_come_next():
+    step = step_of("""
+- {name: a, kind: noop}
+- choose:
+    - {when: ctx.x, then: [{name: b, kind: noop}]}
+    - {when: ctx.y, then: []}
+- while: {when: ctx.z, max: 3, do: [{name: c, kind: noop}, {name: d, kind: noop}]}
+""")
+    guards = Program(Plan("p", step.name, (step,), format=2), "").steps[step.name].guards
+    assert guards is not None
+    a, b, c, d, end = range(5)
+    assert guards.reachable == (
+        frozenset({a}), frozenset({b, c, end}), frozenset({c, end}), frozenset({d}), frozenset({c, end}),
+    )  # fmt: skip
+    assert [guards.certain(at) for at in range(5)] == [a, None, None, d, None]

@@ -203,11 +203,25 @@ async def test_pause_resume_approve_and_cancel(client: httpx2.AsyncClient) -> No
     assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
     late = await client.post(f"/api/executions/{second}/pause")
     assert (late.status_code, late.headers["content-type"]) == (409, "application/problem+json")
-    answer = (await client.post(f"/api/executions/{second}/signal", json={"signal": "PAUSE"})).json()
-    assert not answer["accepted"]
+    for name in ("PAUSE", "go"):
+        over = await client.post(f"/api/executions/{second}/signal", json={"signal": name})
+        assert (over.status_code, over.json()["title"]) == (409, "RunEnded")
+        assert over.json()["detail"] == "the execution has ended (CANCELLED)"
     again = await client.post(f"/api/executions/{second}/retry")
     assert again.json()["started"] not in (None, second)
     await client.post(f"/api/executions/{again.json()['started']}/cancel", json={"reason": "enough"})
+
+
+async def test_a_signal_says_whether_something_waits_for_it(client: httpx2.AsyncClient) -> None:
+    execution_id = await started(client, playbook=HELD)
+    await waits_for_approval(client, execution_id)
+    early = await client.post(f"/api/executions/{execution_id}/signal", json={"signal": "go", "signal_id": "g1"})
+    assert (early.status_code, early.json()["accepted"], early.json()["waiting"]) == (200, True, False)
+    again = await client.post(f"/api/executions/{execution_id}/signal", json={"signal": "go", "signal_id": "g1"})
+    assert again.json() == early.json()
+    approved = await client.post(f"/api/executions/{execution_id}/approve")
+    assert approved.json()["waiting"] is True
+    assert (await ended(client, execution_id))["state"] == "COMPLETED"
 
 
 async def test_results_whole_and_in_ranges(client: httpx2.AsyncClient) -> None:

@@ -10,6 +10,7 @@ any other becomes the python runner.
 from __future__ import annotations
 
 import _socket
+import faulthandler
 import json
 import os
 import resource
@@ -27,8 +28,12 @@ _STDERR = 2
 services: dict[str, Callable[[_socket.socket], NoReturn]] = {}
 
 
-def runner(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int) -> NoReturn:
-    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word."""
+def runner(
+    spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, *, guard: int, stack: int
+) -> NoReturn:
+    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word, `stack`
+    where python code is when the guard asks.
+    """
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -44,7 +49,7 @@ def runner(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure
         elif "databases" in spec:
             _databases(spec, facts, files, failure)
         else:
-            _python(spec, facts, files, failure)
+            _python(spec, facts, files, failure, stack)
     except confine.NotConfined as problem:
         os.write(failure, f"confinement {problem}".encode()[:4000])
     except BaseException as problem:  # noqa: BLE001 - the last line of defence: the guard must hear of it
@@ -75,7 +80,7 @@ def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None
 
 
 def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
-    control = _alone("arclog-duckdb", spec, files, failure)
+    control = _alone("arclog-duckdb", spec, files, (failure,))
     try:
         os.chdir(spec["cwd"])
     except OSError:  # out of reach, and so is every relative path
@@ -87,10 +92,10 @@ def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], fai
     services["databases"](control)
 
 
-def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
+def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, stack: int) -> None:
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
-    tasks = _alone("arclog-python", spec, files, failure)
+    tasks = _alone("arclog-python", spec, files, (failure, stack))
     os.chdir(spec["scratch"])
     for kind, value in (
         (resource.RLIMIT_AS, spec["max_memory_bytes"]),
@@ -107,11 +112,13 @@ def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failur
 
         site.main()
     os.close(failure)
+    # Written by the signal's handler itself: also when the task holds the interpreter, or hangs in the kernel.
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
 
 
-def _alone(name: str, spec: dict[str, Any], files: list[int], failure: int) -> _socket.socket:
-    """Leave a forked interpreter nothing of ours but its standard streams and the socket to the worker."""
+def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, ...]) -> _socket.socket:
+    """Leave a forked interpreter nothing of ours but its standard streams, the socket to the worker and what is `kept`."""
     kernel.set_name(name)
     kernel.prctl(kernel.NO_NEW_PRIVS, 1)
     os.environ.clear()
@@ -121,7 +128,7 @@ def _alone(name: str, spec: dict[str, Any], files: list[int], failure: int) -> _
     for target, file in enumerate((null, files[1], files[2])):
         os.dup2(file, target)
     for entry in os.listdir("/proc/self/fd"):
-        if int(entry) > _STDERR and int(entry) not in (sock.fileno(), failure):
+        if int(entry) > _STDERR and int(entry) not in (sock.fileno(), *kept):
             _close(int(entry))
     return sock
 

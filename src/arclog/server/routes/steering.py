@@ -9,6 +9,8 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
+from arclog.model.errors import RunEnded
+from arclog.model.status import terminal_states
 from arclog.ports.api import SignalAnswer, SignalRequest
 from arclog.server import examples
 from arclog.server.access import OPERATE, allows, api_of, principal_of
@@ -41,15 +43,19 @@ class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
         takes_example={"signal": "PAUSE", "signal_id": "maintenance-1", "reason": "database upgrade"},
         answer=SignalAnswer,
         example=examples.SIGNALLED,
-        text="What became of it; a run that cannot do it says so (`accepted` is false).",
+        text="What became of it; a run that cannot do it says so (`accepted` is false). `waiting`: a task, or the start of "
+        "the run, was waiting for it; a signal of the playbook's own is kept for the next wait otherwise.",
         errors=(404, 409),
     ),
 )
 async def signal(execution_id: ExecutionId, request: Request) -> Response:
-    """Give the run a signal by its name."""
+    """Give the run a signal by its name. 409: the run has ended."""
     asked = await body_of(request, SignalRequest)
     by = principal_of(request).name
-    return answered(await api_of(request).signal(execution_id, msgspec.structs.replace(asked, by=by)))
+    answer = await api_of(request).signal(execution_id, msgspec.structs.replace(asked, by=by))
+    if not answer.accepted and answer.state in terminal_states("playbook"):
+        return problem(409, RunEnded.__name__, answer.message, state=answer.state, signal_id=answer.signal_id)
+    return answered(answer)
 
 
 async def _steered(execution_id: str, request: Request, name: str, body: SteerBody) -> Response:

@@ -33,6 +33,7 @@ KIND = ToolKind(
                 "object",
                 "Added to the url's query; a list repeats its name, null is left out.",
                 template=True,
+                also=("query", "query_params"),
             ),
             Field("headers", "object", "Headers by name; null is left out.", template=True),
             Field("json", "any", "Body: this value as JSON.", template=True),

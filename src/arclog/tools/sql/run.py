@@ -43,6 +43,7 @@ FIELDS = (
         "string",
         "SQL, one or more statements. A `{{ }}` is a bound value, `{{ … | identifier }}` a quoted name.",
         required=True,
+        also=("query", "sql", "statement", "statements"),
     ),
     Field("params", "list|object", "Values for placeholders in the command: a map for `:name`, a list by position."),
     Field(

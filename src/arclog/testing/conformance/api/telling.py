@@ -25,6 +25,7 @@ class TellingRules(Rules):
         await until_event(api, execution_id, "task.started")
         answer = await api.signal(execution_id, SignalRequest("go", data={"n": 1}, by="Ada", reason="why not"))
         assert (answer.accepted, answer.execution_id, answer.signal) == (True, execution_id, "go")
+        assert answer.waiting
         assert (await over(api, execution_id)).state == "COMPLETED"
         (told,) = await api.events(execution_id, types=("signal.received",))
         assert told["payload"]["reason"] == "why not"
@@ -37,6 +38,14 @@ class TellingRules(Rules):
         assert (await api.signal(execution_id, request)).accepted
         assert len(await api.events(execution_id, types=("signal.received",))) == 1
         assert (await api.summary(execution_id)).ctx == {"a": 1}
+        await api.cancel(execution_id, "enough")
+
+    async def test_a_signal_that_nothing_waits_for_is_kept(self, api: Api) -> None:
+        execution_id = await started(api, WAITING)
+        await until_event(api, execution_id, "task.started")
+        answer = await api.signal(execution_id, SignalRequest("later", signal_id="s2"))
+        assert (answer.accepted, answer.waiting) == (True, False)
+        assert await api.signal(execution_id, SignalRequest("later", signal_id="s2")) == answer
         await api.cancel(execution_id, "enough")
 
     async def test_a_paused_run_stands_still_until_it_is_resumed(self, api: Api) -> None:
@@ -61,7 +70,7 @@ class TellingRules(Rules):
         execution_id = await done(api)
         answer = await api.signal(execution_id, SignalRequest("PAUSE"))
         assert (answer.accepted, answer.state) == (False, "COMPLETED")
-        assert answer.message
+        assert answer.message == "the execution has ended (COMPLETED)"
         live = await started(api, WAITING)
         without_reason = await api.signal(live, SignalRequest("SKIP_STEP", step="start"))
         assert (without_reason.accepted, without_reason.message) == (False, "SKIP_STEP needs a reason")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from arclog.model.errors import Conflict, InvariantBroken, RequestRejected, StoreUnavailable
+from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.ports.store import (
     Append,
     Appended,
@@ -70,6 +70,17 @@ class LogRules(Rules):
             await world.add(execution_id, 1, event("playbook.started"), new=world.new())
         with pytest.raises(InvariantBroken):
             await world.add(world.ids(), 0, event("playbook.started"))
+
+    async def test_an_event_above_the_limit_of_its_append_is_refused(self, world: World) -> None:
+        execution_id = await world.create()
+        before = await world.everything(execution_id)
+        small, large = (event("signal.received", payload={"data": "x" * size}) for size in (3_000, 5_000))
+        with pytest.raises(EventTooLarge, match=r"signal.received takes 5\d\d\d bytes; an event holds 4096"):
+            await world.add(execution_id, 1, small, large, max_event_bytes=4096)
+        assert await world.everything(execution_id) == before
+        await world.add(execution_id, 1, small, small, max_event_bytes=4096)
+        await world.add(execution_id, 3, large)
+        assert await world.head(execution_id) == 4
 
     async def test_a_type_outside_the_registry_is_refused(self, world: World) -> None:
         execution_id = await world.create()

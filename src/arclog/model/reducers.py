@@ -1,0 +1,38 @@
+"""The reducers that a ctx key can be declared with, and which values each of them takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+REDUCERS = ("sum", "count", "min", "max", "append", "union", "merge", "last")
+_NUMBERS = frozenset({"sum", "min", "max"})
+_KINDS = {dict: "a map", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+
+
+def misfit(reducer: str, value: Any) -> str:
+    """What is wrong with a value for its reducer; '' when nothing is."""
+    if reducer in _NUMBERS and not _is_number(value):
+        return kind(value)
+    if reducer == "merge" and not isinstance(value, dict):
+        return kind(value)
+    return ""
+
+
+def unfit(reducer: str, start: Any) -> str:
+    """What is wrong with the value that a reducer goes on from (None: there is none); '' when nothing is."""
+    if start is None or reducer == "last":
+        return ""
+    if reducer in ("append", "union"):
+        return "" if isinstance(start, list) else kind(start)
+    if reducer == "count":
+        return "" if _is_number(start) else kind(start)
+    return misfit(reducer, start)
+
+
+def kind(value: Any) -> str:
+    """What a value is, in the author's words."""
+    return _KINDS.get(type(value), "a number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
