@@ -9,6 +9,7 @@ Each attack returns what it got hold of; one that raises, or returns nothing, wa
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import signal
@@ -78,7 +79,8 @@ def memory_of_the_worker(at: dict[str, Any]) -> str:
 
 
 def files_of_the_worker(at: dict[str, Any]) -> str:
-    return str(os.listdir(f"/proc/{at['worker']}/fd"))
+    folder = f"/proc/{at['worker']}/fd"
+    return str([os.readlink(f"{folder}/{name}") for name in os.listdir(folder)])
 
 
 def root_of_the_worker(at: dict[str, Any]) -> str:
@@ -157,19 +159,27 @@ def kill_of_the_guard(at: dict[str, Any]) -> str:
 
 
 def trace_of_the_worker(at: dict[str, Any]) -> str:
-    return _called(_libc.ptrace(16, at["worker"], None, None))
+    return _called(_libc.ptrace(0x4206, at["worker"], None, None))  # PTRACE_SEIZE, which does not stop it
 
 
 def memory_by_system_call(at: dict[str, Any]) -> str:
     place = mmap.mmap(-1, 4096)
     address = ctypes.addressof(ctypes.c_char.from_buffer(place))
     span = struct.pack("QQ", address, 16)
-    return _called(_libc.process_vm_readv(at["worker"], span, 1, span, 1, 0))
+    try:
+        return _called(_libc.process_vm_readv(at["worker"], span, 1, span, 1, 0))
+    except OSError as problem:
+        if problem.errno == errno.EFAULT:  # allowed, and nothing is at our address there
+            return "allowed"
+        raise
 
 
 def descriptor_of_the_worker(at: dict[str, Any]) -> str:
     handle = os.pidfd_open(at["worker"])
-    return str(_syscall("pidfd_getfd", handle, 0, 0))
+    try:
+        return str(_syscall("pidfd_getfd", handle, 0, 0))
+    finally:
+        os.close(handle)
 
 
 def inherited_files(at: dict[str, Any]) -> str:
@@ -306,7 +316,8 @@ def key_added(at: dict[str, Any]) -> str:
 
 
 def io_uring(at: dict[str, Any]) -> str:
-    return str(_syscall("io_uring_setup", 8, ctypes.create_string_buffer(256)))
+    os.close(_syscall("io_uring_setup", 8, ctypes.create_string_buffer(256)))
+    return "made"
 
 
 def bpf(at: dict[str, Any]) -> str:
@@ -318,7 +329,8 @@ def perf(at: dict[str, Any]) -> str:
 
 
 def userfault(at: dict[str, Any]) -> str:
-    return str(_syscall("userfaultfd", 1))
+    os.close(_syscall("userfaultfd", 1))
+    return "made"
 
 
 def file_by_handle(at: dict[str, Any]) -> str:
@@ -370,22 +382,106 @@ def typed_into_a_terminal(at: dict[str, Any]) -> str:
     return "typed"
 
 
-ATTACKS = {
-    name: attack
-    for name, attack in list(globals().items())
-    if callable(attack)
-    and getattr(attack, "__module__", "") == __name__
-    and not name.startswith("_")
-    and name != "main"
+def many_processes(at: dict[str, Any]) -> int:
+    """As many as the kernel gives, each with a name to find it by."""
+    _libc.prctl(15, at["name"].encode(), 0, 0, 0)
+    for count in range(at["most"]):
+        try:
+            if os.fork() == 0:
+                signal.pause()
+                os._exit(0)
+        except OSError:
+            return count
+    return int(at["most"])
+
+
+def process_left_behind(at: dict[str, Any]) -> str:
+    """Leaves its session and its parent, heeds no signal, and kills whom it can reach of those that might end it."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _libc.prctl(15, at["name"].encode(), 0, 0, 0)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            for pid in (os.getppid(), *at["zygotes"]):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    continue
+            while True:
+                signal.pause()
+        os._exit(0)
+    os.wait()
+    return "left"
+
+
+#: What each promise of `sandbox.probe` keeps from a task; those of '' hold everywhere.
+BY_PROMISE = {
+    "": [own_environment, inherited_files],
+    "files": [
+        root_of_the_worker,
+        root_of_the_guard,
+        key_in_the_home,
+        database_in_the_home,
+        link_to_the_database,
+        file_in_the_home,
+        key_file,
+        folder_of_another_task,
+        file_of_another_task,
+        program_in_memory,
+        disk,
+        home_moved_away,
+    ],
+    "writes": [program_changed, kernel_setting, kernel_trigger, control_group],
+    "processes": [
+        environment_of_the_worker,
+        memory_of_the_worker,
+        files_of_the_worker,
+        signal_to_the_worker,
+        signal_to_the_zygote,
+        signal_to_everybody,
+        kill_of_the_guard,
+        trace_of_the_worker,
+        memory_by_system_call,
+        descriptor_of_the_worker,
+    ],
+    "privileges": [
+        new_privileges,
+        capabilities,
+        setuid_program,
+        device_made,
+        raw_packets,
+        vsock,
+        bpf,
+        perf,
+        file_by_handle,
+        namespace_of_the_guard,
+        typed_into_a_terminal,
+        cloned_namespace,
+        clone3,
+        keyring,
+        key_added,
+        io_uring,
+        userfault,
+        mount_namespace,
+        mounted_proc,
+        remounted_root,
+        unmounted_proc,
+        user_namespace,
+        root_changed,
+    ],
+    "network": [loopback_of_the_machine],
+    "sockets": [abstract_socket, socket_in_a_folder, shared_memory_of_others],
 }
 
 
 def main(at: dict[str, Any]) -> dict[str, str]:
-    """What each attack got; '' when it was stopped."""
+    """What each attack got; '' when it was stopped. Those that would change this process for good come last."""
     got = {}
-    for name, attack in ATTACKS.items():
-        try:
-            got[name] = attack(at)
-        except Exception:
-            got[name] = ""
+    for promise in sorted(BY_PROMISE, key="privileges".__eq__):
+        for attack in BY_PROMISE[promise]:
+            try:
+                got[attack.__name__] = attack(at)
+            except Exception:
+                got[attack.__name__] = ""
     return got

@@ -22,12 +22,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from arclog.expr.sql import SqlRefused
+from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.sandbox.child import kernel
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement import for_server, protect_process
+from arclog.sandbox.probe import held
+from arclog.tools import duckdb
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
-from tests.unit.sandbox.support import context
+from tests.unit.sandbox.support import all_processes, context
+from tests.unit.tools.sql.support import Sql
 
 CANARY = "canary-7f3a91c2"
 ORDINARY = 65534
@@ -146,37 +151,121 @@ def _greet(listener: socket.socket) -> None:
         connection.close()
 
 
-async def attacked(settings: Settings, folder: Path, at: dict[str, Any]) -> dict[str, Any]:
-    """What each attack got, in a worker that also runs a task of somebody else."""
-    scratch = folder / "scratch"
-    shell, python = ShellTool(settings, scratch), PythonTool(settings, scratch)
-    begun = asyncio.Event()
-    waiting = "echo $ARCLOG_SCRATCH; exec sleep 600"
-    other = asyncio.create_task(
-        shell.run(ShellConfig(command=waiting), context(lambda *_: begun.set(), execution_id="12"))
-    )
-    await asyncio.wait({other, asyncio.create_task(begun.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    assert not other.done(), other.result()
-    folders = [path for path in scratch.iterdir() if path.name.startswith("shell-")]
-    at = {
-        **at,
-        "other_task": str(folders[0] / "scratch"),
-        "zygotes": _children(),
-        "capabilities": _FILE_CAPABILITIES if settings.text("worker.workdir") != "fresh" else 0,
-    }
-    code = _HOSTILE.read_text() + "\nATTACKS = {n: f for n, f in list(globals().items()) if n in NAMES}\n"
-    try:
-        outcome = await python.run(
-            PythonConfig(code=code, args={"at": at, "NAMES": attack_names()}), context(timeout_s=100.0)
-        )
-        found = outcome.result if outcome.error is None else {"error": outcome.error.message}
-        planted = (Path(at["home"]) / "planted").exists() or (folders[0] / "scratch" / "planted").exists()
-        return {**found, "planted": "in the home" if planted else ""}
-    finally:
-        other.cancel()
-        await asyncio.gather(other, return_exceptions=True)
-        await python.close()
-        await shell.close()
+class Worker:
+    """The tools of a worker, which also runs a task of somebody else."""
+
+    def __init__(self, settings: Settings, folder: Path, at: dict[str, Any]) -> None:
+        self._settings = settings
+        self._at = at
+        self.scratch = folder / "scratch"
+        self._shell = ShellTool(settings, self.scratch)
+        self._python = PythonTool(settings, self.scratch)
+        self._duckdb = Sql(duckdb.KIND, folder, settings)
+
+    async def attacked(self, kind: str) -> dict[str, Any]:
+        """What each attack got."""
+        begun = asyncio.Event()
+        waiting = ShellConfig(command="echo begun; exec sleep 600")
+        other = asyncio.create_task(self._shell.run(waiting, context(lambda *_: begun.set(), execution_id="12")))
+        await asyncio.wait({other, asyncio.create_task(begun.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        assert not other.done(), other.result()
+        (folder,) = (path for path in self.scratch.iterdir() if path.name.startswith("shell-"))
+        at = {
+            **self._at,
+            "other_task": str(folder / "scratch"),
+            "zygotes": _children(),
+            "capabilities": _FILE_CAPABILITIES if self._settings.text("worker.workdir") != "fresh" else 0,
+            "name": f"bad-{os.getpid()}",
+            "most": 2000,
+        }
+        try:
+            found = await getattr(self, f"_by_{kind}")(at)
+            planted = (Path(at["home"]) / "planted").exists() or (folder / "scratch" / "planted").exists()
+            intact = Path(at["home"], "arclog.db").read_text() == CANARY if Path(at["home"]).exists() else False
+            return {**found, "planted": "in the home" if planted else "", "destroyed": "" if intact else "the database"}
+        finally:
+            other.cancel()
+            await asyncio.gather(other, return_exceptions=True)
+            await self._python.close()
+            await self._shell.close()
+            await self._duckdb.close()
+
+    async def _by_python(self, at: dict[str, Any]) -> dict[str, Any]:
+        config = PythonConfig(code=_HOSTILE.read_text(), args={"at": at})
+        return _result(await self._python.run(config, context(timeout_s=100.0)))
+
+    async def _by_shell(self, at: dict[str, Any]) -> dict[str, Any]:
+        code = f"{_HOSTILE.read_text()}\nimport json, sys\nprint(json.dumps(main(json.load(sys.stdin))))\n"
+        config = ShellConfig(command=[sys.executable, "-I", "-c", code], input=json.dumps(at), parse="json")
+        found: dict[str, Any] = _result(await self._shell.run(config, context(timeout_s=100.0)))["json"]
+        return found
+
+    async def _by_duckdb(self, at: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, statement in STATEMENTS.items():
+            try:
+                outcome = await self._duckdb(statement.format(**at), transaction=False)
+            except SqlRefused:
+                found[name] = ""
+                continue
+            rows = "" if outcome.error else json.dumps(outcome.result["rows"], default=str)
+            found[name] = rows if CANARY in rows or "[REACHED]" in rows else ""
+        return found
+
+    async def _by_processes(self, at: dict[str, Any]) -> dict[str, Any]:
+        """How many processes a task had at a time, and whether one outlived it."""
+        code = _HOSTILE.read_text().replace("def main(", "def attacks(")
+        found: dict[str, Any] = {}
+        for name in ("many_processes", "process_left_behind"):
+            config = PythonConfig(code=f"{code}\ndef main(at):\n    return {name}(at)\n", args={"at": at})
+            outcome = await self._python.run(config, context(timeout_s=100.0))
+            found[name] = outcome.error.code if outcome.error else outcome.result
+        await self._python.close()
+        found["left"] = _named(at["name"])
+        return found
+
+
+#: What SQL tries; a row that holds the canary, or `[REACHED]`, got through.
+STATEMENTS = {
+    "key_in_the_home": "SELECT content FROM read_text('{home}/secrets.key')",
+    "key_by_a_pattern": "SELECT content FROM read_text('{home}/*.key')",
+    "key_in_the_folder_above": "SELECT content FROM read_text('{home}/../.arclog/secrets.key')",
+    "key_as_bytes": "SELECT content::VARCHAR FROM read_blob('{home}/secrets.key')",
+    "key_as_csv": "SELECT * FROM read_csv('{home}/secrets.key', header = false, columns = {{'a': 'VARCHAR'}})",
+    "key_file": "SELECT content FROM read_text('{key_file}')",
+    "database_overwritten": "COPY (SELECT 1) TO '{home}/arclog.db' (FORMAT csv)",
+    "file_in_the_home": "COPY (SELECT 1) TO '{home}/planted' (FORMAT csv)",
+    "database_attached": "ATTACH '{home}/arclog.db' AS stolen",
+    "own_environment": "SELECT content FROM read_text('/proc/self/environ')",
+    "environment_of_the_worker": "SELECT content FROM read_text('/proc/{worker}/environ')",
+    "root_of_the_worker": "SELECT content FROM read_text('/proc/{worker}/root{home}/secrets.key')",
+    "names_in_the_home": "SELECT '[REACHED]' FROM glob('{home}/*')",
+    "file_of_another_task": "COPY (SELECT 1) TO '{other_task}/planted' (FORMAT csv)",
+    "folder_of_another_task": "SELECT '[REACHED]' FROM glob('{other_task}/../*')",
+    "machine_by_http": "SELECT '[REACHED]' FROM read_text('http://127.0.0.1:{port}/')",
+    "extension": "INSTALL httpfs; SELECT '[REACHED]'",
+    "setting": "SET enable_external_access = true; SELECT '[REACHED]'",
+    "shared_memory_of_others": "SELECT content FROM read_text('/dev/shm/{shared}')",
+}
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.error is None, outcome.error
+    result: dict[str, Any] = outcome.result
+    return result
+
+
+def _named(name: str) -> list[int]:
+    """Living processes of this name."""
+    found = []
+    for process in all_processes():
+        try:
+            is_alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            if is_alive and (process / "comm").read_text().strip() == name:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
 
 
 def _children() -> list[int]:
@@ -184,14 +273,10 @@ def _children() -> list[int]:
     return [int(number) for number in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
 
 
-def attack_names() -> list[str]:
-    from tests.security import hostile
-
-    return list(hostile.ATTACKS)
-
-
 def main(spec: dict[str, Any]) -> None:
-    """`spec`: user (root, ordinary), lacking ('', namespaces, landlock, both), served, settings."""
+    """`spec`: user (root, ordinary), lacking ('', namespaces, landlock, both), served, kind, settings. Prints what each
+    attack got, and which promises do not hold here.
+    """
     part_from_the_machine()
     folder = Path(tempfile.mkdtemp(prefix="arclog-victim-"))
     setuid = folder / "id"
@@ -205,13 +290,21 @@ def main(spec: dict[str, Any]) -> None:
     inner = folder / "victim"
     inner.mkdir()
     with prey(inner, setuid) as at:
-        settings = Settings(
-            {"home": at["home"], "secrets.key_file": at["key_file"], **spec.get("settings", {})},
-        )
-        found = asyncio.run(attacked(for_server(settings) if spec.get("served") else settings, inner, at))
+        own = {"home": at["home"], "secrets.key_file": at["key_file"], "object.file_root": str(inner / "data")}
+        (inner / "data").mkdir()
+        settings = Settings({**own, **spec.get("settings", {})})
+        settings = for_server(settings) if spec.get("served") else settings
+        protect_process(settings)
+
+        async def found() -> dict[str, Any]:
+            here = await held(settings, inner / "probe")
+            got = await Worker(settings, inner, at).attacked(spec.get("kind", "python"))
+            return {"got": got, "lacking": [promise.name for promise in here.lacking()]}
+
+        answer = asyncio.run(found())
     os.chdir("/")
     shutil.rmtree(inner, ignore_errors=True)
-    print(json.dumps(found))
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Confinement(Struct, frozen=True):
     hidden: tuple[str, ...]
     #: folders that a task has an empty one of its own instead of, by a name in its folder
     replaced: dict[str, str]
-    #: `all`, `none`, or an allow-list
+    #: `all` or `none`
     network: str
     #: processes and threads of one task
     max_threads: int
@@ -79,7 +79,7 @@ class Confinement(Struct, frozen=True):
             "write": [*self.write, *write],
             "hidden": list(self.hidden),
             "replaced": self.replaced,
-            "network": ALL if self.network == ALL else NONE,
+            "network": self.network,
             "max_threads": self.max_threads,
             "max_memory_bytes": self.max_memory_bytes,
             "keeps_rights_on_files": self.keeps_rights_on_files,

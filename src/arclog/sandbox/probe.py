@@ -85,6 +85,10 @@ def _network(facts: Facts, confinement: Confinement) -> str:
 
 
 def _sockets(facts: Facts, confinement: Confinement) -> str:
+    """Those in the file system, and abstract ones, which have names alone."""
+    apart = facts.network == "namespace" or facts.landlock >= SCOPED or confinement.network == ALL
+    if not apart and confinement.level != STRICT:
+        return ""
     if facts.view and "/" not in confinement.read:
         return "a mount namespace"
     if confinement.level == STRICT and facts.seccomp and facts.network == "filter":
@@ -110,7 +114,7 @@ PROMISES = (
         "use a kernel with seccomp filters, on x86_64, aarch64 or riscv64",
     ),
     Promise("network", "the network is as the settings say", _network, _NAMESPACES),
-    Promise("sockets", "local sockets of other programs are as the settings say", _sockets, _NAMESPACES, between_tenants=False),
+    Promise("sockets", "local sockets and shared memory of other programs are as the settings say", _sockets, _NAMESPACES, between_tenants=False),
     Promise(
         "bounds", "the kernel refuses more than tasks.max_threads at once (else they are counted four times a second)", _bound,
         "run the worker as an ordinary user that may make user namespaces, or use Linux 6.14 or later", between_tenants=False,

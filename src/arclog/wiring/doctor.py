@@ -38,7 +38,6 @@ async def diagnosed(settings: Settings, here: Embedded, tenant: str = "", *, ser
         ("clock", lambda: _clock(settings, here)),
         ("results", lambda: _results(settings, here)),
         (SECRETS, lambda: _secrets(settings, here)),
-        (CONFINEMENT, lambda: _confinement(settings)),
         *WorkDoctor(here.engine, here.api, tenant, served=served).probes(),
     ]
     found = await examined(probes, settings.number("doctor.check_s"))
@@ -50,7 +49,7 @@ def backend_probes(settings: Settings) -> list[Probe]:
     probes: list[Probe] = [("store", lambda: _store(settings))]
     if settings.text("bus.url"):
         probes.append(("bus", lambda: _bus(settings)))
-    return probes
+    return [*probes, (CONFINEMENT, lambda: _confinement(settings))]
 
 
 def can_be_opened(found: Sequence[Check]) -> bool:
