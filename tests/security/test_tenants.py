@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from arclog.worker.toolbox import Toolbox
 from tests.servers.arclog import running
 from tests.unit.server.callers import bearer, make_keys
 
-OFF = {"tasks.confinement": "off"}
+OFF: dict[str, Any] = {"tasks.confinement": "off"}
 SHELL = "metadata: {name: a, path: flows/a}\nworkflow: [{step: start, tool: {kind: shell, command: 'true'}}]\n"
 
 
@@ -45,7 +46,7 @@ async def test_a_server_with_keys_of_two_tenants_does_not_start_unconfined(tmp_p
     with pytest.raises(SettingsError, match="several tenants"):
         async with running(home, **OFF):
             pass
-    async with running(home, **OFF, **{"tasks.share_unconfined": True}):
+    async with running(home, **{**OFF, "tasks.share_unconfined": True}):
         pass
 
 

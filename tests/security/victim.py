@@ -180,9 +180,7 @@ class Worker:
         }
         try:
             found = await getattr(self, f"_by_{kind}")(at)
-            planted = (Path(at["home"]) / "planted").exists() or (folder / "scratch" / "planted").exists()
-            intact = Path(at["home"], "arclog.db").read_text() == CANARY if Path(at["home"]).exists() else False
-            return {**found, "planted": "in the home" if planted else "", "destroyed": "" if intact else "the database"}
+            return {**found, **_harm(Path(at["home"]), folder / "scratch")}
         finally:
             other.cancel()
             await asyncio.gather(other, return_exceptions=True)
@@ -247,6 +245,14 @@ STATEMENTS = {
     "setting": "SET enable_external_access = true; SELECT '[REACHED]'",
     "shared_memory_of_others": "SELECT content FROM read_text('/dev/shm/{shared}')",
 }
+
+
+def _harm(home: Path, other: Path) -> dict[str, str]:
+    """What was done to arclog's home, and to the task of somebody else."""
+    planted = any((folder / "planted").exists() for folder in (home, other))
+    database = home / "arclog.db"
+    intact = database.exists() and database.read_text() == CANARY
+    return {"planted": "a file" if planted else "", "destroyed": "" if intact else "the database"}
 
 
 def _result(outcome: Outcome) -> dict[str, Any]:
