@@ -466,4 +466,4 @@ def test_plain_output_names_what_to_do(tmp_path: Path):
     assert code == 1
     assert text.startswith("fail  store")
     assert "→" in text
-    assert "1 check: 1 failed" in text
+    assert "2 checks: 1 failed" in text
