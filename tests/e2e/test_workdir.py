@@ -82,3 +82,36 @@ async def test_a_servers_worker_gives_each_task_a_folder(where: Path) -> None:
         assert not is_there(f"{where}/x.csv")
     finally:
         await server.stopped(signal.SIGKILL)
+
+
+ASKS = """
+metadata: {name: asks}
+workload: {url: ""}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      args: {url: "{{ workload.url }}"}
+      code: |
+        from urllib.request import urlopen
+        result = urlopen(url + "/health").status
+"""
+
+
+@pytest.mark.parametrize("networks", ["", "none"])
+async def test_tasks_of_a_server_on_this_machine_have_the_network_unless_it_is_taken(
+    where: Path, monkeypatch: pytest.MonkeyPatch, networks: str
+) -> None:
+    if networks:
+        monkeypatch.setenv("ARCLOG_TASKS_ALLOW_NETWORKS", networks)
+    server = await up(where / "home")
+    try:
+        async with server.client() as client:
+            workload = {"url": str(client.base_url).rstrip("/")}
+            summary = await ended(client, await started(client, playbook=ASKS, workload=workload))
+        if networks:
+            assert "confined tasks have no network here (setting tasks.allow_networks)" in summary["error"]["message"]
+        else:
+            assert (summary["state"], summary["result"]) == ("COMPLETED", 200)
+    finally:
+        await server.stopped(signal.SIGKILL)

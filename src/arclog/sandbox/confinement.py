@@ -46,7 +46,15 @@ _SECRET_FILES = ("secrets.key_file", "client.token_file", "results.credentials_f
                  "bus.nkey_file")  # fmt: skip
 #: Settings whose value may hold a password, and the file that they may come from.
 _SECRET_ADDRESSES = ("store.url", "store.listen_url", "results.url", "bus.url")
-_NO_NETWORK = frozenset({errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
+_NO_NETWORK = frozenset(
+    {
+        errno.ENETUNREACH,
+        errno.EAFNOSUPPORT,
+        errno.EHOSTUNREACH,
+        errno.EADDRNOTAVAIL,
+        errno.ECONNREFUSED,  # the loopback of an empty network
+    }
+)
 _NO_WRITE = frozenset({errno.EACCES, errno.EROFS, errno.EPERM})
 _NO_FILE = _NO_WRITE | {errno.ENOENT}
 _SETTINGS_FILE = "arclog.toml"
@@ -179,10 +187,10 @@ def data_roots(settings: Settings) -> list[str]:
     return [os.path.realpath(settings.text("object.file_root"))]
 
 
-def for_server(settings: Settings) -> Settings:
+def for_server(settings: Settings, *, network: str = NONE) -> Settings:
     """The settings of a server's worker: its tasks have nothing but their own folders unless the operator says so."""
-    lists = ("tasks.allow_read", "tasks.allow_write", "tasks.allow_networks")
-    unset = {name.replace(".", "__"): NONE for name in lists if not settings.text(name)}
+    defaults = {"tasks.allow_read": NONE, "tasks.allow_write": NONE, "tasks.allow_networks": network}
+    unset = {name.replace(".", "__"): value for name, value in defaults.items() if not settings.text(name)}
     return fresh_unless_named(settings.replaced(**unset))
 
 

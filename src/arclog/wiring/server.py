@@ -26,7 +26,8 @@ from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Vault
 from arclog.ports.store import Scope
-from arclog.sandbox.confinement import for_server
+from arclog.sandbox.confinement import ALL, NONE, for_server
+from arclog.server.addresses import is_loopback
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.connections import connection_of
@@ -55,7 +56,8 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
-    settings = for_server(settings)
+    is_own_machine = with_worker and is_loopback(settings.text("server.host"))
+    settings = for_server(settings, network=ALL if is_own_machine else NONE)
     listener = _listen(settings)
     with closing(listener), operators_log(settings):
         async with embedded(settings, works_here=with_worker) as here, _traced(here.engine):
