@@ -19,6 +19,7 @@ from arclog.engine.offers import Claim
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
+from arclog.model.events import is_closing
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
@@ -111,15 +112,32 @@ class EngineControl:
         # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
         # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
-        items = [
-            LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))
-            for one in events
-            if one.event.type in ("task.done", "task.failed")
-            and one.event.iteration is not None
-            and not one.event.informative
-            for record in (one.event.payload["outcome"],)
-        ]
+        items: list[LoopItem] = []
+        depth = 0
+        for event in (one.event for one in events):
+            path = event.iteration
+            if path is None or event.informative:
+                continue
+            if event.type in ("task.done", "task.failed"):
+                record = event.payload["outcome"]
+                items.append(LoopItem(path, data_of(record), record.get("result_ref")))
+            elif event.type == "loop.iteration.failed" and is_closing(event):
+                # An item that did not come to its end has no result, whatever its first tasks gave.
+                depth = depth or await self._depth(execution_id, step)
+                if len(path) == depth:
+                    items.append(LoopItem(path))
         return LoopPage(items, events[-1].seq if len(events) == limit else None)
+
+    async def _depth(self, execution_id: int, step: str) -> int:
+        """How many loops of a step stand inside each other."""
+        record = await self._engine.store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        level = (await self._engine.live.program(record.new.plan)).steps[step].plan.loop
+        depth = 0
+        while level is not None:
+            level, depth = level.inner, depth + 1
+        return depth
 
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()

@@ -25,6 +25,7 @@
     │   ├── ResultTooLarge   a limit of the result store
     │   └── ResultStoreAway  the result store does not answer; the same may succeed later
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
+    ├── RunFailed            a run that a client waited for failed or was cancelled; carries its summary
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
     │   └── MissingExtra     an optional dependency that is not installed; names the extra
@@ -34,6 +35,8 @@ A task's failure is data (`Outcome.error`), never one of these. Every message sa
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from msgspec import Struct
 
@@ -193,6 +196,24 @@ class SecretUnavailable(ArclogError):
         #: of the task's error: auth, config or connection
         self.kind = kind
         super().__init__(message)
+
+
+class RunFailed(ArclogError):
+    """A run that a client started and waited for has failed or was cancelled.
+
+    `run` is its `ports.api.Summary`: state, error, cause, problems, steps.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        cause, error = run.cause, run.error or {}
+        place = [f"step {cause.step}"] if cause is not None and cause.step else []
+        place += [f"item {cause.iteration}"] if cause is not None and cause.iteration else []
+        place += [f"task {cause.task}"] if cause is not None and cause.task else []
+        message = f"{cause.kind}: {cause.message}" if cause is not None else str(error.get("message") or "")
+        where = f"{', '.join(place)}: " if place else ""
+        line = f" ({cause.file}:{cause.line})" if cause is not None and cause.file and cause.line else ""
+        super().__init__(f"run {run.execution_id} {run.state.lower()}: {where}{message}{line}")
 
 
 class LeaseLost(ArclogError):

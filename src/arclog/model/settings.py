@@ -43,6 +43,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("scope.tenant", "default", "name", "Tenant of runs started without one."),
     Setting("scope.project", "default", "name", "Project of runs started without one."),
     Setting("scope.environment", "local", "name", "Environment of runs started without one."),
+    Setting("run.progress_s", 5.0, "seconds", "How often `arclog run` says how far loops and tasks are when its output is no terminal.", 0.1),
     Setting("client.server", "", "address", "Server that commands and workers speak to, e.g. http://127.0.0.1:8420; several that share a store are parted by commas. Empty: runs are kept and run in this process.", known_as="ARCLOG_SERVER"),
     Setting("client.token_file", "", "path", "File with the token that a server wants; else `ARCLOG_TOKEN` has it."),
     Setting("client.ca_file", "", "path", "PEM file of authorities that clients trust beside the system's when a server speaks https."),

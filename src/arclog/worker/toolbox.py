@@ -58,7 +58,7 @@ class Toolbox:
             if not limit.expired():
                 raise
             message = f"task {context.task} took longer than {context.timeout_s:g} s (spec.timeout)"
-            return failed(error("timeout", message))
+            return failed(error("timeout", message), **context.stopped)
 
     async def execution_ended(self, execution_id: str) -> None:
         for tool in list(self._open.values()):  # another command may open one meanwhile

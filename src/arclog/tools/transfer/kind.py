@@ -78,7 +78,7 @@ class TransferTool:
             chunk_rows=config.chunk_rows or self._chunk_rows,
             columns=config.columns,
             types=config.target.types or {},
-            progress=lambda done, total: _tell(loop, context, done, total),
+            progress=lambda done, total, unit: _tell(loop, context, done, total, unit),
         )
         return await self._threads.call(move.interrupt, move.run)
 
@@ -205,8 +205,8 @@ def _csv(end: End) -> CsvForm:
     return CsvForm(delimiter, end.null or "", end.header is not False)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None) -> None:
-    loop.call_soon_threadsafe(context.progress, done, total, "rows")
+def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None, unit: str) -> None:
+    loop.call_soon_threadsafe(context.progress, done, total, unit)
 
 
 def _open(services: ToolServices) -> TransferTool:
