@@ -60,7 +60,8 @@ class EngineControl:
     ) -> list[Command]:
         engine, clock = self._engine, self._engine.clock
         self._workers.replace(worker.worker_id, worker)
-        deadline = clock.monotonic() + wait_s
+        asked_at = clock.monotonic()
+        deadline = asked_at + wait_s
         with engine.hints.on_offer(worker.pools, until) as news:
             # A claim that does not wait is answered from the store.
             woken = not wait_s or self._idle.is_outdated(worker)
@@ -69,8 +70,12 @@ class EngineControl:
                     self._tell_to_leave(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
-                if (woken or not self._idle.due_in(worker)) and (commands := await self._look(worker, limit, news)):
-                    return commands
+                if woken or not self._idle.due_in(worker):
+                    waited_ms = int((clock.monotonic() - asked_at) * 1000)
+                    if commands := await self._look(worker, limit, news):
+                        for command in commands:
+                            command.waited_ms = waited_ms
+                        return commands
                 left = deadline - clock.monotonic()
                 if left <= 0:
                     return []

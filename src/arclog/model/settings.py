@@ -98,6 +98,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("tasks.kill_grace_s", 2.0, "seconds", "Time between asking a process to stop and killing it.", 0.0),
     Setting("leases.seconds", 30.0, "seconds", "How long a claimed command stays with its worker without a heartbeat.", 1.0),
     Setting("leases.max_losses", 5, "losses", "A command whose lease was lost this often is poison and fails.", 1),
+    Setting("leases.proof_s", 1.0, "seconds", "A task starts only if its worker was given its command, or had it confirmed, no longer ago than this by the worker's own clock; else the worker asks first.", 0.0),
     Setting("worker.slots", 8, "commands", "Commands that one worker runs at a time.", 1),
     Setting("worker.workdir", "", "path", "Folder that python and shell tasks start in; `fresh`: each task in an empty one of its own, which is removed when it has ended. Empty: where `arclog run` was started; `fresh` for the workers of servers."),
     Setting("workers.seen_every_s", 10.0, "seconds", "How often at most a server notes in the store that a worker is there. One that was not seen for three times as long is silent.", 0.1),
