@@ -153,7 +153,7 @@ class Worker:
             if free > 0:
                 asked_at, commands = await self._claimed(free)
                 for command in commands:
-                    self._begin(command, asked_at + command.waited_ms / 1000)
+                    self._begin(command, min(asked_at + command.waited_ms / 1000, self._clock.monotonic()))
             else:
                 self._slot_free.clear()
                 await self._slot_free.wait()
@@ -221,7 +221,9 @@ class Worker:
 
     async def _done(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         program = await self._program(command.plan)
-        stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._settings, proved_at)
+        stream = ReportStream(
+            self._control, self._clock, command, self.info.worker_id, self._settings, proved_at, self._beating
+        )
         if self._leaving.is_set():
             stream.leave()
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
@@ -273,7 +275,7 @@ class Worker:
         """Heartbeat for long commands; stop those that nobody confirmed for two thirds of a lease."""
         while True:
             await self._clock.sleep(self._lease_s / 4)
-            held = [(one.command.command_id, one.command.fence) for one in self._held.values()]
+            held = self._beating()
             if not held:
                 continue
             asked_at = self._clock.monotonic()
@@ -292,6 +294,9 @@ class Worker:
                         stream = self._held[command_id].stream
                         stream.proved_at = max(stream.proved_at, asked_at)
             self._drop_unconfirmed()
+
+    def _beating(self) -> list[tuple[int, int]]:
+        return [(held.command.command_id, held.command.fence) for held in self._held.values()]
 
     def _drop_unconfirmed(self) -> None:
         """Nobody confirms them any more. What is done waits for the whole lease, with its last report: nothing runs."""

@@ -8,6 +8,7 @@ that stood still, for any time.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from arclog.core.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Command, Report
@@ -17,11 +18,14 @@ from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 
-
 #: Between two attempts to have a command confirmed while no server answers.
 _PAUSE_S = 0.2
-#: After so many slow answers the last one counts, if it came within a third of the lease.
+#: After so many slow answers the last one counts, if it came within this share of the lease.
 _CONFIRMATIONS = 3
+_SHARE = 1 / 3
+
+#: The commands that a worker holds, with their fences.
+Beating = Callable[[], list[tuple[int, int]]]
 
 
 class ReportStream:
@@ -35,15 +39,19 @@ class ReportStream:
         worker_id: str,
         settings: Settings,
         proved_at: float,
+        beating: Beating | None = None,
     ) -> None:
-        """`proved_at`: when the command was asked for, by this clock's `monotonic`."""
+        """`proved_at`: when the command was asked for, by this clock's `monotonic`. `beating` gives everything that the worker
+        holds: a heartbeat confirms all of it.
+        """
         self._control = control
         self._clock = clock
         self._command = command
         self._worker_id = worker_id
         self._flush_s = settings.number("worker.started_flush_ms") / 1000
-        self._proof_s = settings.number("leases.proof_s")
         self._lease_s = settings.number("leases.seconds")
+        self._proof_s = min(settings.number("leases.proof_s"), self._lease_s * _SHARE)
+        self._beating = beating or (lambda: [(command.command_id, command.fence)])
         self._proving = asyncio.Lock()
         self._n = 0
         self._waiting: list[Event] = []
@@ -92,30 +100,35 @@ class ReportStream:
 
         Costs nothing when a report or a claim was answered a moment ago.
         """
-        if self._clock.monotonic() - self.proved_at <= self._proof_s:
+        if self._is_proved(self._proof_s):
             return
+        asked_at = self._clock.monotonic()
         async with self._proving:
+            if self.proved_at >= asked_at and self._is_proved(self._proof_s):
+                return  # another iteration asked meanwhile
             for _ in range(_CONFIRMATIONS):
                 await self._confirm()
-                if self._clock.monotonic() - self.proved_at <= self._proof_s:
+                if self._is_proved(self._proof_s):
                     return
-            # Every answer is slow here.
-            if self._clock.monotonic() - self.proved_at > self._lease_s / 3:
+            if not self._is_proved(self._lease_s * _SHARE):
                 raise LeaseLost(f"command {self._command.command_id} was not confirmed within a third of its lease")
+
+    def _is_proved(self, within_s: float) -> bool:
+        return self._clock.monotonic() - self.proved_at <= within_s
 
     async def _confirm(self) -> None:
         command = self._command
         while True:
-            asked_at = self._clock.monotonic()
+            held, asked_at = self._beating(), self._clock.monotonic()
             try:
-                lost = await self._control.heartbeat(self._worker_id, [(command.command_id, command.fence)])
+                lost = await self._control.heartbeat(self._worker_id, held)
             except ArclogError as problem:
-                if self._clock.monotonic() - self.proved_at >= self._lease_s:
+                if not self._is_proved(self._lease_s):
                     message = f"command {command.command_id} is not begun: its lease may be over, and nobody confirms it"
                     raise LeaseLost(f"{message} ({problem})") from problem
                 await self._clock.sleep(_PAUSE_S)
                 continue
-            if lost:
+            if command.command_id in lost or (command.command_id, command.fence) not in held:
                 raise LeaseLost(f"command {command.command_id} is no longer held by this worker; it is not begun")
             self.proved_at = max(self.proved_at, asked_at)
             return
