@@ -279,7 +279,7 @@ def test_a_worker_told_to_stop_gives_its_command_back_between_two_tasks(site: Si
     assert len(site.lines()) == len(set(site.lines())) == 6
 
 
-ONE_TASK = PLAYBOOK.split("    next:")[0]
+ONE_TASK = PLAYBOOK.split("    next:", maxsplit=1)[0]
 
 
 def frozen_with_a_claim(site: Site) -> tuple[subprocess.Popen[bytes], str]:

@@ -124,7 +124,9 @@ class ReportStream:
                 lost = await self._control.heartbeat(self._worker_id, held)
             except ArclogError as problem:
                 if not self._is_proved(self._lease_s):
-                    message = f"command {command.command_id} is not begun: its lease may be over, and nobody confirms it"
+                    message = (
+                        f"command {command.command_id} is not begun: its lease may be over, and nobody confirms it"
+                    )
                     raise LeaseLost(f"{message} ({problem})") from problem
                 await self._clock.sleep(_PAUSE_S)
                 continue
