@@ -249,6 +249,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("auth.jwt_roles_claim", "roles", "name", "Claim with the roles: a list, or words parted by spaces; `a.b` looks inside the claim a. Names that are no roles are passed over."),
     Setting("auth.jwt_leeway_s", 30.0, "seconds", "How far the clocks of issuer and server may be apart.", 0.0),
     Setting("doctor.check_s", 5.0, "seconds", "How long one check of `arclog doctor` may take.", 0.01),
+    Setting("doctor.pages_s", 3.0, "seconds", "How long `arclog doctor` looks for damaged pages in the file of a home; keep it below doctor.check_s.", 0.0),
     Setting("doctor.waiting_s", 60.0, "seconds", "Work that nobody has taken up for so long (a command without a worker, a timer, a schedule) is reported.", 0.0),
     Setting("doctor.idle_s", 300.0, "seconds", "A run that has neither work nor a timer for so long, and waits for nothing, is reported.", 0.0),
     Setting("doctor.webhooks_s", 7 * 86_400.0, "seconds", "Webhooks given up are reported of runs started no longer ago than this.", 0.0),

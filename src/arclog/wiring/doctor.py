@@ -75,7 +75,7 @@ async def _store(settings: Settings) -> Sequence[Check]:
             remedy = "`arclog run FILE`, `arclog up` or `arclog key create` makes it; or set ARCLOG_HOME to where it is"
             return [Check("home", WARN, f"there is no {path} yet", remedy)]
         free, busy = settings.integer("doctor.min_free_bytes"), settings.number("store.busy_timeout_s")
-        return await asyncio.to_thread(checks, os.fspath(path), busy, free)
+        return await asyncio.to_thread(checks, os.fspath(path), busy, free, settings.number("doctor.pages_s"))
     from arclog.wiring.backends import store_checks
 
     return await store_checks(settings)

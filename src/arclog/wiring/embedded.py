@@ -36,6 +36,7 @@ from arclog.ports.tool import ToolServices
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.home import prepare_home
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
@@ -315,11 +316,7 @@ def _prepare(settings: Settings, *, read_only: bool) -> None:
         if keeps_files(settings) and not (home / DATABASE).exists():
             raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
         return
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        message = f"cannot make the home {home}: {problem.strerror}; set ARCLOG_HOME to a folder that you may write"
-        raise StoreUnavailable(message) from None
+    prepare_home(home)
 
 
 @asynccontextmanager
