@@ -21,6 +21,7 @@ from arclog.ports.checks import FAIL, OK, Check
 from arclog.ports.task_logs import LogLine
 from arclog.stores.sqlite import SqliteStore
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.home import prepare_home
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
 from tests.servers.postgres import Database, running_postgres
@@ -66,10 +67,11 @@ def not_well(checks: dict[str, dict[str, str]]) -> set[str]:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Lets the clock of arclog, not that of this process, run ahead."""
-    real = SystemClock.now
+    now, monotonic = SystemClock.now, SystemClock.monotonic
 
     def ahead(by: int) -> None:
-        monkeypatch.setattr(SystemClock, "now", lambda self: real(self) + by)
+        monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + by)
+        monkeypatch.setattr(SystemClock, "monotonic", lambda self: monotonic(self) + by / MICROS)
 
     return ahead
 
@@ -316,7 +318,7 @@ async def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, versi
 async def kept_home(home: Path) -> Path:
     """A home with a store of some pages; its file."""
     store = SqliteStore(home / "arclog.db", clock=SystemClock())
-    home.mkdir(0o700)
+    prepare_home(home)
     await store.open()
     lines = [LogLine(1, n, "s", 1, "t", 1, 1, "log", f"{n} " * 200) for n in range(300)]
     await store.append_logs(lines)

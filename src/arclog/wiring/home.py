@@ -34,7 +34,8 @@ def _close(home: Path) -> None:
     own = [path for path in entries if path.name.startswith(_OWN)]
     if len(own) == len(entries):
         own.append(home)
-    if any([_closed(path) for path in own]) and entries:
+    closed = [path for path in own if _closed(path)]
+    if closed and entries:
         log.warning("other users of this machine could read %s; now its owner alone can", home)
 
 

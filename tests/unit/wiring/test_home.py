@@ -16,18 +16,22 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def rights(home: Path) -> dict[str, int]:
+    return {path.name: mode(path) for path in (home, *home.iterdir())}
+
+
 async def use(home: Path) -> dict[str, int]:
     """The rights of what is there while a home is in use."""
     async with embedded(Settings({"home": str(home)})) as here:
         await here.start_worker()
-        return {path.name: mode(path) for path in (home, *home.iterdir())}
+        return rights(home)
 
 
 async def test_a_new_home_is_closed_to_others(tmp_path: Path) -> None:
-    rights = await use(tmp_path / "home")
-    assert rights["home"] == 0o700
-    assert rights["arclog.db"] == 0o600
-    assert [name for name, bits in rights.items() if bits & 0o077] == []
+    found = await use(tmp_path / "home")
+    assert found["home"] == 0o700
+    assert found["arclog.db"] == 0o600
+    assert [name for name, bits in found.items() if bits & 0o077] == []
 
 
 async def test_a_home_that_others_could_read_is_closed_with_a_note(
@@ -38,9 +42,9 @@ async def test_a_home_that_others_could_read_is_closed_with_a_note(
     home.chmod(0o755)
     (home / "arclog.db").chmod(0o644)
     with caplog.at_level(logging.WARNING, "arclog"):
-        rights = await use(home)
-        assert rights["home"] == 0o700
-        assert rights["arclog.db"] == 0o600
+        found = await use(home)
+        assert found["home"] == 0o700
+        assert found["arclog.db"] == 0o600
         assert caplog.text.count("other users of this machine could read") == 1
         await use(home)
         assert caplog.text.count("other users of this machine could read") == 1
@@ -50,5 +54,5 @@ async def test_a_folder_with_other_things_in_it_keeps_its_rights(tmp_path: Path)
     project = tmp_path / "project"
     project.mkdir(0o755)
     (project / "flow.yaml").touch(0o644)
-    rights = await use(project)
-    assert (rights["project"], rights["flow.yaml"], rights["arclog.db"]) == (0o755, 0o644, 0o600)
+    found = await use(project)
+    assert (found["project"], found["flow.yaml"], found["arclog.db"]) == (0o755, 0o644, 0o600)
