@@ -24,7 +24,7 @@ from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
-from arclog.model.errors import Conflict, NewerLog, NotFound, RequestRejected
+from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_bring_playbooks, may_signal
 from arclog.ports.api import (
@@ -303,10 +303,10 @@ class EngineApi:
         if nested_deeper(request.data, DEEPEST_INPUT):
             raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        by = request.by
+        by, roles = request.by, None
         if self._caller is not None:
             may_signal(self._caller, request.signal)
-            by = self._caller.name
+            by, roles = self._caller.name, self._caller.roles
         signal_id = request.signal_id or new_uuid()
         problem, started, waiting = "", None, False
         if request.signal == "RETRY_RUN":
@@ -319,11 +319,14 @@ class EngineApi:
                 by,
                 request.step,
                 request.data,
+                roles,
                 most_kept=engine.settings.integer("signals.max_kept"),
             )
             answer = await engine.put(record.execution_id, given)
             waiting = answer.waiting
             if answer.refused is not None:
+                if answer.refused.reason == "forbidden":
+                    raise NotAllowed(answer.refused.message)
                 if answer.refused.reason == "malformed":
                     raise RequestRejected(answer.refused.message)
                 problem = answer.refused.message
