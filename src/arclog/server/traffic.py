@@ -1,8 +1,8 @@
 """The requests under way: counted, bounded, shared between callers, and refused while the server drains.
 
 Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
-known who asks (`Slot.take`). Law: the last part of `server.max_concurrent` (from `server.fair_from` on) is for those who have less
-than an equal share of it, so that no caller and no tenant can shut out another one. Heartbeats, cancels and the like have places of
+known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
+have as much as is left for others, so that neither can shut out another one. Heartbeats, cancels and the like have places of
 their own (`server.reserved`).
 """
 
@@ -43,7 +43,6 @@ class Places:
         self.now = 0
         self.most = most
         self._fair_from = most * fair_from
-        self._rest = most - int(most * fair_from)
         self._callers: Counter[tuple[str, str]] = Counter()
         #: of each tenant, those that came when the rest was shared out
         self._late: Counter[str] = Counter()
@@ -59,11 +58,8 @@ class Places:
         tenant = caller[0]
         late = self.now > self._fair_from
         if late:
-            others = len(self._callers) + (caller not in self._callers)
-            tenants = len({one[0] for one in self._callers} | {tenant})
-            if (self._callers[caller] + 1) * (others + 1) > self._rest or (self._late[tenant] + 1) * (
-                tenants + 1
-            ) > self._rest:
+            free = self.most - self.now + 1
+            if self._callers[caller] >= free or self._late[tenant] >= free:
                 raise TooManyRequests(
                     "the server is busy, and the requests under way of this caller or tenant have their share of it already "
                     "(server.max_concurrent, server.fair_from)"
