@@ -143,7 +143,18 @@ def every_event() -> list[dict[str, Any]]:
 def test_event_types_are_lower_case_dotted_and_end_in_a_verb() -> None:
     verbs = {"requested", "evaluated", "scheduled", "started", "done", "failed", "finished", "paused", "processed"}
     # Stored and updated stand in the document's own taxonomy; the others belong to types that it does not have.
-    more = {"stored", "updated", "issued", "claimed", "completed", "cancelled", "resumed", "received", "fired"}
+    more = {
+        "stored",
+        "updated",
+        "issued",
+        "claimed",
+        "completed",
+        "cancelled",
+        "resumed",
+        "received",
+        "fired",
+        "refused",
+    }
     for name, row in REGISTRY.items():
         assert re.fullmatch(r"[a-z]+(\.[a-z]+){1,2}", name)
         first, *_, verb = name.split(".")
@@ -520,6 +531,14 @@ def test_example_of_an_attempt_that_failed() -> None:
     assert outcome["status"] == "error"
     assert (outcome["error"]["kind"], outcome["error"]["retryable"]) == ("connection", True)
     assert outcome["meta"]["duration_ms"] == 2000
+    assert event["duration_ms"] == 2000
+    assert isinstance(event["duration_ms"], int)
+
+
+def test_an_attempt_that_ended_well_has_its_outcome() -> None:
+    event = run_of(CHAIN).of("task.attempt.done")[0]
+    assert event["payload"]["outcome"]["status"] == "ok"
+    assert isinstance(event["payload"]["outcome"]["meta"]["duration_ms"], int)
 
 
 def test_example_of_a_policy_that_retries() -> None:
@@ -536,7 +555,8 @@ def test_example_of_a_stored_result() -> None:
     assert (event["entity_type"], event["entity_id"]) == ("result", "task:fetch_page:attempt:1")
     assert event["parent_id"] == "task:fetch_page:run:1"
     ref = event["payload"]["result_ref"]
-    assert ref.keys() >= {"kind", "store", "ref", "meta"}
+    assert ref.keys() >= {"store", "ref", "meta"}
+    assert ref["kind"] == "result_ref"
     assert ref["ref"].startswith(f"noetl://execution/{event['execution_id']}/")
     assert ref["meta"]["bytes"] > 200_000
     assert re.fullmatch(r"[0-9a-f]{64}", ref["meta"]["sha256"])

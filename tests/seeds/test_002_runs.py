@@ -8,6 +8,7 @@ import re
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -51,7 +52,7 @@ async def pause_and_resume(world: World) -> None:
     await asyncio.sleep(5)
     await signal(world, "PAUSE", "pause-1", reason="maintenance")
     await asyncio.sleep(50)
-    await signal(world, "RESUME", "resume-1")
+    await signal(world, "RESUME", "resume-1", reason="repaired")
 
 
 async def cancel(world: World) -> None:
@@ -238,9 +239,10 @@ def test_a_completed_step_has_its_result_and_its_duration() -> None:
 
 def test_a_pause_names_its_signal_and_reason() -> None:
     (paused,) = of("paused", "RunPaused")
-    assert (paused["payload"]["signalId"], paused["payload"]["reason"]) == ("pause-1", "maintenance")
     (resumed,) = of("paused", "RunResumed")
-    assert resumed["payload"]["signalId"] == "resume-1"
+    assert (paused["payload"]["reason"], resumed["payload"]["reason"]) == ("maintenance", "repaired")
+    ids = [record["payload"]["signalId"] for record in (paused, resumed)]
+    assert [str(UUID(one)) for one in ids] == ids
 
 
 # -- 5: attempts ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.access import AuditEntry
+from arclog.server.bodies import decoded
 from arclog.server.denials import Denials
 from arclog.server.traffic import Slot, Traffic
 from arclog.testing.clock import FakeClock
@@ -155,11 +156,13 @@ async def test_streams_of_one_key_shut_out_nobody(site: Site) -> None:
 async def test_a_large_report_of_no_run_is_refused_before_it_is_decoded(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arclog.server.routes import control
-
     seen: list[str] = []
-    decoded = control.decoded
-    monkeypatch.setattr(control, "decoded", lambda raw, kind: (seen.append(kind.__name__), decoded(raw, kind))[1])
+
+    def noted(raw: bytes, kind: type[Any]) -> Any:
+        seen.append(kind.__name__)
+        return decoded(raw, kind)
+
+    monkeypatch.setattr("arclog.server.routes.control.decoded", noted)
     bomb = {"worker_id": "w", "execution_id": 12345, "command_id": 6789, "fence": 1, "n": 1, "events": [[]]}
     body = json.dumps(bomb).replace("[[]]", "[[" + "[]," * 500_000 + "[]]]")
     async with site.client("a", "worker") as worker:

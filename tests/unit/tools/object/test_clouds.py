@@ -19,7 +19,7 @@ from arclog.testing.tools import task_context
 from arclog.tools.object.kind import ObjectConfig, ObjectTool
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.tools.object.recording import Answer, Asked, RecordingServer, recording_server
-from tests.unit.tools.object.support import KEYS, Runner
+from tests.unit.tools.object.support import KEYS, NOWHERE, Runner
 
 MIB = 1024 * 1024
 
@@ -43,7 +43,7 @@ OPENED: list[ObjectTool] = []
 def runner(endpoint: str, auth: Credential | None = KEYS, **settings: Any) -> Runner:
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     run = Runner(
-        ObjectTool(Settings({"object.request_retries": 0, "http.allow_networks": "loopback", **changed})),
+        ObjectTool(Settings({"object.request_retries": 0, "http.allow_networks": "loopback", **changed}), NOWHERE),
         endpoint=endpoint,
         allow_http=True,
     )
@@ -298,7 +298,7 @@ async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingExtra, match=r"s3:// needs the package obstore.*pip install 'arclog\[object\]'"):
         await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
-    files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)})))
+    files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)}), NOWHERE))
     assert await files.data("put", "a.txt", content="files need no extra")
 
 
