@@ -124,6 +124,22 @@ class Site:
         assert (types["playbook.finished"], types["step.done"], types["task.done"]) == (1, 3, 5)
         return events
 
+    def state(self, execution_id: str) -> str:
+        async def summary(here: Embedded) -> str:
+            return (await here.api.summary(execution_id)).state
+
+        found: str = self.ask(summary, read_only=True)
+        return found
+
+    def holders(self, execution_id: str) -> list[str]:
+        """The workers that hold commands of a run."""
+
+        async def held(here: Embedded) -> list[str]:
+            return [each.worker_id for each in await here.engine.store.commands(int(execution_id)) if each.worker_id]
+
+        found: list[str] = self.ask(held, read_only=True)
+        return found
+
     def lines(self) -> list[str]:
         return self.ledger.read_text().splitlines()
 
@@ -261,3 +277,43 @@ def test_a_worker_told_to_stop_gives_its_command_back_between_two_tasks(site: Si
     events = site.events(run)
     assert reasons(events) == ["given_back"]
     assert len(site.lines()) == len(set(site.lines())) == 6
+
+
+ONE_TASK = PLAYBOOK.split("    next:", maxsplit=1)[0]
+
+
+def frozen_with_a_claim(site: Site) -> tuple[subprocess.Popen[bytes], str]:
+    """A worker that stands still, with the answer to its claim in its buffer; and the run that was given to it."""
+    worker = site.worker("frozen")
+    first = site.begin(ONE_TASK)
+    until(lambda: site.state(first) == "COMPLETED", site)
+    os.killpg(worker.pid, signal.SIGSTOP)
+    run = site.begin(ONE_TASK)
+    until(lambda: bool(site.holders(run)), site)
+    return worker, run
+
+
+def test_a_worker_begins_nothing_whose_lease_ended_while_it_stood_still(site: Site) -> None:
+    site.server()
+    worker, run = frozen_with_a_claim(site)
+    lines = len(site.lines())
+    until(lambda: "lease_lost" in reasons(site.events(run)), site)
+    site.worker("other")
+    until(lambda: site.state(run) == "COMPLETED", site)
+    assert len(site.lines()) == lines + 2
+    os.killpg(worker.pid, signal.SIGCONT)
+    until(lambda: "it is not begun" in site.output.read_text(), site)
+    assert len(site.lines()) == lines + 2, "done once, by the other one"
+
+
+def test_a_worker_begins_nothing_after_a_cancel_that_was_answered(site: Site) -> None:
+    site.environment |= {"ARCLOG_LEASES_SECONDS": "30", "ARCLOG_LEASES_PROOF_S": "0"}
+    site.server()
+    worker, run = frozen_with_a_claim(site)
+    lines = len(site.lines())
+    site.ask(lambda here: here.api.cancel(run, "enough"))
+    assert site.state(run) == "CANCELLED"
+    os.killpg(worker.pid, signal.SIGCONT)
+    again = site.begin(ONE_TASK)
+    until(lambda: site.state(again) == "COMPLETED", site)
+    assert len(site.lines()) == lines + 2, "the second run's two lines, and none of the cancelled one's"

@@ -18,8 +18,10 @@ from arclog.engine.examining import examined
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
 from arclog.ports.checks import FAIL, OK, Check
+from arclog.ports.task_logs import LogLine
 from arclog.stores.sqlite import SqliteStore
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.home import prepare_home
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
 from tests.servers.postgres import Database, running_postgres
@@ -65,10 +67,11 @@ def not_well(checks: dict[str, dict[str, str]]) -> set[str]:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Lets the clock of arclog, not that of this process, run ahead."""
-    real = SystemClock.now
+    now, monotonic = SystemClock.now, SystemClock.monotonic
 
     def ahead(by: int) -> None:
-        monkeypatch.setattr(SystemClock, "now", lambda self: real(self) + by)
+        monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + by)
+        monkeypatch.setattr(SystemClock, "monotonic", lambda self: monotonic(self) + by / MICROS)
 
     return ahead
 
@@ -311,6 +314,56 @@ async def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, versi
     connection = apsw.Connection(str(tmp_path / "arclog.db"))
     assert connection.pragma("user_version") == version
     connection.close()
+
+
+async def kept_home(home: Path) -> Path:
+    """A home with a store of some pages; its file."""
+    store = SqliteStore(home / "arclog.db", clock=SystemClock())
+    prepare_home(home)
+    await store.open()
+    lines = [LogLine(1, n, "s", 1, "t", 1, 1, "log", f"{n} " * 200) for n in range(300)]
+    await store.append_logs(lines)
+    await store.close()
+    return home / "arclog.db"
+
+
+async def test_damaged_pages(tmp_path: Path):
+    file = await kept_home(tmp_path / "home")
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["pages"]["status"], checks["files"]["status"]) == (0, "ok", "ok")
+    body = bytearray(file.read_bytes())
+    middle = len(body) // 2 // 4096 * 4096
+    body[middle : middle + 4096] = b"\xa5" * 4096
+    file.write_bytes(body)
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["pages"]["status"]) == (1, "fail")
+    assert "is damaged" in checks["pages"]["detail"]
+    assert "restore a backup" in checks["pages"]["remedy"]
+
+
+async def test_a_large_file_is_looked_at_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ARCLOG_DOCTOR_PAGES_S", "0")
+    await kept_home(tmp_path / "home")
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["pages"]["status"]) == (0, "ok")
+    assert "not all were looked at" in checks["pages"]["detail"]
+
+
+async def test_a_store_that_lost_its_write_ahead_log(tmp_path: Path):
+    file = await kept_home(tmp_path / "home")
+    file.with_name("arclog.db-mark").write_text("9\n")
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["store"]["status"]) == (1, "fail")
+    assert "lacks commits that were answered" in checks["store"]["detail"]
+
+
+async def test_a_home_that_others_can_read(tmp_path: Path):
+    file = await kept_home(tmp_path / "home")
+    file.parent.chmod(0o755)
+    file.chmod(0o644)
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["files"]["status"]) == (0, "warn")
+    assert f"chmod 700 {file.parent}" in checks["files"]["remedy"]
 
 
 async def test_results_that_cannot_be_written(tmp_path: Path):

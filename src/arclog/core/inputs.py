@@ -131,6 +131,8 @@ class Signal(Struct, frozen=True):
     by: str = ""
     step: str = ""
     data: Any = None
+    #: what the sender may be; None: it owns the home, and may everything
+    roles: frozenset[str] | None = None
     #: with PAUSE: open commands that no worker holds
     idle: tuple[int, ...] = ()
     #: how many signals a run keeps that nothing waits for yet
@@ -185,7 +187,7 @@ class NewWork(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """Why an input changes nothing. Data, not an exception."""
 
-    #: closed | stale | duplicate | gap | ended | malformed | early | signal | no_slot | full
+    #: closed | stale | duplicate | gap | ended | malformed | early | signal | forbidden | no_slot | full
     reason: str
     message: str
     #: with gap: the n that is expected

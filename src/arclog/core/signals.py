@@ -17,6 +17,7 @@ from arclog.core.signalled import RETRIED
 from arclog.core.state import Signalled, StepRun, Wait
 from arclog.model import status
 from arclog.model.outcome import error
+from arclog.model.principal import may_decide
 from arclog.model.reducers import unfit
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ def receive(decision: Decision, given: Signal) -> None:
         return
     problem = _untimely(decision, given)
     if problem is None:
+        forbidden = _forbidden(decision, given)
+        if forbidden:
+            # Nor is what the sender may not do: others must not fill a run's log.
+            decision.txn.refused = Refused("forbidden", forbidden)
+            return
         rule = KNOWN.get(given.signal, _named)
         problem = rule(decision, given)
     if problem:
@@ -177,6 +183,17 @@ def _reject(decision: Decision, given: Signal) -> str | None:
         return None
     record = {"status": "error", "result": _verdict(given, approved=False), "error": problem}
     return _decide_task(decision, given, record)
+
+
+def _forbidden(decision: Decision, given: Signal) -> str:
+    """Why the sender may not decide about what waits for an approval, by its `approvers`; '' when it may."""
+    if given.roles is None or given.signal not in ("APPROVE", "REJECT", "SKIP_STEP"):
+        return ""
+    for wait in _waiting(decision, given, "approval"):
+        approvers = wait.config.get("approvers")
+        if approvers and not may_decide(given.by, given.roles, approvers):
+            return f"{given.by} may not decide about {wait.key}; its approvers are {', '.join(approvers)}"
+    return ""
 
 
 def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> str | None:

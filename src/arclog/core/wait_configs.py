@@ -52,8 +52,8 @@ def _of_wait(config: dict[str, Any], now: int) -> int:
 
 def _of_approval(config: dict[str, Any], now: int) -> int:
     approvers = config.get("approvers") or []
-    if not isinstance(approvers, list) or not all(isinstance(role, str) for role in approvers):
-        raise ValueError(f"approvers is a list of roles, not {_shown(approvers)}")
+    if not isinstance(approvers, list) or not all(isinstance(each, str) for each in approvers):
+        raise ValueError(f"approvers is a list of roles and names, not {_shown(approvers)}")
     return _timeout(config, now)
 
 

@@ -358,10 +358,10 @@ class EngineApi:
         if nested_deeper(request.data, DEEPEST_INPUT):
             raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        by = request.by
+        by, roles = request.by, None
         if self._caller is not None:
             may_signal(self._caller, request.signal)
-            by = self._caller.name
+            by, roles = self._caller.name, self._caller.roles
         signal_id = request.signal_id or new_uuid()
         problem, started, waiting = "", None, False
         if request.signal == "RETRY_RUN":
@@ -374,11 +374,14 @@ class EngineApi:
                 by,
                 request.step,
                 request.data,
+                roles,
                 most_kept=engine.settings.integer("signals.max_kept"),
             )
             answer = await engine.put(record.execution_id, given)
             waiting = answer.waiting
             if answer.refused is not None:
+                if answer.refused.reason == "forbidden":
+                    raise NotAllowed(answer.refused.message)
                 if answer.refused.reason == "malformed":
                     raise RequestRejected(answer.refused.message)
                 problem = answer.refused.message

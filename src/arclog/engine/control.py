@@ -27,12 +27,13 @@ from arclog.model.outcome import data_of
 from arclog.model.upcasts import LIFTS, lifted
 from arclog.plan.program import Program
 from arclog.ports.control import Held, LoopItem, LoopPage, Until, WorkerInfo
-from arclog.ports.store import CommandRecord
+from arclog.ports.store import CommandRecord, ExecutionFilter, Scope
 from arclog.ports.task_logs import LogLine
 
 log = logging.getLogger("arclog.engine")
 
 _WORKERS_KNOWN = 10_000
+_PLANS_KNOWN = 10_000
 #: Expired leases that are ended at a time.
 _PAGE = 100
 
@@ -47,6 +48,8 @@ class EngineControl:
         self._holders = Holders()
         #: workers as they last claimed: what one of them can be granted
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
+        #: plans that workers of a scope may read
+        self._plans: Kept[tuple[Scope, str], bool] = Kept(_PLANS_KNOWN)
         #: expired commands of runs that are left alone here: told once, then passed over
         self._strange: set[int] = set()
         self._sightings = Sightings(engine.store, engine.clock, engine.settings)
@@ -62,7 +65,8 @@ class EngineControl:
     ) -> list[Command]:
         engine, clock = self._engine, self._engine.clock
         self._workers.replace(worker.worker_id, worker)
-        deadline = clock.monotonic() + wait_s
+        asked_at = clock.monotonic()
+        deadline = asked_at + wait_s
         with engine.hints.on_offer(worker.pools, until) as news:
             # A claim that does not wait is answered from the store.
             woken = not wait_s or self._idle.is_outdated(worker)
@@ -71,8 +75,12 @@ class EngineControl:
                     self._tell_to_leave(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
-                if (woken or not self._idle.due_in(worker)) and (commands := await self._look(worker, limit, news)):
-                    return commands
+                if woken or not self._idle.due_in(worker):
+                    waited_ms = int((clock.monotonic() - asked_at) * 1000)
+                    if commands := await self._look(worker, limit, news):
+                        for command in commands:
+                            command.waited_ms = waited_ms
+                        return commands
                 left = deadline - clock.monotonic()
                 if left <= 0:
                     return []
@@ -234,6 +242,26 @@ class EngineControl:
                 else:
                     self._holders.revoke(worker_id, Revocation(command_id, kill=is_emergency(state)))
             self._holders.compare(state)
+
+    async def serves_plan(self, scope: Scope, digest: str) -> bool:
+        """Whether a run of that scope has this plan. One that a worker was given before it asks is known."""
+        if not scope.tenant or self._plans.get((scope, digest)) is not None:
+            return True
+        store = self._engine.store
+        if await store.plan(digest) is None:
+            return False
+        where = ExecutionFilter(tenant=scope.tenant, project=scope.project, environment=scope.environment)
+        after = 0
+        while page := await store.live(where, after=after, limit=_PAGE):
+            if any(record.new.plan == digest for record in page):
+                self.note_plan(scope, digest)
+                return True
+            after = page[-1].execution_id
+        return False
+
+    def note_plan(self, scope: Scope, digest: str) -> None:
+        """A run of that scope has this plan."""
+        self._plans.replace((scope, digest), True)
 
     async def program(self, digest: str) -> Program:
         return await self._engine.live.program(digest)

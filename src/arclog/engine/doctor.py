@@ -33,6 +33,7 @@ class WorkDoctor:
     def __init__(self, engine: Engine, api: EngineApi, tenant: str = "", *, served: bool = True) -> None:
         self._store = engine.store
         self._clock = engine.clock
+        self._wall = engine.wall
         self._settings = engine.settings
         self._api = api
         self._tenant = tenant
@@ -135,7 +136,7 @@ class WorkDoctor:
         return [Check("timers", FAIL, detail, "no server fires them: is one running on this store? look into its log")]
 
     async def schedules(self) -> list[Check]:
-        now, late_us = self._clock.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
+        now, late_us = self._wall.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
         late = sorted(
             (each.next_due, each.name, each.tenant)
             for each in await self._store.schedules()

@@ -83,10 +83,18 @@ class Engine:
     """Puts inputs to executions."""
 
     def __init__(
-        self, store: Store, clock: Clock, settings: Settings, minter: Minter, secrets: Secrets | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        minter: Minter,
+        secrets: Secrets | None = None,
+        wall: Clock | None = None,
     ) -> None:
+        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that passes."""
         self.store = store
         self.clock = clock
+        self.wall = wall or clock
         self.settings = settings
         self.minter = minter
         #: looks at the keychain of a request; None: whoever runs it finds out

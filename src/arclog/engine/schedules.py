@@ -76,7 +76,7 @@ class Scheduler:
 
     async def fire(self) -> None:
         """Start what is due now."""
-        store, clock = self._engine.store, self._engine.clock
+        store, clock = self._engine.store, self._engine.wall
         now = clock.now()
         freed, self._freed = self._freed, []
         for tenant, name in freed:
@@ -97,7 +97,7 @@ class Scheduler:
             log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
 
     async def _look(self, schedule: Schedule) -> None:
-        store, now = self._engine.store, self._engine.clock.now()
+        store, now = self._engine.store, self._engine.wall.now()
         last = await store.execution(schedule.last_execution) if schedule.last_execution else None
         is_live = last is not None and last.now.terminal_event is None
         looked = rules.tick(schedule, now, is_live=is_live, late=self._late, most=self._most)
@@ -206,7 +206,7 @@ class EngineSchedules:
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         engine, scope = self._engine, self._scope
-        now = engine.clock.now()
+        now = engine.wall.now()
         schedule = Schedule(
             tenant=scope.tenant,
             project=scope.project,
@@ -249,7 +249,7 @@ class EngineSchedules:
         return await self._change(name, rules.paused)
 
     async def resume(self, name: str) -> ScheduleView:
-        now = self._engine.clock.now()
+        now = self._engine.wall.now()
         return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
 
     async def remove(self, name: str) -> None:
@@ -258,7 +258,7 @@ class EngineSchedules:
             raise _unknown(name)
 
     async def backfill(self, name: str, first: str, last: str) -> builtins.list[str]:
-        start, end, now = _moment(first), _moment(last), self._engine.clock.now()
+        start, end, now = _moment(first), _moment(last), self._engine.wall.now()
         if end < start:
             raise RequestRejected(f"{last} is before {first}")
         if end > now:

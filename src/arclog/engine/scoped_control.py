@@ -36,12 +36,14 @@ class ScopedControl:
         known = replace(
             worker, worker_id=name, tenant=scope.tenant, project=scope.project, environment=scope.environment
         )
-        return await self._control.claim(known, limit, wait_s, until)
+        return self._noted(await self._control.claim(known, limit, wait_s, until))
 
     async def report(self, report: Report) -> ReportAnswer:
         worker_id = self._identity.name(report.worker_id)
         await self._check_holder(worker_id, report.execution_id, report.command_id)
-        return await self._control.report(replace(report, worker_id=worker_id))
+        answer = await self._control.report(replace(report, worker_id=worker_id))
+        self._noted(answer.commands)
+        return answer
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         return await self._control.heartbeat(self._identity.name(worker_id), held)
@@ -63,6 +65,8 @@ class ScopedControl:
                 return found
 
     async def program(self, digest: str) -> Program:
+        if not await self._control.serves_plan(self._identity.scope, digest):
+            raise NotFound(f"there is no plan {digest[:64]}")
         return await self._control.program(digest)
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
@@ -73,6 +77,16 @@ class ScopedControl:
         for execution_id in {line.execution_id for line in lines}:
             await self._check_scope(execution_id)
         await self._control.write_logs(lines)
+
+    def _noted(self, commands: list[Command]) -> list[Command]:
+        """Whoever is given a command may read its plan."""
+        for command in commands:
+            self._control.note_plan(self._identity.scope, command.plan)
+        return commands
+
+    async def check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
+        """Refuse a report before it is looked at. Raises NotFound or NotHolder."""
+        await self._check_holder(self._identity.name(worker_id), execution_id, command_id)
 
     async def _check_holder(self, worker_id: str, execution_id: int, command_id: int) -> None:
         """Refuse whoever does not hold an open command. A command that is over is nobody's: the report itself finds out."""

@@ -110,6 +110,8 @@ class Command(Struct, omit_defaults=True):
     expansion: Expansion | None = None
     #: the pipeline to go on with, of a step without a loop; None starts a new one
     pipeline: Pipeline | None = None
+    #: how long the claim that got it had waited by then: a worker's own clock cannot tell how long an answer was on its way
+    waited_ms: int = 0
 
 
 class NextTask(Struct, frozen=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -64,6 +65,15 @@ def may_signal(caller: Principal, signal: str) -> None:
     roles = SIGNAL_ROLES.get(signal, OTHER_SIGNALS)
     if not caller.may(roles):
         raise NotAllowed(f"{caller.name} may not give the signal {signal[:128]}; it takes the role {told(roles)}")
+
+
+def may_decide(name: str, roles: frozenset[str], approvers: Sequence[str]) -> bool:
+    """Whether somebody is one of the approvers: by a role, or by its name where that is no role's. An engineer may all that an
+    operator may, an admin everything.
+    """
+    if "admin" in roles or ("engineer" in roles and "operator" in approvers):
+        return True
+    return any(each in roles if each in ROLES else each == name for each in approvers)
 
 
 def may_bring_playbooks(caller: Principal) -> None:

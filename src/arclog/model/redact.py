@@ -1,7 +1,7 @@
 """Redaction: known secrets are taken out of texts, JSON values and byte streams before anything is written.
 
 Law: a secret is found raw and in the spellings that other programs give it (escapes of JSON, Python, HTML and shells,
-percent and plus, base64 at any alignment), and what stands in its place names the keychain entry and nothing else.
+percent and plus, base64 at any alignment and wrapped into lines; a number as other numbers equal to it are written), and what stands in its place names the keychain entry and nothing else.
 One shorter than SHORTEST cannot be told from ordinary text: it is taken out only where it is a whole value.
 
 Programs cut texts, so the larger part of a secret is also found at the end and at the beginning of a text.
@@ -32,6 +32,15 @@ _RUNS = re.compile(r"[A-Za-z0-9]+")
 _PIECES = re.compile(r"\\+|[^\\]", re.DOTALL)
 _CONTROLS = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
 _ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+#: Characters in a row of wrapped base64, at least.
+_SHORTEST_ROW = 32
+#: The end of a row, as it is or escaped, and how the next one is indented.
+_BREAK = r"(?:(?:\r|\\{1,8}r|%(?:25){0,2}0[Dd])?(?:\n|\\{1,8}n|%(?:25){0,2}0[Aa])[ \t]{0,40})?"
+_LONGEST_BREAK = 80
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MOST_DIGITS = 64
+#: Between the digits of a long number.
+_GROUPED = "[,_ '.]?"
 #: Bytes that the longest spelling of one character takes: ASCII, other.
 _WIDEST = (13, 28)
 
@@ -57,8 +66,13 @@ class Redactor:
         longest_first = sorted(found, key=lambda part: (-len(part), part))
         self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
         self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
+        #: secrets that are numbers, to be found by their value
+        self._numbers: dict[float, str] = {}
+        for part, masked in found.items():
+            for number in _numbers(part):
+                self._numbers.setdefault(number, masked)
         anchors = {one.anchor for one in self._spellings} | {piece.anchor for piece in self._pieces}
-        self._anchors = [anchor.encode() for anchor in anchors]
+        self._anchors = [anchor.encode() for anchor in anchors] + [encode(number) for number in self._numbers]
         self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
 
     @classmethod
@@ -112,6 +126,8 @@ class Redactor:
         if isinstance(value, (bytes, bytearray)):
             return self.bytes(bytes(value))
         if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if (masked := self._numbers.get(value) or self._numbers.get(-value)) is not None:
+                return masked
             text = str(value)
             return self._exact.get(text, value) if len(text) >= SHORTEST else value
         return value
@@ -229,7 +245,28 @@ def _spellings(text: str, masked: str) -> list[_Spelling]:
     pieces: list[str] = _PIECES.findall(text)
     longest = sum(_WIDEST[not piece.isascii()] * len(piece) for piece in pieces)
     raw = _Spelling("".join(map(_spelled, pieces)), _anchor(text), longest, masked)
-    return [raw, *_base64(text.encode("utf-8", "surrogatepass"), masked)]
+    return [raw, *_digits(text, masked), *_base64(text.encode("utf-8", "surrogatepass"), masked)]
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers that a secret is, if it is one."""
+    if not _NUMBER.fullmatch(text):
+        return []
+    number = float(text)
+    # A whole number is equal to its float only while that is exact.
+    return [int(text), number] if text.isdigit() else [number]
+
+
+def _digits(text: str, masked: str) -> list[_Spelling]:
+    """A whole number with its digits in groups (12,345,678), and with an exponent (1.2345678e+07)."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return []
+    grouped = _Spelling(_GROUPED.join(text), text[-3:], 2 * len(text), masked)
+    mantissa = text[1:].rstrip("0")
+    if len(mantissa) < _SHORTEST_ANCHOR:
+        return [grouped]
+    exponent = rf"{text[0]}\.{mantissa}0*[eE]\+?0*{len(text) - 1}(?![0-9])"
+    return [grouped, _Spelling(exponent, mantissa, 2 * len(text) + 16, masked)]
 
 
 def _spelled(piece: str) -> str:
@@ -277,16 +314,24 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         text = b64encode(bytes(before) + data).decode().rstrip("=")
         tail = (before + len(data)) % 3
         core = text[before + 1 if before else 0 : -1 if tail else None]
-        source = "".join(map(_b64_char, core))
+        chars = [_b64_char(char) for char in core]
+        ends = ""
         if before:
             # This character also has bits of the byte before; those of the secret are its last 4 or 2.
             known = 16 if before == 1 else 4
-            source = _one_of(c for i, c in enumerate(_B64) if i % known == _B64.index(text[before]) % known) + source
+            first = _one_of(c for i, c in enumerate(_B64) if i % known == _B64.index(text[before]) % known)
+            chars.insert(0, first)
         if tail:
             known = 4 if tail == 2 else 16
-            ends = _one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known)
-            source += ends + r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"
-        found.append(_Spelling(source, _anchor(core), 7 * (len(text) + 2), masked))
+            chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
+            ends = r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"
+        longest = 7 * (len(text) + 2)
+        found.append(_Spelling("".join(chars) + ends, _anchor(core), longest, masked))
+        # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
+        half = min(len(core), _SHORTEST_ROW) // 2
+        halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
+        longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
+        found += [_Spelling(_BREAK.join(chars) + ends, anchor, longest, masked) for anchor in sorted(halves)]
     return found
 
 

@@ -33,7 +33,13 @@ ENGINE_KINDS: dict[str, KindSpec] = {
             "Waits until somebody approves or rejects.",
             fields=(
                 Field("prompt", "string", "What is to be approved.", template=True),
-                Field("approvers", "list", "Roles that may decide.", items=Field("role", "string"), template=True),
+                Field(
+                    "approvers",
+                    "list",
+                    "Who may decide: roles, or names of callers.",
+                    items=Field("approver", "string"),
+                    template=True,
+                ),
                 Field(
                     "timeout_s",
                     "number",

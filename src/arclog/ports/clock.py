@@ -12,7 +12,7 @@ class Clock(Protocol):
         """Microseconds since 1970, UTC. It may jump; order never depends on it."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for durations."""
+        """Seconds that never go back; for durations. The time that the machine slept counts, where the system knows it."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least that long."""

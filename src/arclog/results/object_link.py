@@ -4,6 +4,7 @@ which repeat requests.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -16,6 +17,9 @@ import obstore.store as stores
 from msgspec import Struct
 from obstore import exceptions
 
+from arclog.drivers.http.client import proxies_of_environment
+from arclog.drivers.http.forward import Forwarder
+from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
 
@@ -73,8 +77,8 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme, parts.netloc, prefix, options.get("endpoint", ""), options.get("region", ""))
 
 
-def open_store(address: Address, settings: Settings) -> Any:
-    """A store of obstore. Nothing is sent yet."""
+def open_store(address: Address, settings: Settings, proxy: str = "") -> Any:
+    """A store of obstore, reached through a proxy. Nothing is sent yet."""
     patience = settings.number("results.patience_s")
     kind, endpoint = _STORES[address.scheme]
     options: dict[str, Any] = {}
@@ -92,6 +96,7 @@ def open_store(address: Address, settings: Settings) -> Any:
                 "timeout": timedelta(seconds=settings.number("results.timeout_s")),
                 "connect_timeout": timedelta(seconds=min(10.0, settings.number("results.timeout_s"))),
                 "user_agent": "arclog",
+                **({"proxy_url": proxy} if proxy else {}),
             },
             retry_config={
                 "max_retries": _TRIES if patience else 0,
@@ -134,8 +139,21 @@ class ObjectLink:
         self.address = address_of(url)
         #: for messages
         self.place = self.address.shown
-        self.store = open_store(self.address, settings)
         self._timeout_s = settings.number("results.timeout_s")
+        self._forwarder = Forwarder()
+        self.store = open_store(self.address, settings, self._proxy(settings))
+
+    def _proxy(self, settings: Settings) -> str:
+        """The forwarder that checks where connections go; '' where the environment names a proxy, which then decides."""
+        if proxies_of_environment():
+            return ""
+        # Without credentials in the settings, the machine may be asked for its own.
+        guard = guard_of(settings, "network.allow_networks", "results", *METADATA_SERVICES)
+        route = self._forwarder.open_route(guard, min(10.0, self._timeout_s))
+        return self._forwarder.address(route)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._forwarder.close)
 
     async def put(self, key: str, body: bytes) -> None:
         try:

@@ -33,6 +33,10 @@ class ObjectResults(PartedResults):
         self.name = self._link.address.scheme
         self.keys = Keys(self._link.address.prefix)
 
+    async def close(self) -> None:
+        await super().close()
+        await self._link.close()
+
     def now(self) -> int:
         return time.time_ns() // 1000
 

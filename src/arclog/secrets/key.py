@@ -69,7 +69,7 @@ class KeyFile:
     def create(self) -> bytes:
         key = os.urandom(KEY_BYTES)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
             write_new(self._path, base64.b64encode(key) + b"\n")
         except FileExistsError:
             if (found := self.load()) is not None:

@@ -6,11 +6,12 @@ Law: no message repeats what the server said beyond a short error code, since it
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import ipaddress
 import re
 from typing import Any
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +55,7 @@ class Tokens:
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         self._clock = clock
+        self._settings = settings
         self._timeout_s = settings.number("secrets.token_timeout_s")
         self._margin_s = settings.number("secrets.token_margin_s")
         self._most = settings.integer("secrets.max_bytes")
@@ -74,47 +76,36 @@ class Tokens:
         self._tokens.pop(_key(grant), None)
 
     async def _fetch(self, grant: Grant) -> Token:
-        import httpx2
+        from arclog.drivers.http.fetch import Fetcher, Late, NoAnswer, TooLarge
+        from arclog.drivers.http.guard import guard_of
 
         form = {"grant_type": "client_credentials", "scope": grant.scope, "audience": grant.audience}
-        auth: tuple[str, str] | None = None
+        headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
         if grant.client_auth == "post":
             form.update(client_id=grant.client_id, client_secret=grant.client_secret)
         else:
             # RFC 6749, 2.3.1: both are form-encoded before they are joined.
-            auth = (quote_plus(grant.client_id), quote_plus(grant.client_secret))
+            pair = f"{quote_plus(grant.client_id)}:{quote_plus(grant.client_secret)}"
+            headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         where = f"the token server {urlsplit(grant.token_url).netloc.rpartition('@')[2]}"
+        body = urlencode({key: value for key, value in form.items() if value}).encode()
+        guard = guard_of(self._settings, "secrets.allow_networks", "token requests")
+        # Asked rarely: no connection is kept.
+        fetcher = Fetcher(self._settings, guard, timeout_s=self._timeout_s, max_bytes=self._most)
         try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                httpx2.AsyncClient(timeout=self._timeout_s, follow_redirects=False) as client,
-                client.stream(
-                    "POST",
-                    grant.token_url,
-                    data={key: value for key, value in form.items() if value},
-                    auth=auth,
-                    headers={"Accept": "application/json"},
-                ) as response,
-            ):
-                status, body = response.status_code, await self._body(response)
-        except TimeoutError:
+            answer = await fetcher.ask("POST", grant.token_url, headers=headers, body=body)
+        except Late:
             message = f"{where} did not answer within {self._timeout_s:g} s (secrets.token_timeout_s)"
             raise SecretUnavailable(message, retryable=True) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
-            raise SecretUnavailable(f"{where} cannot be reached: {type(problem).__name__}", retryable=True) from None
-        return self._token(where, status, body)
-
-    async def _body(self, response: Any) -> bytes:
-        body = b""
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > self._most:
-                break
-        return body
+        except TooLarge:
+            raise SecretUnavailable(f"{where} answered more than {self._most} bytes (secrets.max_bytes)") from None
+        except NoAnswer as problem:
+            raise SecretUnavailable(f"{where}: {problem}", retryable=problem.retryable) from None
+        finally:
+            await fetcher.close()
+        return self._token(where, answer.status, answer.body)
 
     def _token(self, where: str, status: int, body: bytes) -> Token:
-        if len(body) > self._most:
-            raise SecretUnavailable(f"{where} answered more than {self._most} bytes (secrets.max_bytes)")
         try:
             said: Any = msgspec.json.decode(body)
         except (msgspec.MsgspecError, UnicodeError):

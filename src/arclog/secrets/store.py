@@ -131,7 +131,7 @@ class LocalStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self._home.mkdir(parents=True, exist_ok=True)
+            self._home.mkdir(0o700, parents=True, exist_ok=True)
             handle = os.open(self._home / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise SecretUnavailable(f"{self._home} cannot be written: {problem.strerror or problem}") from None

@@ -15,6 +15,7 @@ from arclog.model.principal import Principal, may_act_for_the_tenant, told
 from arclog.ports.api import Api
 from arclog.server.audit import LOOKING
 from arclog.server.services import Services
+from arclog.server.traffic import SLOT
 
 log = logging.getLogger("arclog.server")
 
@@ -65,6 +66,8 @@ async def admitted(request: Request, roles: frozenset[str]) -> Principal:
         log.warning("callers cannot be told apart: %s", problem)
         raise StoreUnavailable("the server cannot look up who asks just now; try again in a moment") from None
     request.state.principal = principal
+    if (slot := request.scope.get(SLOT)) is not None:
+        slot.take(principal)
     if not principal.may(roles):
         raise NotAllowed(f"{principal.name} may not do this; it takes the role {told(roles)}")
     return principal

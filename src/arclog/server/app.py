@@ -66,7 +66,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    app.add_middleware(Admission, settings=services.settings, traffic=services.traffic, stopping=services.stopping)
+    app.add_middleware(Admission, traffic=services.traffic, stopping=services.stopping)
     app.add_middleware(SecurityHeaders)
     problems.install(app)
     audit.install(app, services.audit)

@@ -1,7 +1,8 @@
 """The record of what callers were granted and denied.
 
 Every denial is kept, and every grant of a request that changes something, before it is carried out: what cannot be
-recorded is not done. The work of workers and producers is not repeated here; each report and event is in the log already.
+recorded is not done. Of one who is denied again and again in a minute, `auth.max_denials` are kept one by one, the rest as one
+entry with their number. The work of workers and producers is not repeated here; each report and event is in the log already.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from arclog.model.settings import Settings
 from arclog.ports.access import AccessBook, Audited, AuditEntry
 from arclog.ports.clock import Clock
 from arclog.server.audited import page
+from arclog.server.denials import Denials
 from arclog.server.problems import answer_of
 
 #: Methods that change nothing.
@@ -25,6 +27,7 @@ LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _LONGEST = 500
 #: Errors that are denials: they are kept, wherever they were decided.
 DENIALS = (NotAllowed, NotHolder, Unauthenticated)
+DENIED = "denied"
 
 
 class Audit:
@@ -34,6 +37,7 @@ class Audit:
         self._book = book
         self._clock = clock
         self._keep = round(settings.number("auth.audit_keep_s") * MICROS)
+        self._denials = Denials(clock, settings.integer("auth.max_denials"))
 
     async def note(self, request: Request, principal: Principal | None, decision: str, reason: str = "") -> None:
         now = self._clock.now()
@@ -49,7 +53,9 @@ class Audit:
             address="" if request.client is None else request.client.host,
             reason=reason[:_LONGEST],
         )
-        await self._book.add_audit([entry], keep_from=now - self._keep)
+        entries = [entry] if decision != DENIED else self._denials.kept(entry)
+        if entries:
+            await self._book.add_audit(entries, keep_from=now - self._keep)
 
     async def page(self, tenant: str, decision: str, before: int, limit: int) -> list[Audited]:
         return await page(self._book, tenant, decision, before, limit)
@@ -61,7 +67,7 @@ def install(app: FastAPI, audit: Audit) -> None:
     async def denied(request: Request, error: Exception) -> Response:
         principal: Principal | None = getattr(request.state, "principal", None)
         try:
-            await audit.note(request, principal, "denied", str(error))
+            await audit.note(request, principal, DENIED, str(error))
         except ArclogError as problem:
             return answer_of(problem)
         return answer_of(error) if isinstance(error, ArclogError) else answer_of(InvariantBroken(str(error)))

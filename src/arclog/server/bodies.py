@@ -16,33 +16,53 @@ from starlette.responses import Response
 from arclog.model.errors import RequestRejected, RequestTooLarge
 from arclog.server.access import services_of
 from arclog.server.schemas import JSON
+from arclog.server.traffic import SLOT, Slot
 
 T = TypeVar("T")
+
+#: Memory is counted in steps of this: smaller bodies cost nothing.
+_COUNTED = 1024 * 1024
+#: What a value in JSON takes as an object of Python, at most in the long run.
+_VALUE_BYTES = 64
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
 async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> bytes:
     """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held."""
-    most = services_of(request).settings.integer(limit)
+    services = services_of(request)
+    most = services.settings.integer(limit)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > most:
         raise _too_large(most, limit)
-    patience = services_of(request).settings.number("server.body_timeout_s")
+    patience = services.settings.number("server.body_timeout_s")
+    slot: Slot | None = request.scope.get(SLOT)
     chunks: list[bytes] = []
-    size = 0
+    size = counted = 0
     try:
         async with asyncio.timeout(patience):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > most:
                     raise _too_large(most, limit)
+                if slot is not None and size - counted >= _COUNTED:
+                    slot.hold(size - counted)
+                    counted = size
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
     except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
+    if counted and slot is not None:
+        slot.hold(size)  # it is put together from its pieces, and both are there for a moment
     return b"".join(chunks)
+
+
+def hold_decoded(request: Request, raw: bytes) -> None:
+    """Count what a large body will take once it is decoded. Raises TooManyRequests or RequestTooLarge."""
+    slot: Slot | None = request.scope.get(SLOT)
+    if slot is not None and len(raw) >= _COUNTED:
+        slot.hold(_VALUE_BYTES * (raw.count(b",") + raw.count(b"[") + raw.count(b"{")))
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:
@@ -62,7 +82,9 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
 
 async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes", *, lax: bool = False) -> T:
     """The body as a type; an empty one is `{}`. A lax one may have numbers as strings: JSON readers elsewhere round ids."""
-    return decoded(await raw_body(request, limit) or b"{}", kind, lax=lax)
+    raw = await raw_body(request, limit) or b"{}"
+    hold_decoded(request, raw)
+    return decoded(raw, kind, lax=lax)
 
 
 async def yaml_of(request: Request) -> str | None:

@@ -17,6 +17,8 @@ _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
+#: What stands around the name and the value of a header: a colon, a space, the end of the line.
+_AROUND = 4
 
 
 def connection_of(settings: Settings) -> type[asyncio.Protocol]:
@@ -38,6 +40,9 @@ class _Bounded(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._came = 0
         self._in_body = False
+        #: of the head that comes now: its bytes, and how many Host headers it has
+        self._head = 0
+        self._hosts = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -59,6 +64,34 @@ class _Bounded(HttpToolsProtocol):
             if self._came > self.head_bytes:
                 self.transport.write(_TOO_LARGE)
                 self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._head = self._hosts = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._measure(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._measure(len(name) + len(value) + _AROUND)
+        if name.lower() == b"host":
+            self._hosts += 1
+            if self._hosts > 1:
+                raise ValueError("a request has one Host header")  # the parser ends, and uvicorn answers 400
+        super().on_header(name, value)
+
+    def _measure(self, size: int) -> None:
+        self._head += size
+        if self._head > self.head_bytes:
+            raise ValueError("the head is too large")
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head > self.head_bytes:
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         self._arrived()

@@ -30,6 +30,8 @@ _MOST_KEYS = 100
 _RSA_BITS = 2048
 #: A token that names an unknown key makes us look again, at most this often.
 _LOOK_AGAIN_S = 10.0
+#: How long the issuer may take to answer.
+_FETCH_S = 10.0
 
 log = logging.getLogger("arclog.server")
 
@@ -39,6 +41,7 @@ class KeySet:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._where = settings.text("auth.jwt_keys")
+        self._settings = settings
         self._clock = clock
         self._refresh_s = settings.number("auth.jwt_refresh_s")
         self._max_bytes = settings.integer("auth.jwt_keys_max_bytes")
@@ -97,23 +100,23 @@ class KeySet:
         return self._small(body)
 
     async def _fetched(self) -> bytes:
-        import httpx2
+        from arclog.drivers.http.fetch import Fetcher, NoAnswer, TooLarge
+        from arclog.drivers.http.guard import guard_of
 
+        guard = guard_of(self._settings, "network.allow_networks", "the keys of token issuers")
+        # Asked rarely: no connection is kept.
+        fetcher = Fetcher(self._settings, guard, timeout_s=_FETCH_S, max_bytes=self._max_bytes, proxies=False)
         try:
-            async with (
-                httpx2.AsyncClient(timeout=10.0, trust_env=False, follow_redirects=False) as client,
-                client.stream("GET", self._where, headers={"accept": "application/json"}) as answer,
-            ):
-                if answer.status_code != 200:
-                    raise ValueError(f"the answer is {answer.status_code}")
-                body = b""
-                async for chunk in answer.aiter_bytes():
-                    body = self._small(body + chunk)
-                return body
-        except httpx2.HTTPError as problem:
-            raise OSError(str(problem) or type(problem).__name__) from None
-        except httpx2.InvalidURL:
-            raise ValueError("it is no address") from None
+            answer = await fetcher.ask("GET", self._where, headers={"accept": "application/json"})
+        except TooLarge:
+            raise ValueError(f"more than {self._max_bytes} bytes (auth.jwt_keys_max_bytes)") from None
+        except NoAnswer as problem:
+            raise OSError(str(problem)) from None
+        finally:
+            await fetcher.close()
+        if answer.status != 200:
+            raise ValueError(f"the answer is {answer.status}")
+        return answer.body
 
     def _small(self, body: bytes) -> bytes:
         if len(body) > self._max_bytes:

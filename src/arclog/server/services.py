@@ -38,6 +38,8 @@ class Workplace(NamedTuple):
     results: Results
     #: None: they are not kept here
     secrets: SecretSource | None = None
+    #: refuses (by raising) a report of a command that the worker does not hold: worker, execution, command
+    check_holder: Callable[[str, int, int], Awaitable[None]] | None = None
 
 
 async def _no_metrics() -> bytes:

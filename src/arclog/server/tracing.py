@@ -1,5 +1,6 @@
 """Traces of runs by OTLP over HTTP: made from a run's log once it has ended, so that neither the core nor a restart knows
-of them. Telemetry never holds up a run: what cannot be sent is dropped, and the log says so.
+of them. Telemetry never holds up a run: what cannot be sent is dropped, and the log says so. The exporter has an HTTP
+client of its own; it connects through the forwarder, whose guard checks where to.
 """
 
 from __future__ import annotations
@@ -35,8 +36,13 @@ class Tracing:
     """Exports what ended here. Made only when `telemetry.otlp_endpoint` is set: else nothing of it is imported."""
 
     def __init__(self, engine: Engine) -> None:
+        import requests
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
+
+        from arclog.drivers.http.client import uses_proxies
+        from arclog.drivers.http.forward import Forwarder
+        from arclog.drivers.http.guard import guard_of
 
         settings = engine.settings
         endpoint = settings.text("telemetry.otlp_endpoint")
@@ -48,7 +54,14 @@ class Tracing:
         self._engine = engine
         self._most = settings.integer("telemetry.max_spans")
         self._ended: asyncio.Queue[int] = asyncio.Queue(settings.integer("telemetry.max_pending"))
-        self._exporter = OTLPSpanExporter(endpoint, timeout=settings.number("telemetry.timeout_s"))
+        timeout_s = settings.number("telemetry.timeout_s")
+        self._forwarder = Forwarder()
+        session = requests.Session()
+        session.trust_env = uses_proxies(settings)
+        if not session.trust_env:
+            route = self._forwarder.open_route(guard_of(settings, "network.allow_networks", "traces"), timeout_s)
+            session.proxies = dict.fromkeys(("http", "https"), self._forwarder.address(route))
+        self._exporter = OTLPSpanExporter(endpoint, timeout=timeout_s, session=session)
         self._resource = Resource.create({"service.name": "arclog", "service.version": __version__})
         engine.hints.on_committed.append(self._on_committed)
 
@@ -80,6 +93,7 @@ class Tracing:
             async with asyncio.timeout(timeout_s):
                 await self._ended.join()
         await asyncio.to_thread(self._exporter.shutdown)
+        await asyncio.to_thread(self._forwarder.close)
         self._words.end()
 
     async def _export(self, execution_id: int) -> None:

@@ -1,43 +1,129 @@
-"""The requests under way: counted, bounded, and refused while the server drains.
+"""The requests under way: counted, bounded, shared between callers, and refused while the server drains.
 
-Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer.
+Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
+known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
+have as much as is left for others, so that neither can shut out another one. Heartbeats, cancels and the like have places of
+their own (`server.reserved`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from arclog.model.errors import RequestTooLarge, TooManyRequests
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.server.problems import problem
+
+K = TypeVar("K")
 
 #: Answered whatever the load: whoever looks after the server asks these.
 _ALWAYS = frozenset({"/health", "/ready", "/metrics"})
 #: While the server drains, what only looks is still answered.
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What keeps runs under control under load: each is short.
+_URGENT = re.compile(
+    r"/api/worker/(heartbeat|give-back)|/api/(executions|runs)/[^/]+/(cancel|signal|pause|resume|approve|reject)"
+)
+#: Where a request's place is in its scope.
+SLOT = "arclog.slot"
+
+
+class Places:
+    """Requests under way at a time, of one sort, by caller and tenant."""
+
+    def __init__(self, most: int, fair_from: float) -> None:
+        self.now = 0
+        self.most = most
+        self._fair_from = most * fair_from
+        self._callers: Counter[tuple[str, str]] = Counter()
+        #: of each tenant, those that came when the rest was shared out
+        self._late: Counter[str] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        return self.now >= self.most
+
+    def take(self, caller: tuple[str, str]) -> bool:
+        """Count a request (which is in `now` already) as a caller's; whether it came when the rest was shared out. Raises
+        TooManyRequests.
+        """
+        tenant = caller[0]
+        late = self.now > self._fair_from
+        if late:
+            free = self.most - self.now + 1
+            if self._callers[caller] >= free or self._late[tenant] >= free:
+                raise TooManyRequests(
+                    "the server is busy, and the requests under way of this caller or tenant have their share of it already "
+                    "(server.max_concurrent, server.fair_from)"
+                )
+            self._late[tenant] += 1
+        self._callers[caller] += 1
+        return late
+
+    def leave(self, caller: tuple[str, str], *, late: bool) -> None:
+        _less(self._callers, caller)
+        if late:
+            _less(self._late, caller[0])
 
 
 class Traffic:
-    """How many requests are under way."""
+    """How many requests are under way, and what their bodies take."""
 
-    def __init__(self) -> None:
-        self.now = 0
+    def __init__(self, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        fair_from = settings.number("server.fair_from")
+        self._places = Places(settings.integer("server.max_concurrent"), fair_from)
+        self._reserved = Places(settings.integer("server.reserved"), fair_from)
+        self._max_held = settings.integer("server.max_held_bytes")
+        self._held = 0
+        self._held_by: Counter[tuple[str, str]] = Counter()
         #: of them, streams that follow a run
         self.streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    def enter(self) -> None:
-        self.now += 1
-        self._quiet.clear()
+    @property
+    def now(self) -> int:
+        return self._places.now + self._reserved.now
 
-    def leave(self) -> None:
-        self.now -= 1
+    def enter(self, *, urgent: bool = False) -> Slot | None:
+        """A place for a request; None when there is none."""
+        places = self._reserved if urgent and not self._reserved.is_full else self._places
+        if places.is_full:
+            return None
+        places.now += 1
+        self._quiet.clear()
+        return Slot(self, places)
+
+    def left(self) -> None:
         if not self.now:
             self._quiet.set()
+
+    def hold(self, caller: tuple[str, str], size: int) -> None:
+        """Count memory that a request takes; a caller may have half of all. Raises TooManyRequests or RequestTooLarge."""
+        if size > self._max_held // 2:
+            raise RequestTooLarge(
+                f"the body would take about {size} bytes of memory; a request may take {self._max_held // 2} "
+                "(half of server.max_held_bytes)"
+            )
+        if self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2:
+            raise TooManyRequests(
+                "the bodies of requests under way take all the memory there is for them (server.max_held_bytes)"
+            )
+        self._held += size
+        self._held_by[caller] += size
+
+    def let_go(self, caller: tuple[str, str], size: int) -> None:
+        self._held -= size
+        _less(self._held_by, caller, size)
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -52,14 +138,53 @@ class Traffic:
         await self._quiet.wait()
 
 
+class Slot:
+    """The place of one request."""
+
+    def __init__(self, traffic: Traffic, places: Places) -> None:
+        self._traffic = traffic
+        self._places = places
+        self._caller = ("", "")
+        self._is_shared = False
+        self._late = False
+        self._held = 0
+
+    def take(self, principal: Principal) -> None:
+        """It is this caller's. Raises TooManyRequests. Where nobody is told apart there is nothing to share."""
+        if self._is_shared or not principal.subject:
+            return
+        caller = (principal.tenant, principal.subject)
+        self._late = self._places.take(caller)
+        self._caller, self._is_shared = caller, True
+
+    def hold(self, size: int) -> None:
+        """Its body takes so many bytes more, until it is answered. Raises TooManyRequests or RequestTooLarge."""
+        self._traffic.hold(self._caller, size)
+        self._held += size
+
+    def leave(self) -> None:
+        if self._held:
+            self._traffic.let_go(self._caller, self._held)
+        if self._is_shared:
+            self._places.leave(self._caller, late=self._late)
+        self._places.now -= 1
+        self._traffic.left()
+
+
+def _less(counter: Counter[K], key: K, by: int = 1) -> None:
+    """Count down; what is nothing is not kept."""
+    counter[key] -= by
+    if counter[key] <= 0:
+        del counter[key]
+
+
 class Admission:
     """The outermost layer: lets a request in, or says when to come again."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, traffic: Traffic, stopping: asyncio.Event) -> None:
+    def __init__(self, app: ASGIApp, traffic: Traffic, stopping: asyncio.Event) -> None:
         self._app = app
         self._traffic = traffic
         self._stopping = stopping
-        self._most = settings.integer("server.max_concurrent")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _ALWAYS:
@@ -69,12 +194,14 @@ class Admission:
             refusal = problem(503, "Draining", "the server is stopping and takes no new work; try again in a moment")
             await refusal(scope, receive, send)
             return
-        if self._traffic.now >= self._most:
+        urgent = scope["method"] == "POST" and _URGENT.fullmatch(scope["path"]) is not None
+        slot = self._traffic.enter(urgent=urgent)
+        if slot is None:
             text = f"{self._traffic.now} requests are under way, as many as the server takes (server.max_concurrent)"
             await problem(429, "TooManyRequests", text)(scope, receive, send)
             return
-        self._traffic.enter()
+        scope[SLOT] = slot
         try:
             await self._app(scope, receive, send)
         finally:
-            self._traffic.leave()
+            slot.leave()

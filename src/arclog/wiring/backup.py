@@ -23,8 +23,9 @@ from arclog.model.ids import timestamp
 from arclog.model.settings import Settings
 from arclog.results.places import NEW
 from arclog.secrets.store import STORE_FILE
-from arclog.stores.sqlite import copying
+from arclog.stores.sqlite import copying, generation
 from arclog.wiring.backends import DATABASE, RESULTS, keeps_files
+from arclog.wiring.home import prepare_home
 
 MANIFEST = "backup.json"
 
@@ -73,10 +74,14 @@ def restore(settings: Settings, source: Path) -> Manifest:
     home = Path(settings.text("home"))
     if (home / DATABASE).exists():
         raise RequestRejected(f"{home} has runs already; name an empty --home, or move {home / DATABASE} away first")
+    if (left := home / f"{DATABASE}-wal").exists():
+        raise RequestRejected(f"{left} is left of another store and would be read into this one; move it away first")
     if _digest(source / DATABASE) != manifest.sha256:
         raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
     copying.check(os.fspath(source / DATABASE))
-    home.mkdir(parents=True, exist_ok=True)
+    prepare_home(home)
+    # The mark of a store that was here before says nothing about this one.
+    Path(generation.mark_of(os.fspath(home / DATABASE))).unlink(missing_ok=True)
     _copy_results(source / RESULTS, home / RESULTS)
     if manifest.secrets and not (home / STORE_FILE).exists():
         _copy_file(source / STORE_FILE, home / STORE_FILE)

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
+
+
+def _elapsing() -> Callable[[], float]:
+    """Gives seconds since the machine started, those asleep included, where the system has such a clock."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+elapsed_s = _elapsing()
 
 
 class SystemClock:
@@ -13,7 +23,7 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return elapsed_s()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

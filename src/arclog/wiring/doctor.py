@@ -76,21 +76,28 @@ async def _store(settings: Settings) -> Sequence[Check]:
             remedy = "`arclog run FILE`, `arclog up` or `arclog key create` makes it; or set ARCLOG_HOME to where it is"
             return [Check("home", WARN, f"there is no {path} yet", remedy)]
         free, busy = settings.integer("doctor.min_free_bytes"), settings.number("store.busy_timeout_s")
-        return await asyncio.to_thread(checks, os.fspath(path), busy, free)
+        return await asyncio.to_thread(checks, os.fspath(path), busy, free, settings.number("doctor.pages_s"))
     from arclog.wiring.backends import store_checks
 
     return await store_checks(settings)
 
 
 async def _clock(settings: Settings, here: Embedded) -> Sequence[Check]:
-    """Leases are measured by the store's clock: this process's must not be far from it."""
+    """Leases are measured by the store's clock: this process's must not be far from it. A home's own follows the machine's."""
     before = here.engine.clock.now()
-    there = await here.engine.store.time()
+    there, whose = (
+        (here.engine.wall.now(), "this machine")
+        if keeps_files(settings)
+        else (await here.engine.store.time(), "the store")
+    )
     own = (before + here.engine.clock.now()) // 2
     apart = (own - there) / MICROS
-    detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} the store's"
+    detail = f"{abs(apart):.3f} s {'ahead of' if apart >= 0 else 'behind'} {whose}'s"
     if abs(apart) <= settings.number("doctor.max_skew_s"):
         return [Check("clock", OK, detail)]
+    if keeps_files(settings):
+        remedy = "the machine's clock was set; timers follow it at 1 %, schedules at once: nothing is to be done"
+        return [Check("clock", WARN, detail, remedy)]
     return [Check("clock", WARN, detail, "keep the machines' clocks together: run chrony or systemd-timesyncd on each")]
 
 

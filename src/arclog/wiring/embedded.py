@@ -37,6 +37,7 @@ from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.home import prepare_home
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
@@ -329,11 +330,7 @@ def _prepare(settings: Settings, *, read_only: bool) -> None:
         if keeps_files(settings) and not (home / DATABASE).exists():
             raise StoreUnavailable(f"there are no runs in {home}; start one with `arclog run FILE`")
         return
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        message = f"cannot make the home {home}: {problem.strerror}; set ARCLOG_HOME to a folder that you may write"
-        raise StoreUnavailable(message) from None
+    prepare_home(home)
 
 
 @asynccontextmanager
@@ -361,16 +358,19 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
         settings = settings.replaced(http__allow_networks=_REACHABLE)
     home = Path(settings.text("home"))
     _prepare(settings, read_only=read_only)
-    store = choose_store(settings, SystemClock())
+    own = SystemClock()
+    shared = _home_clock(settings, own, writes=not read_only) if keeps_files(settings) else own
+    store = choose_store(settings, shared)
     await store.open()
     try:
-        async with _clock(settings, store) as clock:
+        async with _clock(settings, store, shared) as clock:
             owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
             minter = LeasedMinter(clock, store, owner)
             if not read_only:
                 await minter.renew()
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
-            engine = Engine(store, clock, settings, minter, secrets if works_here else None)
+            wall = own if keeps_files(settings) else clock
+            engine = Engine(store, clock, settings, minter, secrets if works_here else None, wall)
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:
                 if not read_only:
@@ -384,15 +384,23 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
         await store.close()
 
 
+def _home_clock(settings: Settings, own: Clock, *, writes: bool) -> Clock:
+    from arclog.wiring.steady_clock import IS_KNOWN, SteadyClock
+
+    if not IS_KNOWN:
+        return own
+    return SteadyClock(own, settings.number("engine.max_clock_step_s"), Path(settings.text("home")), writes=writes)
+
+
 @asynccontextmanager
-async def _clock(settings: Settings, store: Store) -> AsyncIterator[Clock]:
-    """The machine's clock, or the store's where several machines share one."""
+async def _clock(settings: Settings, store: Store, own: Clock) -> AsyncIterator[Clock]:
+    """The home's clock, or the store's where several machines share one."""
     if keeps_files(settings):
-        yield SystemClock()
+        yield own
         return
     from arclog.wiring.store_clock import StoreClock
 
-    clock = StoreClock(store.time, SystemClock())
+    clock = StoreClock(store.time, own)
     await clock.measure()
     following = asyncio.ensure_future(clock.follow(settings.number("store.clock_s")))
     try:

@@ -31,7 +31,7 @@ class Presence:
     def _opened(self, worker_id: str) -> int:
         """A file of its own; somebody who leaves may remove the folder just before it is opened."""
         while True:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
                 return os.open(self._folder / worker_id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 

@@ -35,6 +35,7 @@ from arclog.server.gate import Gate
 from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
+from arclog.server.traffic import Traffic
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.secrets import choose_vault, left_in_home
@@ -240,4 +241,5 @@ def _services(settings: Settings, here: Embedded, gate: Gate, vault: Vault) -> S
         clock=clock,
         book=book,
         audit=Audit(book, clock, settings),
+        traffic=Traffic(settings),
     )

@@ -8,13 +8,12 @@ It does not go back, unless the store's own clock was set back: then it follows,
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
 from arclog.ports.clock import Clock
+from arclog.wiring.clock import elapsed_s
 
 log = logging.getLogger("arclog.engine")
 
@@ -22,14 +21,6 @@ log = logging.getLogger("arclog.engine")
 _JUMP_US = 1 * MICROS
 #: An answer that took longer tells too little; the next look is soon enough.
 _SLOW_S = 0.5
-
-
-def _elapsing() -> Callable[[], float]:
-    """Tells seconds since the machine started, those asleep included, where the system has such a clock."""
-    return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-
-
-elapsed_s = _elapsing()
 
 
 class StoreClock:

@@ -1,15 +1,14 @@
-"""Sends webhooks with the http tool's guarded client: the same checks of where a request goes, and no redirects."""
+"""Sends webhooks with the guarded client: the same checks of where a request goes, and no redirects."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from arclog.model.settings import Settings
 
 if TYPE_CHECKING:
-    from arclog.tools.http.client import Client
+    from arclog.drivers.http.fetch import Fetcher
 
 
 class WebhookSender:
@@ -17,40 +16,24 @@ class WebhookSender:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._client: Client | None = None
+        self._fetcher: Fetcher | None = None
         self._timeout_s = settings.number("webhooks.timeout_s")
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> str:
         """POST it; '' when the answer was 2xx, else what went wrong."""
         # Brings the HTTP client along; a process without webhooks needs none of it.
-        import httpcore2
+        from arclog.drivers.http.fetch import Fetcher, Late, NoAnswer
+        from arclog.drivers.http.guard import guard_of
 
-        from arclog.tools.http.client import Client, Message, Payload, Timeouts
-        from arclog.tools.http.failure import Failure
-        from arclog.tools.http.guard import Guard
-        from arclog.tools.http.request import target_of
-
+        if self._fetcher is None:
+            guard = guard_of(self._settings, "webhooks.allow_networks", "webhooks")
+            self._fetcher = Fetcher(self._settings, guard, timeout_s=self._timeout_s, max_bytes=0)
         try:
-            if self._client is None:
-                self._client = Client(self._settings, Guard(self._settings.text("webhooks.allow_networks")))
-            target = target_of(url)
-            given = {"host": target.authority, **headers, "content-length": str(len(body))}
-            message = Message("POST", target, given, Payload(body, len(body), headers["content-type"]))
-            timeouts = Timeouts(self._timeout_s, self._timeout_s)
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._client.send(message, timeouts, verify=True)
-                try:
-                    status = response.status
-                finally:
-                    await response.aclose()
-        except Failure as failure:
-            return failure.problem.message.replace("http tasks reach", "webhooks reach").replace(
-                "http.allow_networks", "webhooks.allow_networks"
-            )
-        except (TimeoutError, httpcore2.TimeoutException):
+            status = (await self._fetcher.ask("POST", url, headers=headers, body=body, read=False)).status
+        except Late:
             return f"no answer within {self._timeout_s:g} s (webhooks.timeout_s)"
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError) as trouble:
-            return f"{type(trouble).__name__}: {trouble}".strip(": ")
+        except NoAnswer as problem:
+            return str(problem)
         if 200 <= status < 300:
             return ""
         if 300 <= status < 400:
@@ -58,5 +41,5 @@ class WebhookSender:
         return f"the answer was {status}"
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._fetcher is not None:
+            await self._fetcher.close()

@@ -21,6 +21,7 @@ def workplace_of(here: Embedded, secrets: SecretSource) -> Callable[[Principal],
         identity = identity_of(principal, engine.settings)
         control = ScopedControl(here.control, engine.store, engine.clock, identity)
         scope = identity.scope
-        return Workplace(control, ScopedResults(here.results, scope.tenant), ScopedSecrets(secrets, scope))
+        results = ScopedResults(here.results, scope.tenant)
+        return Workplace(control, results, ScopedSecrets(secrets, scope), control.check_holder)
 
     return workplace

@@ -271,6 +271,8 @@ class CommandRun:
                 return None
         if plan.at_most_once or (plan.effectful and self.stream.unacknowledged_effect):
             await self.stream.flush()
+        if plan.effectful and problem is None:
+            await self.stream.prove()
         begun = self.clock.monotonic()
         config = {**config, **by_ref, **move.task.verbatim}
         outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)

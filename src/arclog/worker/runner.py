@@ -91,7 +91,7 @@ class Worker:
         )
         self._slots = settings.integer("worker.slots")
         self._lease_s = settings.number("leases.seconds")
-        self._flush_s = settings.number("worker.started_flush_ms") / 1000
+        self._settings = settings
         self._held: dict[int, _Held] = {}
         #: how many of them are of an execution
         self._held_of: Counter[int] = Counter()
@@ -151,17 +151,20 @@ class Worker:
         while True:
             free = self._slots - len(self._runs)
             if free > 0:
-                for command in await self._claimed(free):
-                    self._begin(command)
+                asked_at, commands = await self._claimed(free)
+                for command in commands:
+                    self._begin(command, min(asked_at + command.waited_ms / 1000, self._clock.monotonic()))
             else:
                 self._slot_free.clear()
                 await self._slot_free.wait()
 
-    async def _claimed(self, free: int) -> list[Command]:
+    async def _claimed(self, free: int) -> tuple[float, list[Command]]:
+        """Commands, and when they were asked for."""
         pause = _FIRST_PAUSE_S
         while True:
+            asked_at = self._clock.monotonic()
             try:
-                return await self._control.claim(self.info, free, _CLAIM_WAIT_S)
+                return asked_at, await self._control.claim(self.info, free, _CLAIM_WAIT_S)
             except StoreError as problem:
                 if not self._on_its_own:
                     raise
@@ -169,8 +172,9 @@ class Worker:
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _begin(self, command: Command) -> None:
-        task = asyncio.ensure_future(self._carry_out(command))
+    def _begin(self, command: Command, proved_at: float) -> None:
+        """`proved_at`: when the command was this worker's for certain."""
+        task = asyncio.ensure_future(self._carry_out(command, proved_at))
         self._runs.add(task)
         task.add_done_callback(self._run_ended)
 
@@ -184,20 +188,22 @@ class Worker:
             self._failure = problem if isinstance(problem, ArclogError) else ArclogError(str(problem))
             self._failed.set()
 
-    async def _carry_out(self, command: Command | None) -> None:
+    async def _carry_out(self, command: Command | None, proved_at: float) -> None:
         """Run a command, and then those that its reports brought along, in the same slot."""
         while command is not None:
-            following = await self._one(command)
+            proved_at, following = await self._one(command, proved_at)
             for further in following[1:]:
-                self._begin(further)
+                self._begin(further, proved_at)
             if not following:
                 await self._maybe_ended(command.execution_id)
             command = following[0] if following else None
 
-    async def _one(self, command: Command) -> list[Command]:
-        """Run a command; those that its last report brought along. One that is lost, or cannot be done, brings none."""
+    async def _one(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
+        """Run a command; those that its last report brought along, and when it was sent. One that is lost, or cannot be done,
+        brings none.
+        """
         try:
-            return await self._done(command)
+            return await self._done(command, proved_at)
         except (LeaseLost, RequestRejected) as lost:
             log.warning("worker %s: %s", self.info.worker_id, lost)
         except Exception as problem:
@@ -211,11 +217,13 @@ class Worker:
                 problem,
                 exc_info=None if isinstance(problem, ArclogError) else problem,
             )
-        return []
+        return 0.0, []
 
-    async def _done(self, command: Command) -> list[Command]:
+    async def _done(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         program = await self._program(command.plan)
-        stream = ReportStream(self._control, self._clock, command, self.info.worker_id, self._flush_s)
+        stream = ReportStream(
+            self._control, self._clock, command, self.info.worker_id, self._settings, proved_at, self._beating
+        )
         if self._leaving.is_set():
             stream.leave()
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
@@ -236,9 +244,9 @@ class Worker:
             # The run is to pause, or this worker leaves: hand in what was done, then the command.
             await asyncio.gather(self._logs.flush(), stream.flush())
             await self._hand_back(command)
-            return []
+            return 0.0, []
         else:
-            return following
+            return stream.granted_at, following
         finally:
             self._let_go(command)
             await stream.abandon()
@@ -267,15 +275,15 @@ class Worker:
         """Heartbeat for long commands; stop those that nobody confirmed for two thirds of a lease."""
         while True:
             await self._clock.sleep(self._lease_s / 4)
-            held = [(one.command.command_id, one.command.fence) for one in self._held.values()]
+            held = self._beating()
             if not held:
                 continue
+            asked_at = self._clock.monotonic()
             try:
                 lost = set(await self._control.heartbeat(self.info.worker_id, held))
             except ArclogError as problem:
                 log.warning("worker %s: heartbeat failed: %s", self.info.worker_id, problem)
             else:
-                now = self._clock.monotonic()
                 for command_id, _ in held:
                     if command_id in lost:
                         # A last report that was committed while the heartbeat was on its way closes the command, too:
@@ -283,8 +291,12 @@ class Worker:
                         if command_id in self._held and not self._held[command_id].concluding:
                             self._drop(command_id, "its lease was lost")
                     elif command_id in self._held:
-                        self._held[command_id].stream.proved_at = now
+                        stream = self._held[command_id].stream
+                        stream.proved_at = max(stream.proved_at, asked_at)
             self._drop_unconfirmed()
+
+    def _beating(self) -> list[tuple[int, int]]:
+        return [(held.command.command_id, held.command.fence) for held in self._held.values()]
 
     def _drop_unconfirmed(self) -> None:
         """Nobody confirms them any more. What is done waits for the whole lease, with its last report: nothing runs."""

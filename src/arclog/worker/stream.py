@@ -1,37 +1,68 @@
 """The report stream of one command: events go out in order, few reports for many events.
 
-Law: what `flush` has answered is durable. Events wait here at most `worker.started_flush_ms`.
+Law: what `flush` has answered is durable. Events wait here at most `worker.started_flush_ms`. A lease is measured from the
+moment at which it was asked for, by this machine's clock: an answer may have been on its way, or lain in a buffer of a process
+that stood still, for any time.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from arclog.core.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Command, Report
-from arclog.model.errors import LeaseLost
+from arclog.model.errors import ArclogError, LeaseLost
 from arclog.model.events import Event
+from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
+
+#: Between two attempts to have a command confirmed while no server answers.
+_PAUSE_S = 0.2
+#: After so many slow answers the last one counts, if it came within this share of the lease.
+_CONFIRMATIONS = 3
+_SHARE = 1 / 3
+
+#: The commands that a worker holds, with their fences.
+Beating = Callable[[], list[tuple[int, int]]]
 
 
 class ReportStream:
     """Buffers a command's events and hands them in."""
 
-    def __init__(self, control: Control, clock: Clock, command: Command, worker_id: str, flush_s: float) -> None:
+    def __init__(
+        self,
+        control: Control,
+        clock: Clock,
+        command: Command,
+        worker_id: str,
+        settings: Settings,
+        proved_at: float,
+        beating: Beating | None = None,
+    ) -> None:
+        """`proved_at`: when the command was asked for, by this clock's `monotonic`. `beating` gives everything that the worker
+        holds: a heartbeat confirms all of it.
+        """
         self._control = control
         self._clock = clock
         self._command = command
         self._worker_id = worker_id
-        self._flush_s = flush_s
+        self._flush_s = settings.number("worker.started_flush_ms") / 1000
+        self._lease_s = settings.number("leases.seconds")
+        self._proof_s = min(settings.number("leases.proof_s"), self._lease_s * _SHARE)
+        self._beating = beating or (lambda: [(command.command_id, command.fence)])
+        self._proving = asyncio.Lock()
         self._n = 0
         self._waiting: list[Event] = []
         self._oldest = 0.0
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._background: asyncio.Task[None] | None = None
-        #: monotonic time of the last proof that the command is still ours
-        self.proved_at = clock.monotonic()
+        #: monotonic time at which the command was ours for certain: when the last proof of it was asked for
+        self.proved_at = proved_at
+        #: when the report was sent whose answer brought further commands
+        self.granted_at = proved_at
         #: an effectful task ended and nobody has acknowledged it yet
         self.unacknowledged_effect = False
         #: set while the run is to pause: nothing new is begun
@@ -63,6 +94,46 @@ class ReportStream:
             background, self._background = self._background, None
             await background
         return await self._send(wants)
+
+    async def prove(self) -> None:
+        """Before something that cannot be undone: make sure that the command is still ours. Raises LeaseLost.
+
+        Costs nothing when a report or a claim was answered a moment ago.
+        """
+        if self._is_proved(self._proof_s):
+            return
+        asked_at = self._clock.monotonic()
+        async with self._proving:
+            if self.proved_at >= asked_at and self._is_proved(self._proof_s):
+                return  # another iteration asked meanwhile
+            for _ in range(_CONFIRMATIONS):
+                await self._confirm()
+                if self._is_proved(self._proof_s):
+                    return
+            if not self._is_proved(self._lease_s * _SHARE):
+                raise LeaseLost(f"command {self._command.command_id} was not confirmed within a third of its lease")
+
+    def _is_proved(self, within_s: float) -> bool:
+        return self._clock.monotonic() - self.proved_at <= within_s
+
+    async def _confirm(self) -> None:
+        command = self._command
+        while True:
+            held, asked_at = self._beating(), self._clock.monotonic()
+            try:
+                lost = await self._control.heartbeat(self._worker_id, held)
+            except ArclogError as problem:
+                if not self._is_proved(self._lease_s):
+                    message = (
+                        f"command {command.command_id} is not begun: its lease may be over, and nobody confirms it"
+                    )
+                    raise LeaseLost(f"{message} ({problem})") from problem
+                await self._clock.sleep(_PAUSE_S)
+                continue
+            if command.command_id in lost or (command.command_id, command.fence) not in held:
+                raise LeaseLost(f"command {command.command_id} is no longer held by this worker; it is not begun")
+            self.proved_at = max(self.proved_at, asked_at)
+            return
 
     def leave(self) -> None:
         """Stop at the next task boundary."""
@@ -104,10 +175,12 @@ class ReportStream:
                     wants=wants if last else 0,
                 )
                 self.unacknowledged_effect = False
+                sent_at = self._clock.monotonic()
                 answer = await self._control.report(report)
                 self._n += 1
                 del self._waiting[: len(piece)]
-                self.proved_at = self._clock.monotonic()
+                self.proved_at = max(self.proved_at, sent_at)
+                self.granted_at = sent_at
                 self.pausing.set() if answer.pause or self.leaving else self.pausing.clear()
                 if answer.closed and not answer.commands:
                     raise LeaseLost(f"command {self._command.command_id} is over; what was done for it is not needed")

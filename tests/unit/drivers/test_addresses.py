@@ -17,6 +17,9 @@ from arclog.buses.nats_address import address_of as nats_address
 from arclog.buses.postgres import PostgresBus
 from arclog.client.connection import checked_urls
 from arclog.drivers.addresses import HIDDEN, secrets_of, shown, without_logins
+from arclog.drivers.http.client import _proxy
+from arclog.drivers.http.guard import Guard
+from arclog.drivers.http.target import target_of
 from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.engine.examining import examined
 from arclog.model.settings import Settings
@@ -25,8 +28,6 @@ from arclog.results.pg_link import PgLink
 from arclog.server.keysets import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connect import address_of as store_address
-from arclog.tools.http.client import _proxy
-from arclog.tools.http.request import target_of
 from arclog.tools.object.endpoint import check_endpoint
 from arclog.tools.sql.pg_pool import conninfo_of
 from arclog.wiring.backends import choose_results, choose_store
@@ -121,7 +122,10 @@ READERS: dict[str, tuple[Callable[[str], Any], list[str]]] = {
         texts("https", *URLS, *TOKENS, *QUERIES),
     ),
     "proxy": (lambda url: repr(_proxy(url).url), texts("http", *URLS, *TOKENS) + texts("x", *URLS)),
-    "endpoint of a bucket": (lambda url: check_endpoint(url, allow_http=True), texts("http", *URLS, *TOKENS)),
+    "endpoint of a bucket": (
+        lambda url: check_endpoint(url, Guard("loopback"), allow_http=True, proxied=False),
+        texts("http", *URLS, *TOKENS),
+    ),
     "webhook or http task": (lambda url: _refused(target_of, url), texts("http", *URLS)),
     "any address": (shown, texts("https", *URLS, *TOKENS, *QUERIES)),
 }

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import shlex
+import time
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -154,3 +155,54 @@ def test_escaped_json_in_a_secret_does_not_take_long():
 def test_many_backslashes_do_not_take_long():
     clean = redactor("\\" * 30 + "end of it")
     assert clean.text("\\" * 5000 + "end of") == "\\" * 5000 + "end of"
+
+
+@pytest.mark.parametrize("wrap", [60, 64, 76])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n    ", "\\n", "%0D%0A"])
+def test_base64_in_lines_gives_nothing_away(wrap: int, end: str) -> None:
+    secret = "correct-horse-battery-staple-42"
+    for before in range(80):
+        text = base64.b64encode(b"x" * before + secret.encode() + b"y" * 70).decode()
+        rows = end.join(text[at : at + wrap] for at in range(0, len(text), wrap))
+        cleaned = redactor(secret).text(rows)
+        assert "[redacted:s0]" in cleaned, (before, rows)
+        left = cleaned.replace("[redacted:s0]", "").replace(end, "")
+        assert len(left) <= len(text) - len(secret)
+        assert redactor(secret).bytes(rows.encode()).decode() == cleaned
+
+
+def test_base64_of_a_long_secret_in_lines_gives_nothing_away() -> None:
+    secret = "".join(chr(33 + (7 * n) % 90) for n in range(300))
+    rows = base64.encodebytes(b"abc" + secret.encode() + b"defg").decode()
+    cleaned = redactor(secret).text(rows)
+    assert "[redacted:s0]" in cleaned
+    assert len(cleaned) < 60
+
+
+@pytest.mark.parametrize(
+    "value", [48151623.0, 48151623, -48151623, "48,151,623", "48_151_623", "4.8151623e+07", "4.8151623E7", "48151623.0"]
+)
+def test_a_secret_number_is_found_however_it_is_written(value: Any) -> None:
+    cleaned = json.dumps(redactor("48151623").value({"n": value}))
+    assert "[redacted:s0]" in cleaned
+    assert "151" not in cleaned
+
+
+def test_a_long_secret_number_is_found_as_a_float() -> None:
+    for secret in ("4111111111111111", "12345678901234567890", "1234.5"):
+        cleaned = redactor(secret).value([float(secret), float(secret) * 1.0, 1.5])
+        assert cleaned == ["[redacted:s0]", "[redacted:s0]", 1.5]
+
+
+def test_other_numbers_stay() -> None:
+    value = {"n": 48151624, "f": 4815162.3, "t": "481,516,23 and 4.8151623e8"}
+    assert redactor("48151623").value({"n": 48151624, "f": 4.0}) == {"n": 48151624, "f": 4.0}
+    assert redactor("48151623").value(value)["n"] == 48151624
+
+
+def test_much_base64_does_not_take_long() -> None:
+    text = base64.encodebytes(bytes(range(256)) * 4000).decode()
+    clean = redactor("correct-horse-battery-staple-42", "48151623")
+    begun = time.perf_counter()
+    assert clean.text(text) == text
+    assert time.perf_counter() - begun < 1.0

@@ -13,6 +13,7 @@ class TokenServer:
         #: raw requests, heads and bodies
         self.asked: list[bytes] = []
         self.answer: tuple[int, bytes] = (200, b"{}")
+        self.location = ""
         #: answers wait for this
         self.go = asyncio.Event()
         self.go.set()
@@ -28,9 +29,9 @@ class TokenServer:
             self.came.set()
             await self.go.wait()
             status, body = self.answer
-            writer.write(
-                b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body
-            )
+            more = f"Location: {self.location}\r\n".encode() if self.location else b""
+            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n" % (status, len(body)))
+            writer.write(more + b"\r\n" + body)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             return  # the client had enough

@@ -37,7 +37,8 @@ class Clock:
 
 
 def made(home: Path, clock: Clock | None = None, **settings: Any) -> LocalSecrets:
-    values = {name.replace("__", "."): value for name, value in settings.items()}
+    values = {"http.allow_networks": "loopback"}
+    values |= {name.replace("__", "."): value for name, value in settings.items()}
     store = LocalStore(home, Settings(values))
     return LocalSecrets((HomeVault(store),), store.seal, Settings(values), clock or Clock())
 
@@ -250,6 +251,30 @@ async def test_a_token_is_fetched_once_for_all_who_wait_and_again_before_it_ends
         await secrets.refused(grant(server), SCOPE)
         server.answer = token("tok-3", expires_in=600)
         assert (await secrets.resolve(grant(server), SCOPE)).fields["token"] == "tok-3"
+
+
+@pytest.mark.usefixtures("_client_secret")
+@pytest.mark.parametrize("setting", ["secrets__allow_networks", "http__allow_networks"])
+async def test_a_token_server_that_must_not_be_reached(tmp_path, setting):
+    closed: dict[str, Any] = {setting: "none"}
+    async with token_server() as server:
+        server.answer = token("tok-1")
+        with pytest.raises(SecretUnavailable, match=r"secrets\.allow_networks") as refused:
+            await made(tmp_path, **closed).resolve(grant(server), SCOPE)
+        assert server.asked == []
+    assert not refused.value.retryable
+
+
+@pytest.mark.usefixtures("_client_secret")
+async def test_a_token_server_that_redirects(tmp_path):
+    """A secret goes to the address that was given, and to no other."""
+    async with token_server() as server, token_server() as other:
+        server.answer = (307, b"")
+        server.location = other.url
+        other.answer = token("tok-1")
+        with pytest.raises(SecretUnavailable, match="307"):
+            await made(tmp_path).resolve(grant(server), SCOPE)
+        assert other.asked == []
 
 
 @pytest.mark.usefixtures("_client_secret")

@@ -565,3 +565,12 @@ async def test_azure_by_federation_and_by_the_machine(tmp_path: Path, monkeypatc
         problem = await place.refusal("other")
         assert (problem.kind, "Forbidden" in str(problem)) == ("auth", True)
         await place.secrets.close()
+
+
+async def test_a_manager_that_must_not_be_reached(tmp_path: Path) -> None:
+    with running(VaultServer()) as server:
+        case = _vault(tmp_path, server)
+        case.put("db", CANARY)
+        refused = await case.place(network__allow_networks="none").refusal("db")
+        assert "network.allow_networks" in str(refused)
+        assert not refused.retryable

@@ -72,6 +72,27 @@ async def test_a_head_has_a_size(strict: RunningServer) -> None:
         assert b" 200 " not in said
 
 
+async def test_a_head_that_comes_at_once_has_the_same_size(strict: RunningServer) -> None:
+    for head in (b"X-A: %s\r\n" % (b"a" * 5000), b"X-A: %s\r\n" % (b"a" * 50) * 100):
+        reader, writer = await opened(strict)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + head + b"\r\n")
+        said = await answer(reader)
+        writer.close()
+        assert said.startswith(b"HTTP/1.1 431 "), said
+    reader, writer = await opened(strict)
+    writer.write(b"GET /health?%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (b"a" * 5000))
+    assert (await answer(reader)).startswith(b"HTTP/1.1 431 ")
+    writer.close()
+
+
+async def test_heads_of_one_connection_are_measured_one_by_one(strict: RunningServer) -> None:
+    reader, writer = await opened(strict)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: %s\r\n\r\n" % (b"a" * 3000) * 3)
+    said = await answer(reader)
+    writer.close()
+    assert said.count(b"HTTP/1.1 200 ") == 3
+
+
 async def test_three_hundred_who_dawdle_hold_up_nobody(strict: RunningServer) -> None:
     dawdling = [await opened(strict) for _ in range(300)]
     for _, writer in dawdling:
@@ -109,6 +130,8 @@ async def test_what_is_too_large_still_hears_so(strict: RunningServer) -> None:
         b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
         b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         b"POST /api/executions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked, x\r\n\r\n{}",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: other.example\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nhost: 127.0.0.1\r\n\r\n",
         b"GET http://127.0.0.1:1/health HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

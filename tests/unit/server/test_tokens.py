@@ -229,6 +229,16 @@ async def test_an_issuer_that_is_away_does_not_shut_people_out(published: tuple[
     assert await keys.find("first", "ES256") is not None
 
 
+async def test_keys_are_not_fetched_from_where_the_process_must_not_go() -> None:
+    issuer = Issuer()
+    issuer.add("first")
+    async with issuer.published() as address:
+        settings = Settings({**CONFIGURED, "auth.jwt_keys": address, "network.allow_networks": "none"})
+        with pytest.raises(StoreUnavailable, match=r"network\.allow_networks"):
+            await KeySet(settings, FakeClock()).find("first", "ES256")
+        assert issuer.fetched == 0
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[]", b"{}", b'{"keys": {}}', b'{"keys": []}', b'{"keys": [5, null, {}]}', b"x" * 300_000],

@@ -166,3 +166,10 @@ def test_the_exporters_words_hold_no_secret_of_the_address(caplog: pytest.LogCap
         words.end()
     assert "traces: no answer from /v1/traces?token=[redacted:telemetry.otlp_endpoint]" in caplog.text
     assert "canary" not in caplog.text
+
+
+async def test_traces_go_only_where_the_process_may(web: Web, tmp_path: Path) -> None:
+    more = {"network.allow_networks": "none", "telemetry.timeout_s": 0.5}
+    async with running(tmp_path / "home", **sent_to(web, **more)) as server:
+        await ran(server, PLAYBOOK.format(url=web.url("/data")))
+    assert [asked.path for asked in web.asked] == ["/data"]

@@ -1,14 +1,14 @@
 """Requests to a secret manager, and what their failures mean: one small client for all of them.
 
 Law: a message names the manager and its host, never a header, a body or a query. Redirects are not followed: a credential
-goes where the settings say.
+goes where the settings say, to an address that the guard lets through.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -16,6 +16,9 @@ from arclog.drivers.addresses import shown
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.secrets.oauth import check_url
+
+if TYPE_CHECKING:
+    from arclog.drivers.http.fetch import Fetcher
 
 #: Answers after which the same request may succeed a little later.
 _PASSING = frozenset({408, 425, 429})
@@ -42,7 +45,8 @@ class ManagerHttp:
         self.name = name
         self._timeout_s = settings.number("secrets.manager_timeout_s")
         self._most = 2 * settings.integer("secrets.max_bytes") + 64 * 1024  # base64, and what is around it
-        self._client: Any = None
+        self._settings = settings
+        self._fetcher: Fetcher | None = None
 
     async def ask(
         self,
@@ -54,29 +58,36 @@ class ManagerHttp:
         body: bytes | None = None,
     ) -> Answer:
         """The answer, whatever its status. Raises SecretUnavailable when there is none."""
-        import httpx2
+        from arclog.drivers.http.fetch import Late, NoAnswer, TooLarge
 
         where = f"{self.name} at {shown(url)}"
-        if self._client is None:
-            # A metadata service is asked by this client, too: no proxy of the environment may be in between.
-            self._client = httpx2.AsyncClient(timeout=self._timeout_s, follow_redirects=False, trust_env=False)
+        given = dict(headers or {})
+        if form is not None:
+            body = urlencode(form).encode()
+            given["content-type"] = "application/x-www-form-urlencoded"
         try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._client.stream(method, url, headers=headers, data=form, content=body) as response,
-            ):
-                content = b""
-                async for chunk in response.aiter_bytes():
-                    content += chunk
-                    if len(content) > self._most:
-                        raise SecretUnavailable(f"{where} answered more than {self._most} bytes", kind="config")
-        except (TimeoutError, httpx2.TimeoutException):
+            answer = await self._client().ask(method, url, headers=given, body=body)
+        except Late:
             message = f"{where} did not answer within {self._timeout_s:g} s (secrets.manager_timeout_s)"
             raise SecretUnavailable(message, kind="connection", retryable=True) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as problem:
-            message = f"{where} cannot be reached: {type(problem).__name__}"
-            raise SecretUnavailable(message, kind="connection", retryable=True) from None
-        return Answer(response.status_code, content)
+        except TooLarge:
+            raise SecretUnavailable(f"{where} answered more than {self._most} bytes", kind="config") from None
+        except NoAnswer as problem:
+            kind = "connection" if problem.retryable else "config"
+            raise SecretUnavailable(f"{where}: {problem}", kind=kind, retryable=problem.retryable) from None
+        return Answer(answer.status, answer.body)
+
+    def _client(self) -> Fetcher:
+        if self._fetcher is None:
+            from arclog.drivers.http.fetch import Fetcher
+            from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
+
+            guard = guard_of(self._settings, "network.allow_networks", "secret managers", *METADATA_SERVICES)
+            # A metadata service is asked by this client, too: no proxy of the environment may be in between.
+            self._fetcher = Fetcher(
+                self._settings, guard, timeout_s=self._timeout_s, max_bytes=self._most, proxies=False
+            )
+        return self._fetcher
 
     def refusal(self, answer: Answer, url: str, code: str, remedy: str) -> SecretUnavailable:
         """The error for an answer that is no secret. `code` is the manager's own word for it, of letters only."""
@@ -87,9 +98,9 @@ class ManagerHttp:
         return SecretUnavailable(f"{message}; {remedy}", kind="auth" if answer.status in (400, 401, 403) else "config")
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._fetcher is not None:
+            await self._fetcher.close()
+            self._fetcher = None
 
 
 class SecretNotThere(SecretUnavailable):

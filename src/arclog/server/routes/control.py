@@ -7,8 +7,10 @@ given back at once. Claims and revocations are counted by their worker: an answe
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from msgspec import Raw, Struct
 from starlette.responses import Response
 
+from arclog.core.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Report, ReportAnswer
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import LATEST, MAX_ID
@@ -18,7 +20,7 @@ from arclog.ports.control import Control, LoopPage, WorkerInfo
 from arclog.ports.task_logs import STREAMS, LogLine
 from arclog.server import work_examples as examples
 from arclog.server.access import WORK, allows, principal_of, services_of
-from arclog.server.bodies import answered, body_of, numbers_fit
+from arclog.server.bodies import answered, body_of, decoded, hold_decoded, numbers_fit, raw_body
 from arclog.server.schemas import documented
 from arclog.server.waiting import caller_gone, longest_wait, unless_gone
 
@@ -28,6 +30,8 @@ _MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
 #: Commands that one worker may say it holds; kinds or pools that it may name, and how long each may be.
 _MOST_HELD = 10_000
+#: A report from here on is looked at in two steps.
+_LARGE_REPORT = 256 * 1024
 _MOST_NAMES = 1000
 _LONGEST_NAME = 128
 
@@ -100,7 +104,7 @@ async def claim(request: Request) -> Response:
 )
 async def report(request: Request) -> Response:
     """The next piece of a command's report; durable when it is answered."""
-    given = await body_of(request, Report, "server.max_report_bytes")
+    given = await _reported(request)
     _checked_id(given.worker_id)
     given.wants = max(0, min(given.wants, _MOST_COMMANDS))
     with numbers_fit():
@@ -199,6 +203,31 @@ async def write_logs(request: Request) -> Response:
     with numbers_fit():
         await _control(request).write_logs(given.lines)
     return answered(work.Done())
+
+
+class _ReportHead(Struct):
+    """A report of which only its head is decoded."""
+
+    worker_id: str
+    execution_id: int
+    command_id: int
+    events: list[Raw]
+
+
+async def _reported(request: Request) -> Report:
+    """A report; of a large one the cheap part is looked at first."""
+    raw = await raw_body(request, "server.max_report_bytes")
+    if len(raw) >= _LARGE_REPORT:
+        head = decoded(raw, _ReportHead)
+        _checked_id(head.worker_id)
+        if len(head.events) > MAX_REPORT_EVENTS:
+            raise RequestRejected(f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(head.events)}")
+        check = services_of(request).workplace(principal_of(request)).check_holder
+        if check is not None:
+            with numbers_fit():
+                await check(head.worker_id, head.execution_id, head.command_id)
+        hold_decoded(request, raw)
+    return decoded(raw, Report)
 
 
 def _control(request: Request) -> Control:

@@ -1,13 +1,18 @@
-"""What `arclog doctor` is told of a SQLite store: versions, durability, size and room. Reads, on a connection of its own."""
+"""What `arclog doctor` is told of a SQLite store: versions, durability, damage, rights, size and room. Reads, on a connection of
+its own.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+from time import monotonic
 
 import apsw
 
 from arclog.ports.checks import FAIL, OK, WARN, Check
+from arclog.stores.sqlite import generation
 from arclog.stores.sqlite.connect import SCHEMA, open_reader
 from arclog.stores.sqlite.errors import translated
 
@@ -16,19 +21,30 @@ _MIB = 1024 * 1024
 _LARGE_WAL = 1024 * _MIB
 
 
-def checks(path: str, busy_timeout_s: float, min_free_bytes: int) -> list[Check]:
+#: Steps of SQLite's machine between two looks at the clock.
+_STEPS = 1000
+_OTHERS = 0o077
+#: what stands beside the store's file
+BESIDE = ("", "-wal", "-shm", "-mark")
+
+
+def checks(path: str, busy_timeout_s: float, min_free_bytes: int, pages_s: float) -> list[Check]:
     """Blocking: call it on a thread. Raises StoreUnavailable when the file cannot be read."""
-    return [*_database(path, busy_timeout_s), _room(path, min_free_bytes)]
+    return [*_database(path, busy_timeout_s, pages_s), _rights(path), _room(path, min_free_bytes)]
 
 
-def _database(path: str, busy_timeout_s: float) -> list[Check]:
+def _database(path: str, busy_timeout_s: float, pages_s: float) -> list[Check]:
     connection = open_reader(path, busy_timeout_s)
     try:
         version, mode = connection.pragma("user_version"), connection.pragma("journal_mode")
+        lack = generation.loss(connection.execute, path)
+        pages = _pages(connection, path, pages_s)
     except apsw.Error as error:
         raise translated(error, path, busy_timeout_s) from error
     finally:
         connection.close()
+    if lack:
+        return [Check("store", FAIL, lack, generation.remedy(path)), _schema(version), pages]
     size, wal = Path(path).stat().st_size, Path(f"{path}-wal")
     wal_size = wal.stat().st_size if wal.exists() else 0
     detail = (
@@ -37,8 +53,50 @@ def _database(path: str, busy_timeout_s: float) -> list[Check]:
     )
     if wal_size > _LARGE_WAL:
         remedy = "a process that reads the store never lets go: find it (fuser) and end it, then the log shrinks"
-        return [Check("store", WARN, detail, remedy), _schema(version)]
-    return [Check("store", OK, detail), _schema(version)]
+        return [Check("store", WARN, detail, remedy), _schema(version), pages]
+    return [Check("store", OK, detail), _schema(version), pages]
+
+
+def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
+    """Whether the file's pages are what they should be: first how they hang together, then what is in them."""
+    deadline = monotonic() + limit_s
+    count = connection.pragma("page_count")
+    connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
+    try:
+        answer = connection.execute("PRAGMA integrity_check(3)").fetchall()
+    except apsw.InterruptError:
+        detail = f"{count} pages; no damage found within {limit_s:g} s (doctor.pages_s), not all were looked at"
+        return Check("pages", OK, detail)
+    except apsw.CorruptError as error:
+        answer = [(str(error),)]
+    finally:
+        connection.set_progress_handler(None)
+    if answer == [("ok",)]:
+        return Check("pages", OK, f"{count} pages, none is damaged")
+    found = "; ".join(str(row[0]) for row in answer).replace("\n", " ")
+    remedy = (
+        "stop what uses this home, restore a backup, or save what can be read with `sqlite3 … .recover`; check the disk"
+    )
+    return Check("pages", FAIL, f"{path} is damaged: {found}", remedy)
+
+
+def _rights(path: str) -> Check:
+    """Whether other users of this machine can read the store."""
+    folder = Path(path).parent
+    if folder.stat().st_mode & _OTHERS == 0:
+        return Check("files", OK, f"{folder} is open to its owner alone")
+    names = [name for name in (f"{path}{end}" for end in BESIDE) if _is_open_to_others(name)]
+    if not names:
+        return Check("files", OK, f"{path} is readable by its owner alone")
+    remedy = f"run: chmod 700 {folder}; chmod 600 {' '.join(names)}"
+    return Check("files", WARN, f"other users of this machine can read {', '.join(names)}", remedy)
+
+
+def _is_open_to_others(name: str) -> bool:
+    try:
+        return bool(os.stat(name).st_mode & _OTHERS)  # noqa: PTH116 - a text, and no object is needed for it
+    except OSError:
+        return False
 
 
 def _schema(version: int) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -9,6 +10,7 @@ import apsw
 
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.migrations import oldest_for
+from arclog.stores.sqlite import generation
 from arclog.stores.sqlite.errors import translated
 from arclog.stores.sqlite.queries import load_migrations
 
@@ -24,11 +26,14 @@ _COMPATIBILITY = 11
 def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
     """A connection that may write, on a store whose schema is current."""
     _check_place(path)
+    _make_private(path)
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, busy_timeout_s)
     try:
         if connection.readonly("main"):
             raise apsw.ReadOnlyError(path)
         version = _version(connection, path)
+        if lack := generation.loss(connection.execute, path):
+            raise StoreUnavailable(f"{lack}; {generation.remedy(path)}")
         _use_wal(connection, path, busy_timeout_s)
         if version < SCHEMA:
             _migrate(connection, path)
@@ -69,6 +74,17 @@ def _check_place(path: str) -> None:
         raise StoreUnavailable(
             f"the folder of {path} does not exist; create {file.parent} or choose another ARCLOG_HOME"
         )
+
+
+def _make_private(path: str) -> None:
+    """Make a file that only its owner reads, where there is none; what SQLite puts beside it gets the same rights. A file that
+    is there is not opened: to close it again would end the locks that this process has on it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return  # it is there, or SQLite says better why it cannot be made
+    Path(generation.mark_of(path)).unlink(missing_ok=True)
 
 
 def _version(connection: apsw.Connection, path: str) -> int:

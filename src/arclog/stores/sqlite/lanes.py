@@ -23,6 +23,7 @@ import apsw
 
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.ports.clock import Clock
+from arclog.stores.sqlite import generation
 from arclog.stores.sqlite.connect import open_reader, open_writer
 from arclog.stores.sqlite.errors import Damaged, translated
 
@@ -161,6 +162,8 @@ class Writer:
         self._pace = 0.0
         self._wal_pages = 0
         self._checkpoint_at = self.CHECKPOINT_PAGES
+        #: the next transaction raises the store's generation
+        self._raises = True
         #: set once the disk or the file failed: nothing is written after that
         self._damage: Damaged | None = None
         self._is_open = False
@@ -193,9 +196,13 @@ class Writer:
         except StoreUnavailable:
             pass  # those who wait for their own work hear it
         try:
-            await self._hands.run(self._connection.close)  # after a checkpoint that may still be under way
+            await self._hands.run(self._shut)  # after a checkpoint that may still be under way
         finally:
             self._hands.stop()
+
+    def _shut(self) -> None:
+        self._connection.close()
+        generation.forget(self._path)
 
     def do(self, work: Callable[[Tx], R]) -> asyncio.Future[R]:
         """Queue a write; writes are carried out in the order of the calls."""
@@ -263,8 +270,8 @@ class Writer:
         """One transaction for the whole group; every piece's answer. A BusyError means that nothing was tried."""
         if self._damage is not None:
             return self._refused(self._damage, group)
-        tx = self._tx
-        started = perf_counter()
+        tx, total_changes = self._tx, self._connection.total_changes
+        started, before = perf_counter(), total_changes()
         answers: list[Answer] = []
         try:
             tx.execute("BEGIN IMMEDIATE")
@@ -279,12 +286,16 @@ class Writer:
                     answers.append((future, work(tx), None))
                 except ArclogError as refusal:
                     answers.append((future, None, refusal))
+            raised = generation.raised(tx.execute) if self._raises and total_changes() != before else 0
             tx.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - it is raised where the work is awaited
             self._roll_back()
             if len(group) == 1 or isinstance(translated(error, self._path), Damaged):
                 return self._refused(error, group)
             return [answer for work in group for answer in self._carry_out([work])]
+        if raised:
+            self._raises = False
+            generation.note(self._path, raised)
         self._pace += (perf_counter() - started - self._pace) / 8
         return answers
 
@@ -319,5 +330,6 @@ class Writer:
             if isinstance(known := translated(error, self._path), Damaged):
                 self._damage = known
             left = self._wal_pages
+        self._raises = True
         self._wal_pages = 0
         self._checkpoint_at = left + self.CHECKPOINT_PAGES

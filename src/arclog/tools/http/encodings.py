@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from arclog.drivers.http.failure import Failure
 from arclog.model.outcome import error
-from arclog.tools.http.failure import Failure, bad_body
+from arclog.tools.http.failure import bad_body
 
 #: What is asked for; whoever sends something else was not listening.
 ACCEPTED = "gzip, deflate, zstd"

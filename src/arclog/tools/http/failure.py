@@ -8,30 +8,17 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from arclog.drivers.http.failure import Failure, shortened
 from arclog.model.outcome import TaskError, error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from arclog.tools.http.client import Timeouts
+    from arclog.drivers.http.client import Timeouts
 
-_SHOWN_CHARS = 200
 #: How h11, below the client, says it.
 _TOO_MANY_HEADERS = "Receive buffer too long"
 _CUT = "without sending complete message body"
-
-
-class Failure(Exception):
-    """Ends an attempt with this error."""
-
-    def __init__(self, problem: TaskError) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-def refused(message: str, code: str | None = None) -> Failure:
-    """The task asks for something that cannot or must not be done."""
-    return Failure(error("config", message, code=code))
 
 
 def bad_body(message: str) -> Failure:
@@ -119,7 +106,3 @@ def _moment(text: str) -> float | None:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

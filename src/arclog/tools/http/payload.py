@@ -12,11 +12,11 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
+from arclog.drivers.http.client import Payload
+from arclog.drivers.http.failure import Failure, refused, shortened
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.client import Payload
 from arclog.tools.http.config import HttpConfig, Part
-from arclog.tools.http.failure import Failure, refused, shortened
 
 #: As browsers write file names into a multipart header.
 _QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})

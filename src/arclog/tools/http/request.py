@@ -9,19 +9,19 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import httpx2
 
 from arclog import __version__
+from arclog.drivers.http.client import Message
+from arclog.drivers.http.failure import Failure, refused, shortened
+from arclog.drivers.http.target import Target, target_of
 from arclog.model.outcome import error
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.client import Message, Target
 from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import ACCEPTED
-from arclog.tools.http.failure import Failure, refused, shortened
 from arclog.tools.http.payload import as_text, encoded, pairs, payload_of, urlencoded
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -92,30 +92,6 @@ def next_message(sent: Message, status: int, headers: Mapping[str, str]) -> Mess
 def described(message: Message) -> str:
     """A request as error messages name it."""
     return f"{message.method} {shortened(message.target.text)}"
-
-
-@lru_cache(maxsize=256)
-def target_of(text: str) -> Target:
-    """A web address, as the client reads it."""
-    try:
-        url = httpx2.URL(text)
-    except (httpx2.InvalidURL, UnicodeError) as problem:
-        if "@" in text:
-            raise refused(
-                "url: it is no web address; credentials belong into a keychain entry that auth names"
-            ) from None
-        raise refused(f"url: {shortened(text)!r} is no web address: {problem}") from None
-    if url.scheme not in ("http", "https"):
-        raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")
-    if url.userinfo:
-        raise refused("url: it holds a user name or password; declare a keychain entry and name it in auth")
-    if not url.host or "%" in url.host:
-        raise refused(f"url: {shortened(text)!r} names no host")
-    if url.port is not None and not 0 < url.port < 65536:
-        raise refused(f"url: {shortened(text)!r} names a port that does not exist")
-    whole = str(url).partition("#")[0]
-    host, authority = url.raw_host.decode("ascii"), url.netloc.decode("ascii")
-    return Target(url.scheme, host, url.port, url.raw_path, authority, whole)
 
 
 def _addressed(target: Target, headers: dict[str, str]) -> dict[str, str]:

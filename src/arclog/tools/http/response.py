@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from arclog.drivers.http.failure import Failure, shortened
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import cut_short, decoder_of
-from arclog.tools.http.failure import Failure, bad_body, shortened
+from arclog.tools.http.failure import bad_body
 
 #: A body above this is parsed in a thread, so that other tasks go on meanwhile.
 _PARSE_HERE_BYTES = 256 * 1024

@@ -13,15 +13,16 @@ import httpcore2
 from msgspec import Struct
 from msgspec.json import encode
 
+from arclog.drivers.http.client import Client, Message, Timeouts, pieces
+from arclog.drivers.http.failure import Failure, shortened
+from arclog.drivers.http.guard import SETTING, Guard
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
 from arclog.model.settings import Settings
 from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
-from arclog.tools.http.client import Client, Message, Timeouts, pieces
 from arclog.tools.http.config import HttpConfig
-from arclog.tools.http.failure import Failure, of_exception, of_status, retry_after, shortened
-from arclog.tools.http.guard import SETTING, Guard
+from arclog.tools.http.failure import of_exception, of_status, retry_after
 from arclog.tools.http.request import described, first_message, next_message
 from arclog.tools.http.response import Body, Limits, Reader
 

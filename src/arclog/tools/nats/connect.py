@@ -16,8 +16,8 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import Error, NoServersError, SecureConnWantedError
 
+from arclog.drivers.http.guard import Guard
 from arclog.model.outcome import error
-from arclog.tools.http.guard import Guard
 from arclog.tools.nats.failure import Failure, no_connection, refused, said_no
 from arclog.tools.nats.link import Link, too_old
 from arclog.tools.nats.where import Login, Server, Target

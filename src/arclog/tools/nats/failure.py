@@ -7,8 +7,8 @@ import re
 import ssl
 from typing import Any
 
+from arclog.drivers.http.failure import Failure, refused
 from arclog.model.outcome import ERROR_KINDS, error
-from arclog.tools.http.failure import Failure, refused
 
 __all__ = ["Failure", "broken", "denial", "kind_of", "no_connection", "of_api", "refused", "said_no", "too_late"]
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from arclog.drivers.http.guard import Guard
 from arclog.model.settings import Settings
-from arclog.tools.http.guard import Guard
 from arclog.tools.nats.connect import connected
 from arclog.tools.nats.failure import refused
 from arclog.tools.nats.link import Link

@@ -7,15 +7,20 @@ take back the parts that it sent (a future that is merely cancelled would leave 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from arclog.tools.object.faults import translated
-from arclog.tools.object.location import Location, refuse
+from arclog.tools.object.location import Location, Refused, refuse
 from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
+
+if TYPE_CHECKING:
+    from arclog.drivers.http.forward import Forwarder, Route
+    from arclog.drivers.http.guard import Guard
 
 #: Parts of an upload; S3 takes 10,000 of them, and none (but the last) below 5 MiB.
 _PART_BYTES = 8 * 1024 * 1024
@@ -41,13 +46,43 @@ class Access(Struct, frozen=True):
     read_timeout_s: float
     retries: int
 
+    @property
+    def asks_metadata(self) -> bool:
+        """Whether the machine's own credentials may be asked for. Not for a server that a playbook names: it could
+        redirect a request there.
+        """
+        return self.ambient and not self.credential and not self.endpoint
+
 
 class _Stopped(Exception):
     """The upload is no longer wanted."""
 
 
-def open_store(access: Access) -> Any:
-    """A store of obstore. Nothing is sent yet."""
+class Opened:
+    """A store of obstore, and the route that its connections take."""
+
+    __slots__ = ("__weakref__", "route", "store")
+
+    def __init__(self, store: Any, route: Route | None = None) -> None:
+        self.store = store
+        #: None: a proxy of the environment is in between
+        self.route = route
+
+
+def open_store(access: Access, forwarder: Forwarder, guard: Guard | None) -> Opened:
+    """A store whose connections go where the guard lets them; without one, where the environment's proxy does. Nothing is
+    sent yet.
+    """
+    if guard is None:
+        return Opened(_store(access, {}))
+    route = forwarder.open_route(guard, access.connect_timeout_s)
+    opened = Opened(_store(access, {"proxy_url": forwarder.address(route)}), route)
+    # A task may still use a store that is no longer kept.
+    weakref.finalize(opened, forwarder.close_route, route).atexit = False
+    return opened
+
+
+def _store(access: Access, options: dict[str, Any]) -> Any:
     import obstore.store as stores
 
     shared: dict[str, Any] = {
@@ -57,6 +92,7 @@ def open_store(access: Access) -> Any:
             "connect_timeout": timedelta(seconds=access.connect_timeout_s),
             "read_timeout": timedelta(seconds=access.read_timeout_s),
             "user_agent": "arclog",
+            **options,
         },
         "retry_config": {
             "max_retries": access.retries,
@@ -125,8 +161,9 @@ def _az(access: Access, given: dict[str, str]) -> dict[str, Any]:
 class Cloud:
     """A bucket as a place."""
 
-    def __init__(self, store: Any, at: Location, create_max_bytes: int, *, signed: bool) -> None:
-        self._store = store
+    def __init__(self, opened: Opened, at: Location, create_max_bytes: int, *, signed: bool) -> None:
+        self._opened = opened
+        self._store = opened.store
         self._at = at
         self._create_max_bytes = create_max_bytes
         self._signed = signed
@@ -159,7 +196,7 @@ class Cloud:
             done = await self._upload(key, source, attributes)
             return ObjectMeta(key, source.sent, done["e_tag"], None, content_type, done["version"])
         except Exception as problem:
-            raise translated(problem, self._url(key), signed=self._signed) from problem
+            raise self._translated(problem, self._url(key)) from problem
 
     async def _upload(self, key: str, source: _Source, attributes: Any) -> Any:
         import obstore
@@ -202,7 +239,7 @@ class Cloud:
             found = await obstore.get_async(self._store, key, options=options)
             return Found(known, start, end, self._pieces(key, found, end - start))
         except Exception as problem:
-            raise translated(problem, self._url(key), signed=self._signed) from problem
+            raise self._translated(problem, self._url(key)) from problem
 
     async def _pieces(self, key: str, found: Any, length: int) -> AsyncIterator[bytes]:
         got = 0
@@ -211,7 +248,7 @@ class Cloud:
                 got += len(piece)
                 yield bytes(piece)
         except Exception as problem:
-            raise translated(problem, self._url(key), signed=self._signed) from problem
+            raise self._translated(problem, self._url(key)) from problem
         if got != length:
             raise refuse("connection", f"{self._url(key)}: {got} of {length} bytes came", "CUT")
 
@@ -223,7 +260,7 @@ class Cloud:
             found = await obstore.get_async(self._store, key, options=options)
             return _meta(found.meta, found.attributes)
         except Exception as problem:
-            raise translated(problem, self._url(key), signed=self._signed) from problem
+            raise self._translated(problem, self._url(key)) from problem
 
     async def listing(self, prefix: str, *, recursive: bool) -> AsyncIterator[tuple[list[ObjectMeta], list[str]]]:
         import obstore
@@ -237,7 +274,7 @@ class Cloud:
             async for chunk in obstore.list(self._store, under, chunk_size=_LISTED_AT_A_TIME):
                 yield [_meta(meta) for meta in chunk], []
         except Exception as problem:
-            raise translated(problem, self._url(prefix), signed=self._signed) from problem
+            raise self._translated(problem, self._url(prefix)) from problem
 
     async def delete(self, keys: list[str]) -> None:
         import obstore
@@ -247,12 +284,15 @@ class Cloud:
             try:
                 await obstore.delete_async(self._store, some if len(some) > 1 else some[0])
             except FileNotFoundError as problem:
-                gone = translated(problem, self._url(some[0]), signed=self._signed)
+                gone = self._translated(problem, self._url(some[0]))
                 if "Bucket" in (gone.problem.code or "") or "Container" in (gone.problem.code or ""):
                     raise gone from problem
             except Exception as problem:
                 shown = self._url(some[0]) if len(some) == 1 else f"{len(some)} keys of {self._url('')}"
-                raise translated(problem, shown, signed=self._signed) from problem
+                raise self._translated(problem, shown) from problem
+
+    def _translated(self, problem: Exception, shown: str) -> Refused:
+        return translated(problem, shown, signed=self._signed, route=self._opened.route)
 
     def _url(self, key: str) -> str:
         return Location(self._at.scheme, self._at.bucket, key).url

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from arclog.model.outcome import ERROR_KINDS, error
 from arclog.tools.object.location import Refused, refuse
+
+if TYPE_CHECKING:
+    from arclog.drivers.http.forward import Route
 
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
 _SAID = re.compile(r"<Message>([^<]{1,200})</Message>")
 _TRANSPORT = re.compile(r"reqwest|hyper|HttpError|HTTP error|error sending request")
+#: What the forwarder answers to a request without its token.
+_NO_TOKEN = 407
 _TIMEOUT = re.compile(r"TimedOut|timed out")
 
 
-def translated(problem: Exception, url: str, *, signed: bool) -> Refused:
-    """The task's error for a failure of obstore; one that is ours passes as it is."""
+def translated(problem: Exception, url: str, *, signed: bool, route: Route | None = None) -> Refused:
+    """The task's error for a failure of obstore; one that is ours passes as it is. A connection that was not made says why
+    on its route.
+    """
     if isinstance(problem, Refused):
         return problem
     from obstore import exceptions
@@ -42,6 +50,11 @@ def translated(problem: Exception, url: str, *, signed: bool) -> Refused:
         )
     if isinstance(problem, exceptions.NotSupportedError | NotImplementedError):
         return refuse("config", f"{url}: this store cannot do that", "NOT_SUPPORTED")
+    if status == _NO_TOKEN and route is not None:
+        message = (
+            f"{url}: the server redirects to another one over http, which is not followed; name that as the endpoint"
+        )
+        return refuse("config", message, "REDIRECT_REFUSED")
     if status is not None:
         kind = "rate_limit" if status == 429 else "server_error" if status >= 500 else "client_error"
         return Refused(
@@ -52,6 +65,9 @@ def translated(problem: Exception, url: str, *, signed: bool) -> Refused:
                 retryable=ERROR_KINDS[kind],
             )
         )
+    known = route.take_problem() if route is not None else None
+    if known is not None:
+        return Refused(error(known.kind, f"{url}: {known.message}", code=known.code, retryable=known.retryable))
     if _TIMEOUT.search(text):
         return refuse(
             "timeout",

@@ -6,8 +6,9 @@ known of the object. A put is whole or not at all; delete and put may be repeate
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
@@ -23,6 +24,11 @@ from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
 from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
 from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
+
+if TYPE_CHECKING:
+    from arclog.drivers.http.forward import Forwarder
+    from arclog.drivers.http.guard import Guard
+    from arclog.tools.object.cloud import Access, Opened
 
 _KEPT_STORES = 64
 #: Keys that only some actions have.
@@ -72,8 +78,12 @@ class ObjectTool:
         self._connect_timeout_s = settings.number("object.connect_timeout_s")
         self._read_timeout_s = settings.number("object.read_timeout_s")
         self._retries = settings.integer("object.request_retries")
+        self._settings = settings
         #: stores keep their connections; oldest first
-        self._stores: dict[Any, Any] = {}
+        self._stores: dict[Access, Opened] = {}
+        self._forwarder: Forwarder | None = None
+        #: whether metadata services may be asked → guard
+        self._guards: dict[bool, Guard] = {}
 
     async def run(self, config: ObjectConfig, context: TaskContext) -> Outcome:
         try:
@@ -99,6 +109,9 @@ class ObjectTool:
 
     async def close(self) -> None:
         self._stores.clear()
+        if self._forwarder is not None:
+            await asyncio.to_thread(self._forwarder.close)
+            self._forwarder = None
 
     async def _place(self, at: Location, config: ObjectConfig, context: TaskContext) -> Place:
         if at.scheme == FILE:
@@ -107,14 +120,11 @@ class ObjectTool:
             return Folder(self._root, self._reach)
         with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
-        from arclog.tools.object.cloud import Access, Cloud, open_store
+        from arclog.tools.object.cloud import Access, Cloud
         from arclog.tools.object.credentials import fields_for
-        from arclog.tools.object.endpoint import check_endpoint
 
         given = fields_for(at.scheme, context.auth)
         endpoint = config.endpoint or given.get("endpoint", "")
-        if endpoint:
-            await check_endpoint(endpoint, allow_http=config.allow_http)
         if at.scheme == "gs" and not given and not self._ambient and config.action in ("put", "delete"):
             # The library would ask the machine's metadata service for a token.
             raise refuse("auth", f"{at.url}: nobody may change it without an `auth`", "UNSIGNED")
@@ -131,11 +141,31 @@ class ObjectTool:
             # An answer that was lost would make a second try meet the object that the first one created.
             retries=0 if config.if_absent is True else self._retries,
         )
-        store = self._stores.pop(access, None) or open_store(access)
-        self._stores[access] = store
+        return Cloud(await self._opened(access), at, self._create_max_bytes, signed=bool(given) or self._ambient)
+
+    async def _opened(self, access: Access) -> Opened:
+        """The store of an access; its endpoint is checked each time, since the address of a name may change."""
+        from arclog.drivers.http.client import uses_proxies
+        from arclog.drivers.http.forward import Forwarder
+        from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
+        from arclog.tools.object.cloud import open_store
+        from arclog.tools.object.endpoint import check_endpoint
+
+        proxied = uses_proxies(self._settings)
+        guard = self._guards.get(access.asks_metadata)
+        if guard is None:
+            metadata = METADATA_SERVICES if access.asks_metadata else ()
+            guard = guard_of(self._settings, "object.allow_networks", "object tasks", *metadata)
+            self._guards[access.asks_metadata] = guard
+        if access.endpoint:
+            await check_endpoint(access.endpoint, guard, allow_http=access.allow_http, proxied=proxied)
+        if self._forwarder is None:
+            self._forwarder = Forwarder()
+        opened = self._stores.pop(access, None) or open_store(access, self._forwarder, None if proxied else guard)
+        self._stores[access] = opened
         if len(self._stores) > _KEPT_STORES:
             self._stores.pop(next(iter(self._stores)))
-        return Cloud(store, at, self._create_max_bytes, signed=bool(given) or self._ambient)
+        return opened
 
     async def _put(self, place: Place, at: Location, config: ObjectConfig, context: TaskContext) -> Outcome:
         from arclog.tools.object.content import Outgoing

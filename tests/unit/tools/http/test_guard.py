@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arclog.drivers.http.failure import Failure
+from arclog.drivers.http.guard import Guard, carried, why_closed
 from arclog.model.errors import SettingsError
-from arclog.tools.http.failure import Failure
-from arclog.tools.http.guard import Guard, carried, why_closed
 from tests.servers.web import Web
 from tests.unit.tools.http.conftest import Task
 
@@ -65,6 +65,8 @@ def test_what_python_calls_private_is_closed_also_inside_ipv6(number: int) -> No
         ("Intern.Example", "10.0.0.1", "intern.example."),
         ("*.corp.example", "10.0.0.1", "a.b.corp.example"),
         ("fe80::/10", "fe80::1%eth0", "x"),
+        ("169.254.169.254", "169.254.169.254", "x"),
+        ("metadata.example", "169.254.169.254", "metadata.example"),
     ],
 )
 def test_what_the_setting_adds(allowed: str, address: str, host: str) -> None:
@@ -77,6 +79,11 @@ def test_what_the_setting_adds(allowed: str, address: str, host: str) -> None:
         ("none", "127.0.0.1", "x"),
         ("loopback", "10.0.0.1", "x"),
         ("private", "169.254.169.254", "x"),
+        ("private", "fd00:ec2::254", "x"),
+        ("169.254.0.0/16", "169.254.169.254", "x"),
+        ("0.0.0.0/0", "169.254.169.254", "x"),
+        ("0.0.0.0/0", "::ffff:169.254.169.254", "x"),
+        ("100.64.0.0/10", "100.100.100.200", "x"),
         ("10.1.0.0/16", "10.2.0.1", "x"),
         ("intern.example", "10.0.0.1", "evil-intern.example"),
         ("intern.example", "10.0.0.1", "intern.example.evil"),

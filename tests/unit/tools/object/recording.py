@@ -36,7 +36,7 @@ class RecordingServer:
 
 
 @contextmanager
-def recording_server() -> Iterator[RecordingServer]:
+def recording_server(address: str = "127.0.0.1") -> Iterator[RecordingServer]:
     server = RecordingServer()
 
     class Requests(http.server.BaseHTTPRequestHandler):
@@ -65,8 +65,8 @@ def recording_server() -> Iterator[RecordingServer]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
             pass
 
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Requests)
-    server.endpoint = f"http://127.0.0.1:{listening.server_port}"
+    listening = http.server.ThreadingHTTPServer((address, 0), Requests)
+    server.endpoint = f"http://{address}:{listening.server_port}"
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
     try:

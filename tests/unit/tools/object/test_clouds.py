@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,27 @@ def server() -> Iterator[RecordingServer]:
         yield server
 
 
+#: closed after each test
+OPENED: list[ObjectTool] = []
+
+
 def runner(endpoint: str, auth: Credential | None = KEYS, **settings: Any) -> Runner:
     changed = {name.replace("__", "."): value for name, value in settings.items()}
     run = Runner(
-        ObjectTool(Settings({"object.request_retries": 0, **changed}), NOWHERE), endpoint=endpoint, allow_http=True
+        ObjectTool(Settings({"object.request_retries": 0, "http.allow_networks": "loopback", **changed}), NOWHERE),
+        endpoint=endpoint,
+        allow_http=True,
     )
     run.auth = auth
+    OPENED.append(run.tool)
     return run
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    while OPENED:
+        await OPENED.pop().close()
 
 
 def credential(**fields: str) -> Credential:
@@ -207,24 +221,59 @@ async def test_an_answer_that_makes_no_sense(server: RecordingServer) -> None:
 
 async def test_a_request_is_tried_again_but_not_a_create(server: RecordingServer) -> None:
     server.answer = lambda _: Answer(503)
-    run = Runner(
-        ObjectTool(Settings({"object.request_retries": 1}), NOWHERE), endpoint=server.endpoint, allow_http=True
-    )
+    run = runner(server.endpoint, object__request_retries=1)
     await run.failure("get", "s3://bucket/x")
     assert len(server.asked) == 2
     await run.failure("put", "s3://bucket/x", content="x", if_absent=True)
     assert len(server.asked) == 3
 
 
+@pytest.mark.parametrize("setting", ["object__allow_networks", "http__allow_networks"])
+async def test_an_endpoint_on_loopback_is_reached_only_where_a_setting_says_so(
+    server: RecordingServer, setting: str
+) -> None:
+    closed: dict[str, Any] = {setting: "none"}
+    problem = await runner(server.endpoint, **closed).failure("get", "s3://bucket/x")
+    assert (problem.kind, problem.code) == ("config", "ADDRESS_REFUSED")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("action", ["get", "put", "list", "delete"])
+async def test_a_redirect_over_http_is_not_followed(server: RecordingServer, action: str) -> None:
+    with recording_server("127.0.0.2") as other:
+        server.answer = lambda asked: Answer(307, headers=(("Location", other.endpoint + asked.path),))
+        run = runner(server.endpoint, http__allow_networks="127.0.0.1")
+        more = {"content": "secret"} if action == "put" else {}
+        problem = await run.failure(action, "s3://bucket/x", **more)
+        assert other.asked == []
+        assert problem.code in ("REDIRECT_REFUSED", "HTTP_307")  # an upload is not sent again by the library itself
+
+
+async def test_a_name_that_moves_to_another_address_is_checked_again(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address that was checked is the one that is connected to."""
+    answers = iter(["127.0.0.1", "10.1.2.3", "10.1.2.3", "10.1.2.3"])
+
+    async def resolved(host: str, port: int) -> list[str]:
+        return [next(answers)]
+
+    monkeypatch.setattr("arclog.drivers.http.guard._resolved", resolved)
+    endpoint = server.endpoint.replace("127.0.0.1", "moving.example")
+    problem = await runner(endpoint).failure("get", "s3://bucket/x")
+    assert problem.code == "ADDRESS_REFUSED"
+    assert server.asked == []
+
+
 @pytest.mark.parametrize(
     ("endpoint", "message"),
     [
-        ("http://169.254.169.254", "metadata address"),
-        ("http://[::ffff:169.254.169.254]", "metadata address"),
-        ("http://0xa9fea9fe", "metadata address"),
-        ("http://2852039166:80/", "metadata address"),
-        ("http://[fe80::1]", "metadata address"),
-        ("http://[fd00:ec2::254]", "metadata address"),
+        ("http://169.254.169.254", "object.allow_networks"),
+        ("http://[::ffff:169.254.169.254]", "object.allow_networks"),
+        ("http://0xa9fea9fe", "object.allow_networks"),
+        ("http://2852039166:80/", "object.allow_networks"),
+        ("http://[fe80::1]", "object.allow_networks"),
+        ("http://[fd00:ec2::254]", "object.allow_networks"),
         ("ftp://host", "no address of a server"),
         ("host:9000", "no address of a server"),
         ("http://u:CANARY@127.0.0.1", "must stand alone"),

@@ -26,7 +26,9 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(params=["file", "s3"])
 async def run(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runner]:
-    settings = Settings({"object.file_root": str(tmp_path), "home": str(tmp_path / ".arclog")})
+    settings = Settings(
+        {"object.file_root": str(tmp_path), "home": str(tmp_path / ".arclog"), "http.allow_networks": "loopback"}
+    )
     tool = ObjectTool(settings, NOWHERE)
     if request.param == "file":
         runner = Runner(tool)

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, cast
 
 import httpcore2
 
+from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.http.guard import Guard
+from arclog.drivers.http.protocols import Pool
+from arclog.drivers.http.stream import connect
+from arclog.drivers.http.target import Target
 from arclog.model.settings import Settings
-from arclog.tools.http.failure import Failure, refused
-from arclog.tools.http.guard import Guard
-from arclog.tools.http.protocols import Pool
-from arclog.tools.http.stream import connect
 
 _PROXY_SCHEMES = ("http", "https")
 
@@ -38,23 +39,6 @@ class Payload(NamedTuple):
     content: bytes | Callable[[], AsyncIterable[bytes]]
     length: int
     content_type: str
-
-
-class Target(NamedTuple):
-    """A web address, taken apart as it is used; only `request.target_of` makes one."""
-
-    scheme: str
-    host: str
-    port: int | None
-    #: path and query, encoded
-    path: bytes
-    #: host and port as the Host header names them
-    authority: str
-    text: str
-
-    @property
-    def origin(self) -> tuple[str, str, int]:
-        return self.scheme, self.host, self.port or (443 if self.scheme == "https" else 80)
 
 
 class Message(NamedTuple):
@@ -100,13 +84,16 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
 
 
 class Client:
-    """The pools of one tool object."""
+    """The pools of one user of the network: a tool, the webhooks, the secrets."""
 
-    def __init__(self, settings: Settings, guard: Guard) -> None:
+    def __init__(self, settings: Settings, guard: Guard, *, proxies: bool | None = None) -> None:
+        """`proxies`: whether those of the environment are used; without it, as `http.trust_env` says."""
         self._settings = settings
         self._guard = guard
         self._pools: dict[tuple[bool, bool, str], httpcore2.AsyncConnectionPool] = {}
-        self._proxies = _proxies_of_environment() if settings["http.trust_env"] else {}
+        if proxies is None:
+            proxies = bool(settings["http.trust_env"])
+        self._proxies = proxies_of_environment() if proxies else {}
         self._insecure = bool(settings["http.allow_insecure"])
         self._limits: dict[str, Any] = {
             "max_connections": settings.integer("http.max_connections"),
@@ -201,7 +188,13 @@ class Client:
             await pool.aclose()
 
 
-def _proxies_of_environment() -> dict[str, str]:
+def uses_proxies(settings: Settings) -> bool:
+    """Whether requests go through a proxy of the environment, which must guard private networks itself."""
+    return bool(settings["http.trust_env"]) and bool(proxies_of_environment())
+
+
+def proxies_of_environment() -> dict[str, str]:
+    """Scheme → address of the proxies that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name."""
     from urllib.request import getproxies  # brings much along; few need it
 
     return getproxies()

@@ -1,4 +1,5 @@
-"""Which addresses tasks may reach: the public internet, and what a setting (`http.allow_networks`) adds.
+"""Which addresses this process may reach for its playbooks: the public internet, and what a setting
+(`http.allow_networks` and its like) adds.
 
 Law: what is checked is the address that is then connected to, never a name or its spelling. A name is resolved once for
 each connection, and the connection is made to one of the addresses that passed.
@@ -11,9 +12,10 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from arclog.drivers.http.failure import Failure, refused
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import error
-from arclog.tools.http.failure import Failure, refused
+from arclog.model.settings import Settings
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -21,6 +23,10 @@ Network = IPv4Network | IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 SETTING = "http.allow_networks"
+#: Where platforms tell a machine or a container who it is. No network of the settings opens them: only an address or a name.
+METADATA_SERVICES = (
+    "169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254",
+)  # fmt: skip
 
 # fmt: off
 #: Why an IPv4 address is not reached; the first network that holds it.
@@ -71,6 +77,7 @@ _V4 = [(IPv4Network(text), why) for text, why in _CLOSED_V4]
 _V6 = [(IPv6Network(text), why) for text, why in _CLOSED_V6]
 _CARRYING = [(IPv6Network(text), shift) for text, shift in _CARRIERS]
 _GLOBAL_V6 = IPv6Network("2000::/3")
+_METADATA = frozenset(map(ip_address, METADATA_SERVICES))
 
 
 def why_closed(address: Address) -> str:
@@ -91,6 +98,12 @@ def carried(address: IPv6Address) -> IPv4Address | None:
         if address in network:
             return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
     return None
+
+
+def guard_of(settings: Settings, setting: str, who: str, *more: str) -> Guard:
+    """The guard that a setting describes; an empty one says what `http.allow_networks` says. `more` is allowed as well."""
+    allowed = settings.text(setting) or settings.text(SETTING)
+    return Guard(",".join((allowed, *more)), setting=setting, who=who)
 
 
 class Guard:
@@ -126,11 +139,11 @@ class Guard:
             return True
         inner = carried(address) if isinstance(address, IPv6Address) else None
         return any(
-            one in network
-            for one in (address, inner)
-            if one is not None
+            each in network and (each not in _METADATA or network.num_addresses == 1)
+            for each in (address, inner)
+            if each is not None
             for network in self._networks
-            if network.version == one.version
+            if network.version == each.version
         )
 
     def _named(self, host: str) -> bool:

@@ -1,0 +1,269 @@
+"""A forwarding proxy on loopback, for a library that brings an HTTP client of its own: where that client connects to, on
+its own account or by a redirect, is checked here.
+
+Law: a connection goes to one address that the guard of its route let through, or nowhere. Whoever does not know a route's
+token gets nothing: other programs of this machine can reach loopback, too. It runs in a thread with an event loop of its
+own, so that a large object does not hold up the loop of a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+import socket
+import threading
+import time
+from typing import cast
+from urllib.parse import urlsplit
+
+from arclog.drivers.http.failure import Failure
+from arclog.drivers.http.guard import Guard
+from arclog.model.outcome import TaskError, error
+
+_MOST_HEAD_BYTES = 64 * 1024
+_HEAD_END = b"\r\n\r\n"
+#: Headers for the proxy itself, and the one that is replaced.
+_OWN_HEADERS = (b"proxy-authorization:", b"proxy-connection:", b"connection:")
+
+
+class Route:
+    """What one client may reach, and what became of its last connection."""
+
+    def __init__(self, guard: Guard, connect_timeout_s: float) -> None:
+        self.guard = guard
+        self.connect_timeout_s = connect_timeout_s
+        self.token = secrets.token_hex(16)
+        #: why the last connection was not made
+        self.problem: TaskError | None = None
+
+    def take_problem(self) -> TaskError | None:
+        """The problem, once."""
+        problem, self.problem = self.problem, None
+        return problem
+
+
+class Forwarder:
+    """Listens on a free port of loopback from its first route on."""
+
+    def __init__(self) -> None:
+        self._routes: dict[bytes, Route] = {}
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._port = 0
+        #: what is connected; the thread's own
+        self.sides: set[_Side] = set()
+
+    def open_route(self, guard: Guard, connect_timeout_s: float) -> Route:
+        """A new route; `address` says how a client takes it."""
+        route = Route(guard, connect_timeout_s)
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            self._routes[_authorization(route)] = route
+        return route
+
+    def address(self, route: Route) -> str:
+        """The proxy's address for the client of a route. It holds the token."""
+        return f"http://arclog:{route.token}@127.0.0.1:{self._port}"
+
+    def close_route(self, route: Route) -> None:
+        """New connections are refused; those that are open go on."""
+        self._routes.pop(_authorization(route), None)
+
+    def route_of(self, authorization: bytes) -> Route | None:
+        return self._routes.get(authorization)
+
+    def _start(self) -> None:
+        listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._port = listening.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, listening), name="arclog-forwarder", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(loop.create_server(lambda: _Client(self), sock=listening))
+            loop.run_forever()
+            loop.run_until_complete(self._end())
+        finally:
+            listening.close()
+            loop.close()
+
+    async def _end(self) -> None:
+        opening = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        for side in self.sides:
+            side.transport.abort()
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    def close(self) -> None:
+        """End the thread; connections end with it."""
+        with self._lock:
+            self._routes.clear()
+            thread, loop, self._thread, self._loop = self._thread, self._loop, None, None
+        if thread is not None and loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+
+class _Side(asyncio.Protocol):
+    """One end of a connection: what it receives goes to its peer."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self.forwarder = forwarder
+        self.peer: _Side | None = None
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.forwarder.sides.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.peer is not None:
+            self.peer.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.peer is not None:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.peer is not None:
+            self.peer.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        peer = self.peer
+        if peer is None or peer.ended:
+            return False
+        if not peer.transport.is_closing():
+            peer.transport.write_eof()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.forwarder.sides.discard(self)
+        if self.peer is not None:
+            if exc is None:
+                self.peer.transport.close()
+            else:
+                self.peer.transport.abort()
+
+
+class _Client(_Side):
+    """The end that the library has: it says in its first lines where it wants to go."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        super().__init__(forwarder)
+        self._head = bytearray()
+        self._opening: asyncio.Task[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self.peer is not None:
+            self.peer.transport.write(data)
+            return
+        self._head += data
+        end = self._head.find(_HEAD_END)
+        if end < 0:
+            if len(self._head) > _MOST_HEAD_BYTES:
+                self.transport.abort()
+            return
+        if self._opening is None:
+            self.transport.pause_reading()
+            self._opening = asyncio.ensure_future(self._open(end + len(_HEAD_END)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._opening is not None and self.peer is None:
+            self._opening.cancel()
+        super().connection_lost(exc)
+
+    async def _open(self, end: int) -> None:
+        """Connect to where the head says, or close: the client takes that for a connection that could not be made."""
+        head = bytes(self._head[:end])
+        request, *lines = head[: -len(_HEAD_END)].split(b"\r\n")
+        route = next(
+            (self.forwarder.route_of(line.partition(b":")[2].strip())
+             for line in lines if line.lower().startswith(_OWN_HEADERS[0])), None
+        )  # fmt: skip
+        place = _destination(request)
+        if route is None:
+            # Also a redirect to another host over http: clients keep a proxy's credentials to the first one.
+            self.transport.write(b"HTTP/1.1 407 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        if route is None or place is None:
+            self.transport.close()
+            return
+        host, port, path = place
+        try:
+            other = await _connected(self.forwarder, route, host, port)
+        except Failure as failure:
+            route.problem = failure.problem
+            self.transport.close()
+            return
+        route.problem = None
+        self.peer, other.peer = other, self
+        if path is None:
+            self.transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            method, _, version = request.split(b" ")
+            kept = [line for line in lines if not line.lower().startswith(_OWN_HEADERS)]
+            # One request for each connection: the next one may want to go elsewhere.
+            rewritten = [b" ".join((method, path, version)), *kept, b"connection: close"]
+            other.transport.write(b"\r\n".join(rewritten) + _HEAD_END)
+        behind = bytes(self._head[end:])
+        self._head.clear()
+        if behind:
+            other.transport.write(behind)
+        self.transport.resume_reading()
+
+
+async def _connected(forwarder: Forwarder, route: Route, host: str, port: int) -> _Side:
+    """A connection to one of the addresses that the guard lets through."""
+    loop = asyncio.get_running_loop()
+    until = time.monotonic() + route.connect_timeout_s
+    late = error("timeout", f"no connection to {host} within {route.connect_timeout_s:g} s")
+    try:
+        async with asyncio.timeout(route.connect_timeout_s):
+            addresses = await route.guard.addresses(host, port)
+    except TimeoutError:
+        raise Failure(late) from None
+    problem = late
+    for left in range(len(addresses), 0, -1):
+        try:
+            # A dead address must leave time for those behind it.
+            async with asyncio.timeout(max(0.001, until - time.monotonic()) / left):
+                _, side = await loop.create_connection(lambda: _Side(forwarder), addresses[-left], port)
+                return side
+        except TimeoutError:
+            problem = late
+        except OSError as trouble:
+            problem = error("connection", f"no connection to {host}: {trouble.strerror or type(trouble).__name__}")
+    raise Failure(problem)
+
+
+def _destination(request: bytes) -> tuple[str, int, bytes | None] | None:
+    """Host, port and path that a request line names; no path for a tunnel. None when it names none."""
+    try:
+        method, target, _ = request.decode("ascii").split(" ")
+        tunnel = method == "CONNECT"
+        parts = urlsplit(f"//{target}" if tunnel else target)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or (not tunnel and parts.scheme != "http"):
+        return None
+    if tunnel:
+        return (host, port, None) if port else None
+    query = f"?{parts.query}" if parts.query else ""
+    return host, port or 80, f"{parts.path or '/'}{query}".encode("ascii")
+
+
+def _authorization(route: Route) -> bytes:
+    return b"Basic " + base64.b64encode(f"arclog:{route.token}".encode())

@@ -1,0 +1,100 @@
+"""Before an effect: whose command it is, by the worker's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from arclog.model.commands import Captured, Command
+from arclog.model.errors import LeaseLost, StoreUnavailable
+from arclog.model.settings import Settings
+from arclog.testing.virtual import LoopClock, run_virtually
+from arclog.worker.stream import ReportStream
+
+LEASE_S = 30.0
+
+
+class Server:
+    """Answers heartbeats, as slowly as a test wants."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.takes_s = 0.0
+        self.lost: list[int] = []
+        self.away = False
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        self.asked += 1
+        await asyncio.sleep(self.takes_s)
+        if self.away:
+            raise StoreUnavailable("nobody answers")
+        return self.lost
+
+
+def stream(server: Any, proved_at: float = 0.0) -> ReportStream:
+    command = Command(7, 2, 1, "p", "s", 1, 0, {}, Captured())
+    return ReportStream(server, LoopClock(), command, "w", Settings({"leases.seconds": LEASE_S}), proved_at)
+
+
+def test_a_command_that_was_given_a_moment_ago_costs_no_question() -> None:
+    async def go() -> int:
+        server = Server()
+        await asyncio.sleep(0.9)
+        await stream(server).prove()
+        return server.asked
+
+    assert run_virtually(go()) == 0
+
+
+@pytest.mark.parametrize("late_s", [1.1, LEASE_S + 1, 3600.0])
+def test_an_answer_that_lay_in_a_buffer_is_confirmed_first(late_s: float) -> None:
+    async def go() -> int:
+        server = Server()
+        await asyncio.sleep(late_s)
+        await stream(server).prove()
+        server.lost = [7]
+        await asyncio.sleep(late_s)
+        with pytest.raises(LeaseLost, match="it is not begun"):
+            await stream(server).prove()
+        return server.asked
+
+    assert run_virtually(go()) == 2
+
+
+def test_parallel_iterations_share_one_question() -> None:
+    async def go() -> int:
+        server = Server()
+        server.takes_s = 0.01
+        await asyncio.sleep(5)
+        one = stream(server)
+        await asyncio.gather(*(one.prove() for _ in range(50)))
+        return server.asked
+
+    assert run_virtually(go()) == 1
+
+
+def test_nothing_is_begun_while_nobody_answers_and_the_lease_may_be_over() -> None:
+    async def go() -> float:
+        server = Server()
+        server.away = True
+        await asyncio.sleep(5)
+        with pytest.raises(LeaseLost, match="its lease may be over"):
+            await stream(server).prove()
+        return asyncio.get_running_loop().time()
+
+    assert LEASE_S <= run_virtually(go()) < LEASE_S + 1
+
+
+def test_a_slow_server_is_enough_up_to_a_third_of_the_lease() -> None:
+    async def go(takes_s: float) -> None:
+        server = Server()
+        server.takes_s = takes_s
+        await asyncio.sleep(5)
+        await stream(server).prove()
+
+    run_virtually(go(LEASE_S / 3 - 1))
+    with pytest.raises(LeaseLost, match="within a third"):
+        run_virtually(go(LEASE_S / 3 + 1))
