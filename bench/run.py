@@ -35,6 +35,7 @@ WORKLOADS = {
     "W13": "w13_ingest",
     "W14": "w14_remote",
     "W15": "w15_server",
+    "W16": "w16_idle",
     "P2": "p2_chain",
     "P3": "p3_loop",
     "P4": "p4_runs",

@@ -26,6 +26,7 @@ async def one(file: str, home: str) -> dict[str, Any]:
     from arclog.wiring.settings import load_settings
 
     text = read(file)
+    took = timed_tasks()
     async with embedded(load_settings({"home": home})) as here:
         t0 = time.perf_counter()
         started = await here.api.execute(ExecuteRequest(playbook=text, file=file))
@@ -43,6 +44,7 @@ async def one(file: str, home: str) -> dict[str, Any]:
         "total_s": total_s,
         "state": status.state,
         **facts(events),
+        **tasks(took),
     }
 
 
@@ -111,7 +113,7 @@ async def all_events(api: Any, execution_id: str) -> list[dict[str, Any]]:
 
 
 def facts(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the log tells: counts by type, gaps between steps, what the tasks took."""
+    """What the log tells: counts by type, gaps between steps, results."""
     from arclog.model.events import TERMINAL
 
     counts = Counter(event["event_type"] for event in events)
@@ -119,8 +121,6 @@ def facts(events: list[dict[str, Any]]) -> dict[str, Any]:
     ends = [at(event) for event in events if event["event_type"] == "step.done"]
     starts = [at(event) for event in events if event["event_type"] == "step.started"]
     gaps = [(start - end) * 1000 for end, start in zip(ends, starts[1:], strict=False)]
-    # The first task of a run brings its process up: it is told apart.
-    warm = [event["duration_ms"] for event in done[1:]]
     paces = [(at(later) - at(earlier)) * 1000 for earlier, later in pairwise(done)]
     return {
         "events": len(events),
@@ -128,11 +128,36 @@ def facts(events: list[dict[str, Any]]) -> dict[str, Any]:
         "counts": dict(counts),
         "terminal": sum(counts[name] for name in TERMINAL),
         "gap_ms": median(gaps) if gaps else None,
-        "first_task_ms": done[0]["duration_ms"] if done else None,
-        "task_ms": median(warm) if warm else None,
-        "task_p95_ms": quantiles(warm, n=20)[-1] if len(warm) > 1 else None,
         "pace_ms": median(paces) if paces else None,
         "results": Counter(json.dumps(event["payload"]["outcome"].get("data")) for event in done),
+    }
+
+
+def timed_tasks() -> list[float]:
+    """Milliseconds that each task takes from now on; the log has whole ones, and a warm task takes less than one."""
+    from arclog.worker.toolbox import Toolbox
+
+    took: list[float] = []
+    run = Toolbox.run
+
+    async def timed(*given: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return await run(*given)
+        finally:
+            took.append((time.perf_counter() - begun) * 1000)
+
+    setattr(Toolbox, "run", timed)  # noqa: B010 - this process does nothing else
+    return took
+
+
+def tasks(took: list[float]) -> dict[str, Any]:
+    """What the tasks took. The first one of a run brings its process up: it is told apart."""
+    warm = took[1:]
+    return {
+        "first_task_ms": took[0] if took else None,
+        "task_ms": median(warm) if warm else None,
+        "task_p95_ms": quantiles(warm, n=20)[-1] if len(warm) > 1 else None,
     }
 
 

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from bench import playbooks, report, w2_chain, w7_python, w9_http, w10_transfer, w12_results, w13_ingest, w15_server
+from bench import (
+    playbooks,
+    report,
+    w2_chain,
+    w7_python,
+    w9_http,
+    w10_transfer,
+    w12_results,
+    w13_ingest,
+    w15_server,
+    w16_idle,
+)
 from bench.harness import (
     ROOT,
     Findings,
@@ -155,3 +166,9 @@ def test_an_unknown_workload_is_refused():
 def test_streams_and_status_requests_of_a_server_are_checked(tmp_path):
     assert w15_server.streams(str(tmp_path), 3)["last_s"] > 0
     assert w15_server.status(str(tmp_path), 3)["p99_ms"] > 0
+
+
+def test_idle_workers_are_counted(tmp_path):
+    sample = w16_idle.idle(str(tmp_path), 2, 1)
+    assert 0 <= sample["queries_per_worker_s"] < 3
+    assert sample["alone_per_s"] > 0

@@ -43,7 +43,8 @@ _LIFECYCLE_MORE = """\
 - `call.done` and `call.error` say the tool's state as `payload.state`: `OK`, `ERROR`, `BREAK` (the task's policy broke off) or
   `NOOP` (it jumped, as pagination does). To know that, a `call.done` is told together with the event behind it.
 - `step.exit` is `CASE_HANDLED` when the step succeeded although its last outcome was an error. A loop step is `COMPLETED`; its
-  `loop.done` has the counts. A skipped step is `COMPLETED` with `payload.skipped_step`.
+  `loop.done` has the counts. A skipped step is `COMPLETED` with `payload.skipped_step`. One that was open when the run ended
+  is `FAILED`, its error has kind `cancelled`.
 - Every `command.*` fact is told. Where the log does not store one because another event carries it, the record has
   `derived: true`, the seq of that event, its id as `cause_id`, and an `event_id` of the form `<id>:<fact>:<n>`.
 - `playbook.paused` has status `PAUSED`; the state of the execution is `RUNNING` all the same.
@@ -61,10 +62,18 @@ _RUN_MORE = """\
 - `logicalAttemptId` is 1 + the retries of the step run, by its policies or by `RETRY_STEP`; a failed step that `RETRY_STEP`
   fires again keeps its `stepId` and goes on counting. `RunPaused` and `RunResumed` have the pause's ordinal. Else it is 1.
 - `engineAttemptId` is 1 + lost leases: of the step run, or of the whole run on run-level records.
-- A loop step is one pair; `payload.iterations` counts those of its outermost loop. Retries inside it are not told.
+- Every `StepStarted` has its `StepCompleted` or `StepFailed`, before the next attempt and before the run's end. Steps that are
+  open when the run ends are `StepFailed` with `errorCode: CANCELLED`; one that nobody had begun is left out. A step that fails or
+  is skipped before anybody began it is told as started and ended, both with the seq of its end.
+- An attempt that `RETRY_STEP` restarts is `StepFailed` with `errorCode: CANCELLED` and `retryable: true`.
+- A loop step is one pair; `payload.iterations` counts those of its outermost loop: `total`, `ok`, `failed`, and `cancelled` if
+  some were under way when the step ended. Retries inside it are not told.
 - `idempotencyKey` = sha256 of `runId|stepId or RUN|logicalAttemptId|eventType|planVersion`; no two records of a run share one.
 - `payload`: `errorCode` (the error's code, else its kind in capitals), `errorMessage`, `retryable`, `stack` of failures;
-  `result` or `resultRef`, and `durationMs`; `signalId` and `reason` of pauses. `step` is the step's name.
+  `result` or `resultRef`, and `durationMs`; `signalId` and `reason` of pauses. `step` is the step's name. `RunFailed` has the
+  `stack` of the step that failed the run.
+- `signalId` is a UUID. For a signal that was sent elsewhere under another kind of id (`arclog pause --signal-id nightly`) it is a
+  UUID made from the run and that id, always the same one.
 
 """
 _RUN_STATUS = """\

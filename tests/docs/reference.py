@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arclog.model.events import REGISTRY
+from arclog.model.events import CLOSING_REASONS, REGISTRY
 from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
@@ -23,6 +23,49 @@ def settings_page() -> str:
     ]
     lines += [f"| `{row.name}` | `{row.variable}` | `{row.default}` | {row.unit} | {row.help} |\n" for row in TABLE]
     return "".join(lines)
+
+
+_CLOSED = """
+## Closed logs
+
+Whatever ends a run, its log closes everything that it has opened, exactly once, before `workflow.finished` and in the same
+transaction. What is inside closes before what it is in.
+
+| opened by | closed by |
+| --- | --- |
+| `playbook.started` | `playbook.finished` or `execution.cancelled` |
+| `workflow.started` | `workflow.finished` |
+| `step.scheduled` | `step.done` or `step.failed` |
+| `loop.started` | `loop.done`. A loop that fails has none: the `step.failed` of its step run closes it and has its counts in `payload.loop`; an inner loop is closed by the `loop.iteration.failed` of the iteration that it runs in |
+| `loop.iteration.started` | `loop.iteration.done` or `loop.iteration.failed` |
+| `task.started` | `task.done` or `task.failed` |
+| `task.attempt.started` | `task.attempt.done` or `task.attempt.failed`, else the end of its task run |
+| a command, by `step.scheduled` or `command.issued` | `command.completed`, `command.failed` or `command.cancelled`; else the end of the items or of the step run that it covers |
+| a token, by `workflow.started`, `next.evaluated` or RETRY_STEP | the `step.scheduled` or the denying `policy.admit.evaluated` that names it in `tokens`; its own `next.evaluated`, when a counted join absorbs it; else `workflow.finished`, which names the tokens that are left |
+
+What did not end by itself is ended by the server: `task.attempt.failed`, `task.failed`, `loop.iteration.failed` and `step.failed`
+with error kind `cancelled` and the `reason` in the payload. Such an end says that something is over and nothing else. It is
+never the cause of a failure, no template sees it as an outcome, it writes no ctx, and it is not routed: a step run has exactly
+one `next.evaluated`, unless the end of the run closed it. A step without a loop that is late is no such case: its task has
+failed with kind `timeout`.
+
+| `reason` | why |
+| --- | --- |
+"""
+_NUMBERS = """
+## Numbers, sources and causes
+
+- `duration_ms` is a whole number. It stands on the ends of attempts, tasks, iterations and step runs.
+- `attempt` stands on every task event, from 1.
+- `task.attempt.done` and `task.attempt.failed` have the attempt's outcome: its status, error and meta. The data of the last
+  attempt stands on the task's own end.
+- `cause_id` names the event that led to this one, in the same transaction. That of `step.scheduled` is the event that made its
+  token or, when the token had to wait, the input that let it go on. It is left out when the engine went on by itself, with
+  what a long decision had left.
+- `source` is who wrote the event. The server writes the `step.*` events of a step run that no single worker begins or ends: of a
+  loop whose items go to several commands, of a time limit, of a wait that was the last task.
+- The ids of one transaction follow each other; a transaction of more events than a millisecond has ids goes on in the next.
+"""
 
 
 def events_page() -> str:
@@ -48,6 +91,9 @@ def events_page() -> str:
         lines.append(f"| {' | '.join(cells)} |\n")
     terminal = " and ".join(f"`{row.name}`" for row in REGISTRY.values() if row.terminal)
     lines.append(f"\n{terminal} are the only events that end an execution; the store accepts one per execution.\n")
+    lines.append(_CLOSED)
+    lines += [f"| `{name}` | {text} |\n" for name, text in CLOSING_REASONS.items()]
+    lines.append(_NUMBERS)
     return "".join(lines)
 
 

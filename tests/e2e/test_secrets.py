@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.servers.managers import VaultServer, running
+
 ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
 PATIENCE_S = 60
 SECRET = "hunter2 & more"
@@ -306,3 +308,29 @@ def test_a_secret_that_a_task_finds_by_itself_is_hidden_too():
     Path("it.txt").write_text(SECRET)
     text = one_task("{name: it, kind: file, path: it.txt}", "{kind: shell, command: cat it.txt}")
     assert run(text)["result"]["stdout"] == "[redacted:it]"
+
+
+def test_a_secret_manager_gives_a_secret_that_nobody_sees_and_the_doctor_knows_it():
+    text = one_task(
+        "{name: api, kind: secret_manager}",
+        "{kind: shell, command: [sh, -c, 'echo $TOKEN'], env: {TOKEN: '{{ keychain.api.value }}'}}",
+    )
+    with running(VaultServer()) as vault:
+        env = {"ARCLOG_SECRETS_MANAGER": "vault", "ARCLOG_SECRETS_MANAGER_URL": vault.url, "VAULT_TOKEN": "root-token"}
+        failed = run(text, code=1, **env)
+        assert failed["error"]["kind"] == "auth"
+        assert "Vault has no secret default/default/local/api" in failed["error"]["message"]
+        vault.kept["default/api"] = [{"value": SECRET}]
+        ended = run(text, **env)
+        for words in (("events", ended["execution_id"], "--json"), ("logs", ended["execution_id"])):
+            said = arclog(*words, **env).stdout
+            assert SECRET not in said
+            assert "[redacted:api]" in said
+        healthy = arclog("doctor", **env)
+        assert (healthy.returncode, "Vault answers, and knows this process" in healthy.stdout) == (0, True)
+        refused = arclog("doctor", **{**env, "VAULT_TOKEN": "s.wrong-token"})
+        assert refused.returncode != 0
+        assert "answered 403" in refused.stdout
+        assert "s.wrong-token" not in refused.stdout + refused.stderr
+    gone = run(text, code=1, **env)
+    assert "cannot be reached" in gone["error"]["message"]

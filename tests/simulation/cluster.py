@@ -22,7 +22,7 @@ from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
-from arclog.ports.control import Control, Held, LoopPage, WorkerInfo
+from arclog.ports.control import Control, Held, LoopPage, Until, WorkerInfo
 from arclog.ports.store import Append, Appended, Store
 from arclog.ports.task_logs import LogLine
 from arclog.ports.tool import ToolKind, ToolServices
@@ -175,8 +175,10 @@ class Balanced:
             except _PASSING:
                 await asyncio.sleep(0.2)
 
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        return await self._ask(wait_s, lambda control: control.claim(worker, limit, wait_s))
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        return await self._ask(wait_s, lambda control: control.claim(worker, limit, wait_s, until))
 
     async def report(self, report: Report) -> ReportAnswer:
         return await self._ask(0.0, lambda control: control.report(report))

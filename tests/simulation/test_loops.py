@@ -149,3 +149,51 @@ def test_a_loop_in_a_branch_leaves_the_other_branch_alone() -> None:
     assert state.latest == {"start": "done", "a": "failed", "b": "done", "rescue": "done"}
     (done,) = [event for event in events if event.type == "loop.done"]
     assert (done.step, done.payload["ok"]) == ("b", 3)
+
+
+@pytest.mark.parametrize("spec", ["parallel", "parallel, local", "sequential"])
+@pytest.mark.parametrize("size", [10, 2000], ids=["kept", "in the log"])
+def test_results_of_a_loop_that_failed_have_null_for_items_without_an_end(spec: str, size: int) -> None:
+    """Large results are not kept by the server: they are read from the log, which must give the same list."""
+    tool = [
+        {"name": "first", "kind": "act", "returns": "not a result"},
+        {"name": "t", "kind": "act", "takes": 5, "returns": f"{{{{ 'x' * {size} }}}}",
+         "fail_attempts": "{{ 1 if iter.n == 40 else 0 }}"},
+    ]  # fmt: skip
+    made = json.loads(playbook(SPECS[spec], tool, count=60))
+    made["workflow"][0]["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}
+    found = {"all": "| length", "ended": "| select | list | length", "last": "[59]"}
+    data = {name: f"{{{{ start.results {how} }}}}" for name, how in found.items()}
+    made["workflow"][1]["tool"] = {"kind": "noop", "data": data}
+    state, events, _ = run_virtually(ran(json.dumps(made)))
+    assert state.status == "COMPLETED"
+    ended = sum(event.type == "loop.iteration.done" for event in events)
+    failed = next(event for event in events if event.type == "step.failed")
+    assert failed.payload["loop"]["ok"] == ended
+    assert state.result["all"] == 60
+    assert state.result["ended"] == ended
+    assert state.result["last"] is None
+    assert any(event.type == "result.manifest.updated" for event in events) == (size == 2000)
+
+
+@pytest.mark.parametrize("size", [10, 2000], ids=["kept", "in the log"])
+def test_results_of_a_nested_loop_that_failed(size: int) -> None:
+    inner = {"in": [0, 1, 2], "iterator": "b", "spec": {"mode": "parallel", "max_in_flight": 3}}
+    loop = {"in": list(range(20)), "iterator": "a", "spec": {"mode": "parallel", "max_in_flight": 2}, "loop": inner}
+    tool = [
+        {"name": "first", "kind": "act", "returns": "not a result"},
+        {"name": "t", "kind": "act", "takes": "{{ 1 + iter.b }}", "returns": f"{{{{ 'x' * {size} }}}}",
+         "fail_attempts": "{{ 1 if iter.parent.a == 16 and iter.b == 1 else 0 }}"},
+    ]  # fmt: skip
+    start = {"step": "start", "loop": loop, "tool": tool}
+    start["next"] = {"arcs": [{"step": "rescue", "when": "{{ event.name == 'step.failed' }}"}]}
+    data = {"all": "{{ start.results | length }}", "ended": "{{ start.results | select | list | length }}"}
+    rescue = {"step": "rescue", "tool": {"kind": "noop", "data": data}}
+    state, events, _ = run_virtually(ran(json.dumps({"metadata": {"name": "loops"}, "workflow": [start, rescue]})))
+    assert state.status == "COMPLETED"
+    begun = sum(event.type == "loop.iteration.started" and len(event.iteration or ()) == 2 for event in events)
+    ended = sum(event.type == "loop.iteration.done" and len(event.iteration or ()) == 2 for event in events)
+    assert begun > ended + 1, "some were cancelled"
+    assert state.result == {"all": begun, "ended": ended}
+    failed = next(event for event in events if event.type == "step.failed")
+    assert (failed.payload["loop"]["total"], failed.payload["loop"]["failed"]) == (20, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,8 +17,9 @@ from arclog.core.state import State, Wait
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
+from arclog.model.settings import Settings
 from arclog.ports.api import SignalAnswer, SignalRequest
-from arclog.ports.store import Append
+from arclog.ports.store import Append, ExecutionFilter
 from arclog.ports.tool import TaskContext
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
@@ -391,9 +393,11 @@ def test_cancel_is_terminal_at_once_and_names_its_signal() -> None:
         await asyncio.sleep(5)
         await story.ok("CANCEL", reason="enough")
         types = await story.types()
-        assert types[-5:] == [
+        assert types[-7:] == [
             "signal.received",
             "command.cancelled",
+            "task.failed",
+            "step.failed",
             "workflow.finished",
             "execution.cancelled",
             "playbook.processed",
@@ -471,6 +475,86 @@ def test_retry_does_not_wait_for_a_delay() -> None:
         assert story.calls == [("flaky", 1), ("flaky", 2)]
 
     tell(RETRIES, script)
+
+
+ASKS = """
+metadata: {name: asks}
+workflow:
+  - step: start
+    tool:
+      - {name: before, kind: act, returns: 1}
+      - {name: ask, kind: KIND}
+      - {name: after, kind: act, returns: 2}
+"""
+
+
+def test_retry_of_an_approval_asks_again() -> None:
+    async def script(story: Story) -> None:
+        await asyncio.sleep(10)
+        await story.ok("RETRY_STEP", step="start", reason="asked the wrong person")
+        await asyncio.sleep(10)
+        assert "waits for an approval" in await story.why()
+        ended = [event for event in await story.world.events() if event.type == "task.attempt.failed"]
+        assert [(event.task, event.attempt, event.payload["reason"]) for event in ended] == [("ask", 1, "step_retried")]
+        await story.ok("APPROVE")
+        state = await story.until_ended()
+        assert state.status == "COMPLETED"
+        assert story.calls == [("before", 1), ("after", 1)]
+        done = next(event for event in await story.world.events() if event.type == "task.done" and event.task == "ask")
+        assert done.payload["outcome"]["meta"]["attempt"] == 2
+
+    tell(ASKS.replace("KIND", "approval"), script)
+
+
+def test_retry_of_a_wait_waits_from_the_beginning() -> None:
+    async def script(story: Story) -> None:
+        await asyncio.sleep(60)
+        await story.ok("RETRY_STEP", step="start")
+        await asyncio.sleep(60)
+        assert (await story.world.state()).terminal is None, "the first wait would be over"
+        await asyncio.sleep(60)
+        assert (await story.checked()).status == "COMPLETED"
+        fired = [event.payload["timer"] for event in await story.world.events() if event.type == "timer.fired"]
+        assert fired == ["wait:start#1:ask#1"]
+
+    tell(ASKS.replace("kind: KIND", "kind: wait, for_s: 100"), script)
+
+
+def test_retry_of_a_call_starts_another_child_and_cancels_the_first() -> None:
+    async def script(story: Story) -> None:
+        await story.world.register(THREE_TASKS)
+        await asyncio.sleep(5)
+        await story.ok("RETRY_STEP", step="start")
+        state = await story.until_ended()
+        assert state.status == "COMPLETED"
+        children = await story.world.store.executions(ExecutionFilter(parent=story.world.execution_id))
+        assert sorted(child.now.state for child in children) == ["CANCELLED", "COMPLETED"]
+        for child in children:
+            check_log(await story.world.store.events(child.execution_id, limit=1000), "three")
+
+    tell(ASKS.replace("kind: KIND", "kind: playbook, path: three"), script)
+
+
+def test_retry_restarts_every_item_that_waits() -> None:
+    text = """
+metadata: {name: many}
+workflow:
+  - step: start
+    loop: {in: [a, b, c], iterator: x, spec: {mode: parallel, max_in_flight: 2}}
+    tool: [{name: ask, kind: approval}, {name: then, kind: act}]
+"""
+
+    async def script(story: Story) -> None:
+        await asyncio.sleep(5)
+        await story.ok("RETRY_STEP", step="start")
+        await asyncio.sleep(5)
+        assert sorted((await story.world.state()).waits) == ["start#1[0]:ask#1", "start#1[1]:ask#1"]
+        for item in range(3):
+            await story.ok("APPROVE", step=f"start#1[{item}]:ask#1")
+            await asyncio.sleep(5)
+        assert (await story.checked()).status == "COMPLETED"
+
+    tell(text, script)
 
 
 def test_retry_fires_a_failed_step_again_with_its_args() -> None:
@@ -551,7 +635,7 @@ def test_skip_ends_a_loop_with_its_counts() -> None:
         state = await story.until_ended()
         assert (state.status, state.result) == ("COMPLETED", "over")
         (done,) = [event for event in await story.world.events() if event.type == "loop.done"]
-        assert done.payload == {"total": 5, "ok": 2, "failed": 0, "skipped": 3}
+        assert done.payload == {"total": 5, "ok": 2, "failed": 0, "skipped": 3, "cancelled": 1}
 
     tell(LOOP, script)
 
@@ -704,7 +788,8 @@ def test_signals_of_another_process_are_noticed() -> None:
     """Two engines on one store: one works, the other is told."""
 
     async def main() -> None:
-        async with World(THREE_TASKS) as world:
+        # No bus is between them, and a store in memory cannot tell that somebody else wrote.
+        async with World(THREE_TASKS, settings=Settings({"engine.idle_look_s": 1.0})) as world:
             working = world.begin_life()
             await world.start()
             working.start_sweeper()
@@ -801,5 +886,29 @@ def test_a_step_that_was_open_when_its_run_was_cancelled_is_told_as_cancelled() 
             assert {name: step.status for name, step in summary.steps.items()} == {
                 "start": "done", "a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled",
             }  # fmt: skip
+
+    run_virtually(main())
+
+
+def test_a_run_that_waits_for_hundreds_is_ended_in_one_transaction() -> None:
+    start = {"step": "start", "tool": {"kind": "noop"}}
+    start["next"] = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "ask"}] * 700}
+    text = json.dumps(
+        {"metadata": {"name": "many"}, "workflow": [start, {"step": "ask", "tool": {"kind": "approval"}}]}
+    )
+    commits: list[int] = []
+
+    async def main() -> None:
+        async def count(_: int, append: Append) -> None:
+            commits.append(len(append.events))
+
+        async with World(text, before=count) as world:
+            going = asyncio.ensure_future(world.run())
+            await asyncio.sleep(5)
+            assert len((await world.state()).waits) == 700
+            await world.here.api.cancel(str(world.execution_id), "enough")
+            await going
+            assert commits[-1] == 1404, "the signal, 700 tasks and step runs, the workflow, the run, and processed"
+            check_log(await world.stored(), "many")
 
     run_virtually(main())

@@ -171,7 +171,7 @@ workflow:
     assert (cause.step, cause.task, cause.kind, cause.attempt) == ("second", "boom", "connection", 1)
     assert cause.at == "10:9"
     assert cause.rule == ""
-    assert "FAILED: step second, task boom (playbook 10:9): connection:" in why.summary
+    assert "FAILED: step second, task boom (fails@1:10:9): connection:" in why.summary
 
 
 def test_the_root_cause_names_attempts_item_and_rule() -> None:
@@ -193,6 +193,33 @@ workflow:
     assert "rule 1 at 13:" in cause.rule
     assert cause.rule.endswith("(when {{ outcome.status == 'error' }}) said retry, and all 3 attempts were used")
     assert "step start, item 1, task shaky, attempt 3" in why.summary
+
+
+@pytest.mark.parametrize(
+    "spec", ["{mode: parallel, max_in_flight: 5}", "{mode: parallel, max_in_flight: 5, policy: {exec: local}}"]
+)
+def test_an_item_that_was_cancelled_is_not_the_cause(spec: str) -> None:
+    cause, _ = _cause(f"""
+metadata: {{name: m}}
+workflow:
+  - step: start
+    loop: {{in: [0, 1, 2, 3, 4], iterator: i, spec: {spec}}}
+    tool: {{name: t, kind: act, takes: "{{{{ 3 if iter.i == 2 else 10 }}}}", fail_attempts: "{{{{ 1 if iter.i == 2 else 0 }}}}"}}
+""")
+    assert (cause.task, cause.iteration, cause.kind) == ("t", "2", "exception")
+
+
+def test_another_run_of_the_same_step_that_was_cancelled_is_not_the_cause() -> None:
+    cause, _ = _cause("""
+metadata: {name: m}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {spec: {mode: inclusive}, arcs: [{step: work, args: {n: 1}}, {step: work, args: {n: 2}}]}
+  - step: work
+    tool: {name: t, kind: act, takes: "{{ 5 * args.n }}", fail_attempts: "{{ 1 if args.n == 1 else 0 }}"}
+""")
+    assert (cause.step, cause.step_run, cause.task, cause.kind) == ("work", 1, "t", "exception")
 
 
 def test_a_rule_that_fails_a_good_outcome_is_the_cause() -> None:

@@ -26,10 +26,12 @@ from tests.simulation.support import LEAN, assert_same, ending, run, seeds
 
 #: Longer than any run here: whoever has to look by himself never ends.
 NEVER = 1_000_000.0
-BLIND = Settings({"engine.look_again_s": NEVER, "engine.sweep_s": NEVER, "leases.seconds": NEVER})
+BLIND = Settings(
+    {"engine.look_again_s": NEVER, "engine.idle_look_s": NEVER, "engine.sweep_s": NEVER, "leases.seconds": NEVER}
+)
 
-#: How long a worker's own claim waits: then it claims anew, which is a look.
-CLAIM_S = 20.0
+#: How often a worker looks that hears nothing.
+IDLE_S = 20.0
 
 SLOW = """
 metadata: {name: slow}
@@ -155,16 +157,18 @@ def test_an_offer_is_claimed_and_an_end_is_known_at_the_other_engine_without_loo
 
 
 def test_without_a_bus_the_same_would_wait_for_the_next_look() -> None:
+    looking = BLIND.replaced(engine__idle_look_s=IDLE_S)
+
     async def main() -> None:
         async with Pair(
-            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", BLIND, Exchange()
+            "metadata: {name: one}\nworkflow: [{step: start, tool: {kind: noop}}]", looking, Exchange()
         ) as pair:
             pair.exchange.carry = lambda _: None
             pair.second.start_worker("other")
             await asyncio.sleep(1)
             number = str(await pair.world.start())
-            assert not await pair.first.api.ended(number, timeout_s=CLAIM_S / 2)
-            await asyncio.sleep(CLAIM_S)
+            assert not await pair.first.api.ended(number, timeout_s=IDLE_S / 2)
+            await asyncio.sleep(IDLE_S)
             assert await pair.first.api.ended(number, timeout_s=0)
 
     run_virtually(main())

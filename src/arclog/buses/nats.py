@@ -181,8 +181,8 @@ class NatsBus:
         """Send some of what waits."""
         notice = self._pending.take(_RUNS, _POOLS)
         try:
-            if notice.moved or notice.timer or notice.ended:
-                plain = Notice(notice.moved, notice.ended, (), notice.timer)
+            if notice.moved or notice.timer or notice.ended or notice.room:
+                plain = Notice(notice.moved, notice.ended, (), notice.timer, notice.room)
                 await client.publish(f"{self._prefix}.notices", _encode(plain))
             for pool, count in notice.offered:
                 for _ in range(min(count, _OFFERS)):

@@ -38,11 +38,16 @@ def address_of(settings: Settings) -> Address:
     scheme = "nats"
     for part in settings.text("bus.url").split(","):
         text = part.strip()
-        if "://" in text:
+        if "://" in text.partition("@")[0]:
             scheme, text = text.split("://", 1)
         if scheme not in ("nats", "tls"):
-            raise SettingsError(f"ARCLOG_BUS_URL: there is no bus {scheme!r}; give nats://host:4222 or tls://host:4222")
+            raise SettingsError("ARCLOG_BUS_URL names no bus; give nats://host:4222 or tls://host:4222")
         user, at, where = text.rpartition("@")
+        if at and servers and not options:
+            # Else the first part of a password with a comma in it would be taken for a server, and shown.
+            raise SettingsError(
+                "ARCLOG_BUS_URL: credentials stand with the first of several addresses (a comma in a password is %2C)"
+            )
         if at:
             options = _login(user)
         try:
@@ -50,7 +55,7 @@ def address_of(settings: Settings) -> Address:
             host, port = parsed.hostname, parsed.port
         except ValueError:
             host, port = None, None
-        if not host or parsed.path.strip("/") or parsed.query:
+        if not host or parsed.path.strip("/") or parsed.query or parsed.fragment:
             raise SettingsError(
                 "ARCLOG_BUS_URL: not an address; give nats://host:4222, several parted by commas, with credentials as "
                 "nats://user:password@host:4222 (special characters percent-encoded)"

@@ -19,6 +19,7 @@ from nats.js import JetStreamContext
 
 from arclog.buses.nats_address import Address
 from arclog.model.errors import BusUnavailable, SettingsError
+from arclog.model.extras import missing
 
 log = logging.getLogger("arclog.bus")
 
@@ -165,7 +166,7 @@ def _explained(server: str, problem: Exception) -> Exception:
             "address, ARCLOG_BUS_CREDS_FILE and ARCLOG_BUS_NKEY_FILE"
         )
     if isinstance(problem, ImportError):
-        return SettingsError(f"ARCLOG_BUS_URL: {text}; install arclog[nats]")
+        return missing(problem, "ARCLOG_BUS_URL", "nats") or problem
     return BusUnavailable(f"NATS cannot be reached at {server}: {text}")
 
 

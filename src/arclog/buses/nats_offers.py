@@ -32,7 +32,7 @@ _FETCH_S = 30.0
 #: The server's word that a fetch has ended comes so much later at most.
 _PATIENCE_S = 5.0
 #: Processes that take an offer and hand it back, before it is left to their own looking.
-_DELIVERIES = 5
+_DELIVERIES = 20
 #: A consumer that nobody used for so long is removed.
 _UNUSED_S = 600.0
 #: After a fetch that failed although the connection stands: somebody removed the stream, or the consumer.

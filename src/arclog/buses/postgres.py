@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from arclog.buses.names import name_of
 from arclog.buses.pending import Pending
+from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.model.errors import SettingsError
 from arclog.model.settings import Settings, row_of
 from arclog.ports.bus import Figures, Notice, Topic
@@ -252,19 +252,15 @@ def _conninfo(settings: Settings) -> tuple[str, str]:
     """What to connect with, and the variable that says so."""
     name = "store.listen_url" if settings.text("store.listen_url") else "store.url"
     try:
-        given = conninfo_to_dict(settings.text(name))
-    except psycopg.Error:
-        # Not what psycopg says: it quotes the address, with its password.
-        raise SettingsError(
-            f"{row_of(name).variable}: not an address of PostgreSQL; give postgresql://user:password@host/database (special "
-            "characters percent-encoded)"
-        ) from None
+        address = address_of(settings.text(name))
+    except AddressError as problem:
+        raise SettingsError(f"{row_of(name).variable} cannot be read: {problem}") from None
     # A server that vanished without a word is noticed within a minute.
     alive: dict[str, Any] = {
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "application_name": "arclog bus",
+        "connect_timeout": max(2, round(settings.number("bus.connect_timeout_s"))),
     }
-    timeout = {"connect_timeout": max(2, round(settings.number("bus.connect_timeout_s")))}
-    return make_conninfo("", **{**alive, **timeout, **given}), row_of(name).variable
+    return address.conninfo(alive), row_of(name).variable

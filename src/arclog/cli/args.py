@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("playbooks", "say all that is wrong with a playbook"),
     "plan": ("playbooks", "show the compiled net of a playbook"),
     "schema": ("schema", "print the JSON Schema of playbooks, events or records"),
-    "list": ("runs", "list the runs, newest first"),
+    "list": ("listing", "list the runs, newest first"),
     "show": ("runs", "show one run: steps, ctx, result, error"),
     "status": ("runs", "say the state of a run in seven fields"),
     "events": ("streams", "print the event log of a run"),

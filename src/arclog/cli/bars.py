@@ -48,14 +48,19 @@ class Reported:
         seconds = (self.at - self._begun) / 1e6
         return (self.said.done - self._first) / seconds if seconds > _SHORTEST_S else 0.0
 
-    def line(self, columns: int, branch: str, out: Out) -> str:
+    @property
+    def text(self) -> str:
+        """How much, how fast, how long it will take."""
         said = self.said
         facts = [_count(said)]
         if self.rate > 0:
             facts.append(f"{_amount(self.rate, said.unit, rate=True)}/s")
             if said.total:
                 facts.append(f"{duration(max(0.0, said.total - said.done) / self.rate)} left")
-        text = " · ".join(facts)
+        return " · ".join(facts)
+
+    def line(self, columns: int, branch: str, out: Out) -> str:
+        said, text = self.said, self.text
         if not said.total:
             return f"{out.paint(branch, 'dim')}   {out.paint(clip(text, max(columns - 8, 10)), 'dim')}"
         return bar(said.done / said.total, text, columns, branch, out)

@@ -9,6 +9,8 @@ from typing import Any
 from arclog.cli.render import Out, clean, counted, json_text, printable
 from arclog.model.errors import Finding, PlaybookError
 
+#: Warnings that `run` prints; `check` prints all.
+_MOST_WARNINGS = 5
 _COLOURS = {"error": ("red", "bold"), "warning": ("yellow", "bold"), "info": ("blue",)}
 
 
@@ -45,6 +47,22 @@ def tally(findings: Sequence[Finding]) -> str:
     words = (("error", "error"), ("warning", "warning"), ("info", "note"))
     numbers = [(sum(finding.severity == severity for finding in findings), word) for severity, word in words]
     return ", ".join(counted(number, word) for number, word in numbers if number)
+
+
+def warn(findings: Sequence[Finding], source: str, file: str, *, as_json: bool) -> None:
+    """Say on stderr what `check` warns of, before the playbook is run."""
+    warnings = [finding for finding in findings if finding.severity == "warning"]
+    if not warnings:
+        return
+    if as_json:
+        print(json_text({"warnings": [as_data(finding, file) for finding in warnings]}), file=sys.stderr)
+        return
+    out = Out(stream=sys.stderr)
+    for finding in warnings[:_MOST_WARNINGS]:
+        sys.stderr.write(printable(as_text(finding, source, file, out) + "\n\n", sys.stderr))
+    if len(warnings) > _MOST_WARNINGS:
+        sys.stderr.write(f"{counted(len(warnings) - _MOST_WARNINGS, 'more warning')}: arclog check {file}\n")
+    sys.stderr.flush()
 
 
 def complain(error: PlaybookError, as_json: bool) -> None:

@@ -12,13 +12,17 @@ from typing import Any
 
 from arclog.cli.exits import Usage
 from arclog.model.errors import NotFound, RequestRejected
-from arclog.model.ids import parse_id
+from arclog.model.ids import MAX_ID, parse_id
 from arclog.model.settings import Settings
-from arclog.ports.api import Api
+from arclog.ports.api import Api, Listed
 
 #: the newest run
 LAST = "last"
 _PAGE = 50
+#: Digits that ids have: so many since 2024, and until long after.
+_ID_LENGTHS = (18, 19)
+#: Runs that are named when the beginning of an id fits several.
+_CANDIDATES = 5
 
 
 def settings_of(options: Any) -> Settings:
@@ -86,9 +90,9 @@ def checked(raw_id: str) -> str:
 
 
 async def resolve(api: Api, raw_id: str) -> str:
-    """The execution id that a user means."""
+    """The execution id that a user means: an id, the beginning of one, or `last`."""
     if raw_id != LAST:
-        return checked(raw_id)
+        return await _by_prefix(api, checked(raw_id))
     before = ""
     while page := await api.list(before=before, limit=_PAGE):
         for run in page:
@@ -98,11 +102,32 @@ async def resolve(api: Api, raw_id: str) -> str:
     raise NotFound("there is no run yet; start one with `arclog run FILE`")
 
 
-async def name_of(api: Api, execution_id: str) -> str:
-    """The playbook's name, from the id that all events of the run share."""
-    first = await api.events(execution_id, limit=1)
-    run_id = first[0].get("workflow_run_id", "") if first else ""
-    return run_id.removeprefix("workflow:").removesuffix(":run:1") or "run"
+async def _by_prefix(api: Api, prefix: str) -> str:
+    """The one run whose id begins so. A whole id is taken as it is; whoever uses it finds out whether it is there."""
+    if len(prefix) in _ID_LENGTHS:
+        return prefix
+    runs: dict[str, Listed] = {}
+    for more in (0, *(length - len(prefix) for length in _ID_LENGTHS if length > len(prefix))):
+        lowest, above = int(prefix) * 10**more, (int(prefix) + 1) * 10**more
+        for run in await api.list(before=str(min(above, MAX_ID)), limit=_CANDIDATES + 1):
+            if int(run.execution_id) >= lowest:
+                runs[run.execution_id] = run
+    if prefix in runs:
+        return prefix
+    if not runs:
+        raise NotFound(
+            f"there is no execution {prefix}, nor one whose id begins so; `arclog list` shows those there are"
+        )
+    if len(runs) > 1:
+        from arclog.cli.render import moment
+
+        shown = [
+            f"{run.execution_id} ({run.name}, {run.state.lower()}, {moment(run.started_at or run.created_at)})"
+            for run in sorted(runs.values(), key=lambda run: int(run.execution_id), reverse=True)
+        ]
+        more_there = ", …" if len(shown) > _CANDIDATES else ""
+        raise RequestRejected(f"{prefix} is the beginning of several ids: {', '.join(shown[:_CANDIDATES])}{more_there}")
+    return next(iter(runs))
 
 
 def nothing_yet(settings: Settings) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from arclog.cli.exits import OK
+from arclog.cli.times import since
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from arclog.ports.task_logs import LogFilter
 
 _STREAMS = ("stdout", "stderr", "log", "progress")
-_UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
 
 
 def logs_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
     parser.add_argument("--step", metavar="STEP", default="", help="only what this step's tasks printed")
     parser.add_argument("--task", metavar="TASK", default="", help="only what this task printed")
@@ -45,7 +44,7 @@ def logs_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--since",
         metavar="TIME",
-        type=_since,
+        type=since,
         default=0,
         help="only lines from then on: 30s, 10m, 2h, 1d or 2026-01-31T12:00",
     )
@@ -122,19 +121,3 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as problem:
         raise ArgumentTypeError(f"{text!r} is no regular expression: {problem}; --grep takes plain text") from None
-
-
-def _since(text: str) -> int:
-    """Microseconds since 1970."""
-    import time
-    from datetime import datetime
-
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return time.time_ns() // 1000 - round(float(ago[1]) * _UNITS[ago[2]])
-    try:
-        # A time without a zone is meant as the clock on the wall shows it.
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1_000_000)
-    except (ValueError, OverflowError, OSError):
-        message = f"{text!r} is no time; write how long ago (30s, 10m, 2h, 1d) or when (2026-01-31T12:00)"
-        raise ArgumentTypeError(message) from None

@@ -98,6 +98,13 @@ def _report(error: Exception, as_json: bool) -> int:
         # The machine's word, not ours: a full disk behind stdout, a folder that may not be read.
         _say(as_json, "OSError", str(error))
         return FAILED
+    if isinstance(error, ImportError):
+        from arclog.model.extras import missing
+
+        extra = missing(error, "this command")
+        if extra is not None:
+            _say(as_json, type(extra).__name__, str(extra))
+            return INVALID
     return _bug(error, as_json)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from arclog.cli.bars import Reported, bar, per_second, reported
 from arclog.cli.render import Out, clip, duration, one_line, width_of
 from arclog.model.ids import micros
+from arclog.model.outcome import is_consequence
 
 #: What a reader needs to show a run as it goes on.
 SHOWN_TYPES = (
@@ -31,12 +32,13 @@ SHOWN_TYPES = (
     "loop.done",
     "policy.admit.evaluated",
     "policy.task.evaluated",
+    "command.completed",
 )
 #: What is left of that once the run is over: the rest is detail of work in flight.
 FINAL_TYPES = tuple(
     name
     for name in SHOWN_TYPES
-    if not name.startswith(("task.", "loop.iteration.")) and name != "policy.task.evaluated"
+    if not name.startswith(("task.", "loop.iteration.", "command.")) and name != "policy.task.evaluated"
 )
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -54,17 +56,28 @@ class Loop:
         self.done = 0
         self.failed = 0
 
+    @property
+    def text(self) -> str:
+        """`997 ok, 3 failed`, or `12/20 items` when none failed."""
+        if self.failed:
+            return f"{self.done - self.failed:,} ok, {self.failed:,} failed"
+        return f"{self.done:,}/{self.total:,} items"
+
 
 class Step:
     """One step, all its runs together."""
 
-    __slots__ = ("attempt", "due", "error", "loop", "name", "open", "reported", "runs", "seconds", "since", "status",
-                 "task")  # fmt: skip
+    __slots__ = ("attempt", "due", "error", "loop", "name", "open", "reported", "runs", "seconds", "since", "started",
+                 "status", "task", "waits")  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: running | done | failed | skipped
-        self.status = "running"
+        #: queued | running | done | failed | skipped | cancelled
+        self.status = "queued"
+        #: a worker has begun the latest run
+        self.started = False
+        #: its task waits for a time, a signal, an approval or a child
+        self.waits = False
         self.runs = 0
         #: when each open run was scheduled, by step_run_id
         self.open: dict[str, int] = {}
@@ -96,7 +109,7 @@ class Progress:
         self.ended = False
         #: what keeps the run as a whole: 'pausing', 'paused', 'waits for approval'; '' = nothing
         self.held = ""
-        #: steps whose run ended since somebody last took them: (step, run, status, seconds, error)
+        #: steps whose run ended since somebody last took them: (step, run, status, seconds, error or failed items)
         self.ends: list[tuple[str, int, str, float | None, str]] = []
 
     def apply(self, event: Mapping[str, Any]) -> None:
@@ -144,7 +157,7 @@ class Progress:
     def _step_scheduled(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         step.runs += 1
         step.open[event.get("step_run_id", "")] = at
-        step.status = "running"
+        step.status, step.started, step.waits = "queued", False, False
         step.since = at
         step.task, step.attempt, step.due, step.loop, step.error = "", 1, 0, None, ""
         step.reported.clear()
@@ -153,6 +166,7 @@ class Progress:
         run = event.get("step_run_id", "")
         if run in step.open:
             step.open[run] = step.since = at
+            step.status, step.started = "running", True
 
     def _step_done(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         self._end(step, event, at, "skipped" if event.get("status") == "skipped" else "done")
@@ -160,7 +174,7 @@ class Progress:
     def _step_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         error = event.get("payload", {}).get("error") or {}
         step.error = one_line(f"{error.get('kind', 'error')}: {error.get('message', '')}") if error else "failed"
-        self._end(step, event, at, "failed")
+        self._end(step, event, at, "cancelled" if is_consequence(error) else "failed")
 
     def _end(self, step: Step, event: Mapping[str, Any], at: int, status: str) -> None:
         run_id = event.get("step_run_id", "")
@@ -173,12 +187,17 @@ class Progress:
         if not step.open:
             step.status = status
         run = run_id.rpartition(":")[2]
-        self.ends.append((step.name, int(run) if run.isdigit() else step.runs, status, step.seconds, step.error))
+        detail = step.error if status == "failed" else step.loop.text if step.loop and step.loop.failed else ""
+        self.ends.append((step.name, int(run) if run.isdigit() else step.runs, status, step.seconds, detail))
 
     def _task_started(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         step.task = event.get("task", "")
         step.attempt = event.get("attempt") or 1
         step.due = 0
+        step.waits = False
+
+    def _command_completed(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
+        step.waits = event.get("payload", {}).get("reason") == "suspended"
 
     _task_attempt_started = _task_started
 
@@ -187,25 +206,29 @@ class Progress:
 
     def _loop_started(self, step: Step, event: Mapping[str, Any], at: int) -> None:
         payload = event.get("payload", {})
+        if event.get("iteration_id"):
+            return  # of a nested loop: what is counted are the outermost items
         step.loop = Loop(int(payload.get("total") or 0), at, in_order=payload.get("mode", "sequential") == "sequential")
 
     def _loop_iteration_done(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         loop = step.loop
-        if loop is None:
+        path = event.get("iteration_id", "").rpartition(":")[2]
+        if loop is None or "." in path:
             return
         loop.done += 1
-        path = event.get("iteration_id", "").rpartition(":")[2]
         if loop.in_order and path.isdigit():
             loop.done = max(loop.done, int(path) + 1)
 
     def _loop_iteration_failed(self, step: Step, event: Mapping[str, Any], at: int) -> None:
-        if step.loop is not None:
-            self._loop_iteration_done(step, event, at)
-            step.loop.failed += 1
+        error = event.get("payload", {}).get("error") or {}
+        if step.loop is None or "." in event.get("iteration_id", "") or is_consequence(error):
+            return
+        self._loop_iteration_done(step, event, at)
+        step.loop.failed += 1
 
     def _loop_done(self, step: Step, event: Mapping[str, Any], _at: int) -> None:
         payload = event.get("payload", {})
-        if step.loop is not None:
+        if step.loop is not None and not event.get("iteration_id"):
             step.loop.total = int(payload.get("total") or step.loop.total)
             step.loop.failed = int(payload.get("failed") or 0)
             step.loop.done = step.loop.total
@@ -270,7 +293,8 @@ def _height(step: Step) -> int:
 
 def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str, out: Out) -> str:
     if step.open:
-        mark = out.paint(_FRAMES[now // 100_000 % len(_FRAMES)], "cyan")
+        frame = out.paint(_FRAMES[now // 100_000 % len(_FRAMES)], "cyan")
+        mark = frame if step.started and not step.waits else out.mark("queued")
         seconds: float | None = (now - step.since) / 1e6
     else:
         mark = out.mark(step.status)
@@ -281,13 +305,16 @@ def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str,
         facts.append(f"×{step.runs:,}")
     if seconds is not None:
         facts.append(duration(seconds))
+    if step.open and not step.started:
+        facts.append("queued")
+    elif step.open and step.waits and step.due <= now:
+        facts.append("waits")
     if step.open and step.task:
         facts.append(step.task + (f" · attempt {step.attempt}" if step.attempt > 1 else ""))
     if step.open and step.due > now:
         facts.append(f"retry in {duration((step.due - now) / 1e6)}")
     if step.loop is not None and not step.open:
-        failed = f", {step.loop.failed:,} failed" if step.loop.failed else ""
-        facts.append(f"{step.loop.done:,}/{step.loop.total:,} items{failed}")
+        facts.append(step.loop.text)
     pad = " " * (name_width - width_of(name))
     tail = clip("  ".join(facts), max(columns - name_width - 7, 10))
     line = f"{out.paint(branch, 'dim')} {mark} {name}{pad}  {out.paint(tail, 'dim')}".rstrip()
@@ -298,6 +325,27 @@ def _step_line(step: Step, now: int, columns: int, name_width: int, branch: str,
     return line
 
 
+def progress_text(step: Step, now: int) -> str:
+    """How far a loop or a task is, as one line without a bar; '' when it says nothing."""
+    loop, report = step.loop, step.shown_report
+    if report is not None:
+        return f"{step.name}  {report.text}"
+    if loop is None or not step.open or not loop.total:
+        return ""
+    failed = f" · {loop.failed:,} failed" if loop.failed else ""
+    return f"{step.name}  {_loop_facts(loop, now)}{failed}"
+
+
+def _loop_facts(loop: Loop, now: int) -> str:
+    facts = [f"{loop.done:,}/{loop.total:,}"]
+    seconds = (now - loop.since) / 1e6
+    if loop.done and seconds > 0.2:
+        rate = loop.done / seconds
+        facts.append(per_second(rate))
+        facts.append(f"{duration((loop.total - loop.done) / rate)} left")
+    return " · ".join(facts)
+
+
 def _bar_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
     """The bar below a step whose loop is running, or whose task says how far it is; '' for any other."""
     loop, report = step.loop, step.shown_report
@@ -305,11 +353,5 @@ def _bar_line(step: Step, now: int, columns: int, branch: str, out: Out) -> str:
         return report.line(columns, branch, out)
     if loop is None or not step.open or not loop.total:
         return ""
-    facts = [f"{loop.done:,}/{loop.total:,}"]
-    seconds = (now - loop.since) / 1e6
-    if loop.done and seconds > 0.2:
-        rate = loop.done / seconds
-        facts.append(per_second(rate))
-        facts.append(f"{duration((loop.total - loop.done) / rate)} left")
     failed = out.paint(f" · {loop.failed:,} failed", "red") if loop.failed else ""
-    return bar(loop.done / loop.total, " · ".join(facts), columns, branch, out) + failed
+    return bar(loop.done / loop.total, _loop_facts(loop, now), columns, branch, out) + failed

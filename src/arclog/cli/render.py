@@ -22,6 +22,7 @@ MARKS: dict[str, tuple[str, str, str]] = {
     "skipped": ("–", "-", "dim"),
     "running": ("●", "*", "cyan"),
     "open": ("○", "o", "dim"),
+    "queued": ("○", "o", "dim"),
     "cancelled": ("⊘", "!", "yellow"),
 }
 STATE_MARKS = {
@@ -52,6 +53,8 @@ class Out:
         self._gone = False
         #: takes what must not tear a picture that is being redrawn; None while there is none
         self.interject: Callable[[str], None] | None = None
+        #: gives a terminal whose modes were changed back as it was; whoever ends the program at once calls it
+        self.restore: Callable[[], None] | None = None
 
     def notice(self, text: str) -> None:
         """A word to the user that is no output: on stderr, or above the picture on the same screen."""

@@ -12,7 +12,7 @@ from arclog.model.errors import InvariantBroken
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api, Started, Summary
+    from arclog.ports.api import Api, Started
 
 
 def run_arguments(parser: Parser) -> None:
@@ -41,14 +41,14 @@ def run_arguments(parser: Parser) -> None:
         "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n"
         "  arclog run reports/daily@3\n\n"
         "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
-        "Ctrl-C cancels the run; a second one leaves it so that `arclog resume ID` can go on with it. With a server it\n"
-        "asks, on a terminal, whether to cancel the run or to detach from it."
+        "Ctrl-C lets go of the run: `arclog resume ID` goes on with it, `arclog cancel ID` ends it. What a server runs goes\n"
+        "on there. Runs that it starts with `wait: false` are served until they have ended, too."
     )
 
 
 def run_command(options: Namespace) -> int:
     from arclog.cli.exits import Usage
-    from arclog.cli.files import in_catalog, playbook_text, workload_of
+    from arclog.cli.files import in_catalog, playbook_text
     from arclog.cli.home import server_of, settings_of
     from arclog.cli.render import out_of
     from arclog.wiring.loop import run
@@ -60,51 +60,65 @@ def run_command(options: Namespace) -> int:
         hint = "name one with --server or ARCLOG_SERVER; `arclog up` starts one"
         raise Usage("--detach needs a server: nobody else would run it", hint)
     text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
-    workload = workload_of(options.workload, options.assignments, settings)
-    work = _run(settings, text, name, workload, out_of(options), detach=options.detach, priority=options.priority)
-    return run(work, briefly=not settings.text("store.url"))
+    return run(_run(settings, options, text, name, out_of(options)), briefly=not settings.text("store.url"))
 
 
-async def _run(
-    settings: Any,
-    text: str,
-    file: str,
-    workload: dict[str, Any],
-    out: Out,
-    *,
-    detach: bool = False,
-    priority: int | None = None,
-) -> int:
-    from arclog.cli.files import called_playbooks, path_and_version
+async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out) -> int:
+    from arclog.cli.files import called_playbooks, path_and_version, workload_of
     from arclog.cli.home import opened, server_of
     from arclog.cli.interrupts import Interrupts
+    from arclog.cli.shown import Shown
     from arclog.ports.api import ExecuteRequest
 
     out.outlives_reader = True
     interrupts = Interrupts(out)
     _hear_errors(out)
+    workload, priority = workload_of(options.workload, options.assignments, settings), options.priority
     try:
         with interrupts:
             async with opened(settings) as here:
                 if text:
+                    here.open_tools(text)
+                    _look_over(here, settings, options, text, file, out)
                     files = called_playbooks(text, file, settings)
                     request = ExecuteRequest(text, file, workload, files, priority=priority)
                 else:
                     path, version = path_and_version(file)
                     pinned = await here.api.registered(path, version)
-                    text, file = pinned.source, ""
+                    text = pinned.source
+                    here.open_tools(text)
+                    _look_over(here, settings, options, text, f"{path}@{pinned.version}", out)
                     request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
-                here.open_tools(text)
                 started = await here.api.execute(request)
-                if detach:
+                if options.detach:
                     return _detached(started, out)
-                interrupts.started(here.api, started.execution_id, server_of(settings))
+                interrupts.started(started.execution_id, server_of(settings))
                 await here.start_worker(started.execution_id)
-                return await _while_working(here, _to_the_end(here.api, started.execution_id, out, file))
+                shown = Shown(here, out, interrupts, settings, serves=not server_of(settings), text=text)
+                return await _while_working(here, shown.to_the_end(started.execution_id))
     except BaseException:
         if interrupts.left:
             return interrupts.left
         raise
+
+
+def _look_over(here: Any, settings: Any, options: Namespace, text: str, file: str, out: Out) -> None:
+    """Compile the playbook once: say what `check` warns of, and refuse what `--set` cannot mean."""
+    from arclog.cli.files import assigned
+    from arclog.cli.findings import warn
+    from arclog.plan.build import build
+    from arclog.wiring.kinds import KindSpecs, tool_kinds
+
+    built = build(text, file, KindSpecs(tool_kinds()), settings)
+    if built.plan is None:
+        return  # who starts it says why it cannot run; a server may know kinds that are not installed here
+    if options.assignments:
+        from arclog.cli.assignments import check_assignments
+
+        check_assignments(built.plan, assigned(options.assignments))
+    here.keep_plan(text, built.plan)
+    if not out.quiet:
+        warn(built.findings, built.source, file, as_json=out.as_json)
 
 
 def _detached(started: Started, out: Out) -> int:
@@ -121,7 +135,7 @@ def _detached(started: Started, out: Out) -> int:
 def resume_arguments(parser: Parser) -> None:
     from arclog.cli.signals import signal_id_argument
 
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log, when the run was paused")
     signal_id_argument(parser)
     parser.epilog = (
@@ -153,6 +167,7 @@ def _go_on(options: Namespace, *, again: bool) -> int:
 async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -> int:
     from arclog.cli.home import opened, resolve, server_of
     from arclog.cli.interrupts import Interrupts
+    from arclog.cli.shown import Shown, left_below
     from arclog.cli.signals import request_of, told
     from arclog.model.errors import RequestRejected
 
@@ -168,10 +183,19 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -
                     if answer.started is None:
                         return told(answer, "", out)
                     execution_id = answer.started
+                serves = not server_of(settings)
+                shown = Shown(here, out, interrupts, settings, serves=serves)
                 status = await here.api.status(execution_id)
                 # A server may have run it to its end by now; it is shown all the same, as nobody has seen it.
-                if status.ended_at is not None and not (again and server_of(settings)):
-                    return await _already_over(here.api, execution_id, out)
+                if status.ended_at is not None and (serves or not again):
+                    left = await left_below(here.api, execution_id) if serves else []
+                    if not left:
+                        return await _already_over(here.api, execution_id, out)
+                    interrupts.ended(execution_id, left)
+                    await here.start_worker(execution_id)
+                    for child in left:
+                        await here.take_over(child)
+                    return await _while_working(here, shown.rest(execution_id))
                 if await here.api.pausing(execution_id):
                     answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
                     elsewhere = here.served_by(execution_id)
@@ -180,9 +204,9 @@ async def _resume(settings: Any, options: Namespace, out: Out, *, again: bool) -
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
-                interrupts.started(here.api, execution_id, server_of(settings))
+                interrupts.started(execution_id, server_of(settings))
                 await here.start_worker(execution_id)
-                return await _while_working(here, _to_the_end(here.api, execution_id, out, resumed=not again))
+                return await _while_working(here, shown.to_the_end(execution_id, resumed=not again))
     except BaseException:
         if interrupts.left:
             return interrupts.left
@@ -215,46 +239,6 @@ async def _already_over(api: Api, execution_id: str, out: Out) -> int:
             f"run {execution_id} is over already: {out.state(summary.state)}; `arclog show {execution_id}` tells more"
         )
     return BY_STATE.get(summary.state, FAILED)
-
-
-async def _to_the_end(api: Api, execution_id: str, out: Out, file: str = "", *, resumed: bool = False) -> int:
-    if out.as_json or out.quiet:
-        await api.ended(execution_id)
-    else:
-        from arclog.cli.watch import watch
-
-        await watch(api, execution_id, out, resumed=resumed)
-    summary = await api.summary(execution_id)
-    if out.as_json:
-        out.data(summary)
-    else:
-        await _verdict(api, summary, out, file)
-    return BY_STATE.get(summary.state, FAILED)
-
-
-async def _verdict(api: Api, summary: Summary, out: Out, file: str) -> None:
-    """The last lines of a run that was shown."""
-    from arclog.cli.failure import explained, next_commands
-    from arclog.cli.home import name_of
-    from arclog.cli.render import MARKS, STATE_MARKS, between, pretty, stored
-
-    completed = summary.state == "COMPLETED"
-    if summary.result is not None and completed:
-        whole = f"arclog show {summary.execution_id} --json"
-        out.say(pretty(summary.result, rest=whole))
-    if summary.result_ref is not None and completed:
-        out.say(stored(summary.result_ref))
-    if completed and out.quiet:
-        return
-    name = await name_of(api, summary.execution_id)
-    glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
-    took = between(summary.started_at, summary.ended_at)
-    line = f"{glyph} {name} {summary.state.lower()}{f' in {took}' if took else ''}"
-    out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
-    if not completed:
-        out.say(await explained(api, summary, out, file))
-        if not out.quiet:
-            out.say(next_commands(summary.execution_id, out))
 
 
 def _hear_errors(out: Out) -> None:

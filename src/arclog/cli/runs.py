@@ -1,4 +1,4 @@
-"""Commands about runs in a home: list, show, status, why; and version."""
+"""Commands about one run: show, status, why; and version."""
 
 from __future__ import annotations
 
@@ -10,95 +10,12 @@ from arclog.cli.exits import OK
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.ports.api import Api, Listed, Summary
-
-_STATES = ("pending", "running", "completed", "failed", "cancelled")
-_PAGE = 500
+    from arclog.ports.api import Api, Summary
+    from arclog.ports.insight import StepSummary
 
 
 def _id_argument(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
-
-
-# ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def list_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--state",
-        metavar="STATE",
-        action="append",
-        default=[],
-        type=str.lower,
-        choices=_STATES,
-        help=f"only runs in this state: {', '.join(_STATES)} (repeatable)",
-    )
-    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
-    parser.epilog = "example: arclog list --state failed --json"
-
-
-def _positive(text: str) -> int:
-    from argparse import ArgumentTypeError
-
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def list_command(options: Namespace) -> int:
-    import asyncio
-
-    from arclog.cli.home import exists, nothing_yet, opened, settings_of
-    from arclog.cli.render import out_of
-
-    out = out_of(options)
-    settings = settings_of(options)
-
-    async def read() -> list[Listed]:
-        async with opened(settings, read_only=True) as here:
-            return await _listed(here.api, [state.upper() for state in options.state], options.limit)
-
-    rows = asyncio.run(read()) if exists(settings) else []
-    if out.as_json:
-        out.data(rows)
-    elif rows:
-        out.say(_list_table(rows, out))
-    elif not out.quiet:
-        out.say(
-            f"no {' or '.join(options.state)} runs" if options.state and exists(settings) else nothing_yet(settings)
-        )
-    return OK
-
-
-async def _listed(api: Api, states: list[str], limit: int) -> list[Listed]:
-    rows: list[Listed] = []
-    while len(rows) < limit:
-        before = rows[-1].execution_id if rows else ""
-        page = await api.list(states=states, before=before, limit=min(_PAGE, limit - len(rows)))
-        rows += page
-        if len(page) < _PAGE:
-            break
-    return rows
-
-
-def _list_table(rows: list[Listed], out: Out) -> str:
-    from arclog.cli.render import table
-
-    head = ("EXECUTION", "STATE", "PLAYBOOK", "STARTED", "TOOK", "STEP OR ERROR")
-    return table(head, [_list_row(row, out) for row in rows], out.size()[0], out, right=(4,))
-
-
-def _list_row(row: Listed, out: Out) -> tuple[str, ...]:
-    from arclog.cli.render import between, moment, one_line
-
-    return (
-        row.execution_id,
-        out.state(row.state) + (" paused" if row.paused else ""),
-        one_line(row.name),
-        moment(row.started_at or row.created_at),
-        between(row.started_at, row.ended_at),
-        one_line(row.error or row.current_step or ""),
-    )
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
 
 
 # ── show ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,12 +42,10 @@ def show_command(options: Namespace) -> int:
 
 async def _page(api: Api, summary: Summary, out: Out) -> str:
     """A run on one page."""
-    from arclog.cli.failure import explained, next_commands
-    from arclog.cli.home import name_of
+    from arclog.cli.account import account, next_lines
     from arclog.cli.render import between, indented, moment, one_line, pretty, stored
 
     status = await api.status(summary.execution_id)
-    name = await name_of(api, summary.execution_id)
     took = between(summary.started_at, summary.ended_at)
     facts = [
         ("execution", summary.execution_id),
@@ -141,23 +56,21 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     ]
     if summary.ended_at is None and status.current_step:
         facts.append(("at step", status.current_step))
-    parts = [out.paint(one_line(name), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    parts = [out.paint(one_line(summary.name), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
     if summary.steps:
-        parts += ["", out.paint("steps", "bold"), indented(await _steps_table(api, summary, out))]
+        parts += ["", out.paint("steps", "bold"), indented(_steps_table(summary, out))]
     whole = f"arclog show {summary.execution_id} --json"
     for label, value in (("ctx", summary.ctx), ("result", summary.result)):
         if value not in ({}, None):
             parts += ["", out.paint(label, "bold"), indented(pretty(value, rest=whole))]
     if summary.result_ref is not None:
         parts += ["", out.paint("result", "bold"), indented(stored(summary.result_ref))]
+    lines = account(summary, out)
+    if lines:
+        label = "error" if summary.state in ("FAILED", "CANCELLED") else "problems"
+        parts += ["", out.paint(label, "bold"), lines]
     if summary.state in ("FAILED", "CANCELLED"):
-        parts += [
-            "",
-            out.paint("error", "bold"),
-            await explained(api, summary, out),
-            "",
-            next_commands(summary.execution_id, out),
-        ]
+        parts += ["", next_lines([f"arclog why {summary.execution_id}", *summary.next], out)]
     elif summary.ended_at is None:
         hints = (
             f"arclog why {summary.execution_id}     what it waits for",
@@ -167,31 +80,30 @@ async def _page(api: Api, summary: Summary, out: Out) -> str:
     return "\n".join(parts)
 
 
-async def _steps_table(api: Api, summary: Summary, out: Out) -> str:
-    from arclog.cli.progress import FINAL_TYPES, Progress
+def _steps_table(summary: Summary, out: Out) -> str:
     from arclog.cli.render import duration, table
 
-    progress = Progress()
-    after = 0
-    # Durations are detail: of a very long run only the beginning is read for them.
-    for _ in range(20):
-        page = await api.events(summary.execution_id, after=after, limit=1000, types=FINAL_TYPES)
-        for event in page:
-            progress.apply(event)
-        if len(page) < 1000:
-            break
-        after = page[-1]["seq"]
     rows = []
     for name, step in summary.steps.items():
-        seen = progress.steps.get(name)
-        took = duration(seen.seconds) if seen is not None and seen.seconds is not None else ""
-        detail = ""
-        if seen is not None and seen.loop is not None:
-            detail = f"{seen.loop.done:,}/{seen.loop.total:,} items"
-        if seen is not None and step.status == "failed":
-            detail = seen.error
-        rows.append((f"{out.mark(step.status)} {name}", step.status, f"{step.runs:,}", took, detail))
+        took = "" if step.took_ms is None else duration(step.took_ms / 1000)
+        rows.append((f"{out.mark(step.status)} {name}", step.status, f"{step.runs:,}", took, _step_detail(step)))
     return table(("STEP", "STATUS", "RUNS", "TOOK", "DETAIL"), rows, out.size()[0] - 2, out, right=(2, 3))
+
+
+def _step_detail(step: StepSummary) -> str:
+    from arclog.cli.render import one_line
+
+    parts = []
+    if step.items is not None:
+        items = step.items
+        parts.append(
+            f"{items.ok:,} ok, {items.failed:,} failed" if items.failed else f"{items.ok:,}/{items.total:,} items"
+        )
+    if step.denied:
+        parts.append("not admitted" if step.denied == 1 else f"not admitted {step.denied:,} times")
+    if step.status == "failed" and step.error is not None:
+        parts.append(one_line(f"{step.error.get('kind')}: {step.error.get('message')}"))
+    return " · ".join(parts)
 
 
 # ── status, why ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,8 +139,9 @@ def _print_status(now: Any, out: Out) -> None:
 
 
 def why_command(options: Namespace) -> int:
+    from arclog.cli.account import cause_lines, problem_lines
     from arclog.cli.home import with_run
-    from arclog.cli.render import clean, moment, out_of
+    from arclog.cli.render import clean, indented, moment, out_of
 
     out = out_of(options)
 
@@ -242,12 +155,10 @@ def why_command(options: Namespace) -> int:
             step = f"{wait.step}: " if wait.step else ""
             until = f" (until {moment(wait.until)})" if wait.until else ""
             out.say(f"  {out.paint(wait.what, 'cyan')}  {clean(step + wait.text)}{until}")
-        if answer.state == "FAILED":
-            from arclog.cli.failure import explained
-
-            out.say(await explained(api, await api.summary(execution_id), out))
-            if answer.cause is not None and answer.cause.rule:
-                out.say(f"  {clean(answer.cause.rule)}")
+        lines = [] if answer.cause is None else cause_lines(answer.cause, out)
+        lines += problem_lines(answer.problems, out, answer.cause)
+        if lines:
+            out.say(indented("\n".join(lines)))
         if not out.quiet:
             for command in answer.next:
                 out.say(out.paint(f"  {command}", "dim"))

@@ -59,11 +59,10 @@ def _serve(options: Namespace, *, with_worker: bool) -> int:
 
 
 async def _served(settings: Settings, out: Out, *, with_worker: bool) -> None:
-    try:
+    from arclog.model.extras import required
+
+    with required("server", "the server"):
         from arclog.wiring.server import serve
-    except ModuleNotFoundError as missing:
-        hint = "pip install 'arclog[server]'"
-        raise Usage(f"the server needs the package {missing.name}, which is not installed", hint) from None
 
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(serve(settings, with_worker=with_worker, started=started))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _arguments(parser: Parser, *, step: str = "", reason: str = "kept in the log") -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     if step:
         parser.add_argument("step", metavar="STEP", help=step)
     parser.add_argument("--reason", metavar="TEXT", default="", help=reason)
@@ -50,7 +50,7 @@ def cancel_command(options: Namespace) -> int:
 
 
 def retry_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("step", metavar="STEP", nargs="?", default="", help="the step whose latest run is retried")
     parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
     signal_id_argument(parser)
@@ -106,7 +106,7 @@ def reject_command(options: Namespace) -> int:
 
 
 def signal_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
     parser.add_argument("--data", metavar="JSON", help="what it carries")
     parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
@@ -164,7 +164,7 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
         reason=_text(options.reason),
         step=step,
         data=data,
-        by=_user(),
+        by=user(),
     )
 
 
@@ -187,7 +187,7 @@ def _text(word: str) -> str:
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _user() -> str:
+def user() -> str:
     import getpass
 
     try:

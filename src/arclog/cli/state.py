@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def state_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument(
         "--at", metavar="SEQ", type=_seq, help="after this event; 0 is before anything (default: the newest)"
     )

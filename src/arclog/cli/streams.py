@@ -23,7 +23,7 @@ _FOLLOW_S = 0.25
 
 
 def events_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="execution id, or last")
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
     parser.add_argument(
         "--type",
         dest="types",

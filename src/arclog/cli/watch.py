@@ -7,7 +7,7 @@ import time
 from contextlib import aclosing
 from typing import Any
 
-from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, tree
+from arclog.cli.progress import FINAL_TYPES, SHOWN_TYPES, Progress, progress_text, tree
 from arclog.cli.render import Out, clean, duration
 from arclog.model.events import TERMINAL
 from arclog.ports.api import Api, Following
@@ -24,9 +24,11 @@ _LAST_LOGS = 2000
 _WITH_PROGRESS = LogFilter(streams=("stdout", "stderr", "log", PROGRESS))
 
 
-async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False) -> None:
-    """Show a run until it has ended. What happened before it was resumed is not told again line by line."""
-    view = _Tree(out) if out.tty else _Lines(out)
+async def watch(api: Api, execution_id: str, out: Out, *, resumed: bool = False, every_s: float = 5.0) -> None:
+    """Show a run until it has ended. What happened before it was resumed is not told again line by line. Without a
+    terminal, a line says every so many seconds how far loops and tasks are.
+    """
+    view = _Tree(out) if out.tty else _Lines(out, every_s)
     reader = _Reader(api, execution_id)
     if resumed:
         await reader.catch_up()
@@ -52,12 +54,10 @@ async def _as_read(api: Api, execution_id: str, reader: _Reader, view: _Tree | _
 
 async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tree | _Lines) -> None:
     """The run is at a server, which sends what happens: it is not asked again and again."""
-    # Lines tell of steps alone; the tree shows tasks and iterations, too.
-    types = SHOWN_TYPES if isinstance(view, _Tree) else FINAL_TYPES
     lines: list[dict[str, Any]] = []
 
     async def events() -> None:
-        async with aclosing(api.follow(execution_id, after=reader.seq, types=types)) as coming:
+        async with aclosing(api.follow(execution_id, after=reader.seq, types=SHOWN_TYPES)) as coming:
             async for event in coming:
                 reader.progress.apply(event)
                 reader.seq = event["seq"]
@@ -190,27 +190,45 @@ class _Reader:
 
 
 class _Lines:
-    """For pipes and files: a line when a step ends."""
+    """For pipes and files: a line when a step ends, and now and then how far those are that go on."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: Out, every_s: float) -> None:
         self._out = out
         self._held = ""
+        self._every_s = every_s
+        self._next = time.monotonic() + every_s
+        #: what was said last of each step
+        self._printed: dict[str, str] = {}
 
     def frame(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
         lines = [log_line(line, self._out) for line in logs]
-        for step, run, status, seconds, error in progress.ends:
+        for step, run, status, seconds, detail in progress.ends:
             again = f" ×{run:,}" if run > 1 else ""
             took = f"  {duration(seconds)}" if seconds is not None else ""
-            lines.append(f"{self._out.mark(status)} {step}{again}{took}{f'  {error}' if status == 'failed' else ''}")
+            lines.append(f"{self._out.mark(status)} {step}{again}{took}{f'  {detail}' if detail else ''}")
         progress.ends.clear()
+        lines += self._going_on(progress)
         if progress.held != self._held:
             self._held = progress.held
             lines.append(f"‖ {self._held}" if self._held else "‖ goes on")
         if lines:
             self._out.say("\n".join(lines))
 
+    def _going_on(self, progress: Progress) -> list[str]:
+        if time.monotonic() < self._next:
+            return []
+        self._next = time.monotonic() + self._every_s
+        lines = []
+        for step in progress.steps.values():
+            text = progress_text(step, time.time_ns() // 1000) if step.open else ""
+            if text and self._printed.get(step.name) != text:
+                self._printed[step.name] = text
+                lines.append(self._out.paint(f"… {text}", "dim"))
+        return lines
+
     def end(self, progress: Progress, logs: list[dict[str, Any]]) -> None:
         self._held = progress.held
+        self._next = float("inf")
         self.frame(progress, logs)
 
     def close(self) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arclog.client.asynchronous import AsyncClient
     from arclog.client.blocking import Client
+    from arclog.model.errors import RunFailed
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "RunFailed"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from arclog.client.blocking import Client
 
         return Client
+    if name == "RunFailed":
+        from arclog.model.errors import RunFailed
+
+        return RunFailed
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

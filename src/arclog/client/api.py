@@ -90,7 +90,7 @@ class RemoteApi:
             raise
 
     async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
-        named = msgspec.structs.replace(request, signal_id=request.signal_id or uuid.uuid4().hex)
+        named = msgspec.structs.replace(request, signal_id=request.signal_id or str(uuid.uuid4()))
         try:
             return await self._told(_of(execution_id, "signal"), named, SignalAnswer)
         except RunEnded as problem:
@@ -148,11 +148,20 @@ class RemoteApi:
         return await self._got(_of(execution_id), Summary)
 
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
+        wanted = {"state": builtins.list(states), "path": path, "name": name, "since": since, "parent": parent}
+
         async def read(at: str, most: int) -> builtins.list[Listed]:
-            params = {"state": builtins.list(states), "path": path, "before": at, "limit": most}
-            return (await self._got(_EXECUTIONS, _Page, params)).executions
+            return (await self._got(_EXECUTIONS, _Page, {**wanted, "before": at, "limit": most})).executions
 
         return await _paged(read, before, limit, lambda run: run.execution_id)
 

@@ -13,7 +13,7 @@ from arclog.client.connection import Connection
 from arclog.client.follow import follow, follow_logs
 from arclog.client.pools import RemotePools
 from arclog.client.schedules import RemoteSchedules
-from arclog.model.errors import SettingsError
+from arclog.model.errors import RunFailed, SettingsError
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest, Started, Summary
 from arclog.ports.task_logs import ANY_LINE, LogFilter
@@ -108,11 +108,19 @@ class AsyncClient(RemoteApi):
         path: str = "",
         version: int = 0,
         timeout_s: float | None = None,
+        check: bool = True,
     ) -> Summary:
-        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run goes on)."""
+        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run goes on).
+
+        Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the summary
+        is returned whatever it says.
+        """
         started = await self.start(playbook, workload, path=path, version=version)
         await self.ended(started.execution_id, timeout_s=timeout_s)
-        return await self.summary(started.execution_id)
+        summary = await self.summary(started.execution_id)
+        if check and summary.state in ("FAILED", "CANCELLED"):
+            raise RunFailed(summary)
+        return summary
 
     def follow(
         self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()

@@ -110,8 +110,10 @@ class Client:
         path: str = "",
         version: int = 0,
         timeout_s: float | None = None,
+        check: bool = True,
     ) -> Summary:
-        return self._done(self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s))
+        asked = self._client.run(playbook, workload, path=path, version=version, timeout_s=timeout_s, check=check)
+        return self._done(asked)
 
     def follow(self, execution_id: str, *, after: int = 0, types: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         return self._each(self._client.follow(execution_id, after=after, types=types))
@@ -137,9 +139,20 @@ class Client:
         return self._done(self._client.summary(execution_id))
 
     def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
-        return self._done(self._client.list(states=states, path=path, before=before, limit=limit))
+        asked = self._client.list(
+            states=states, path=path, before=before, limit=limit, name=name, since=since, parent=parent
+        )
+        return self._done(asked)
 
     def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

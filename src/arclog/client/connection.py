@@ -21,6 +21,7 @@ import httpx2
 
 from arclog import __version__
 from arclog.client.problems import error_of
+from arclog.drivers.addresses import shown
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
 from arclog.model.settings import Settings
 
@@ -194,9 +195,8 @@ class Connection:
     def _refusal(self, url: str, answer: httpx2.Response) -> ArclogError:
         where = f"{answer.request.method} {url}{answer.request.url.path}"
         if answer.is_redirect:
-            return ServerUnavailable(
-                f"{url} sends its callers on to {answer.headers.get('location', '?')}; if that is the server, name it"
-            )
+            elsewhere = shown(answer.headers.get("location", ""))
+            return ServerUnavailable(f"{url} sends its callers on to {elsewhere}; if that is the server, name it")
         error = error_of(answer.status_code, answer.headers.get("content-type", ""), answer.content, where)
         if answer.status_code == 401 and not self._token:
             error.args = (f"{error}; {url} wants a token: set ARCLOG_TOKEN, or name a --token-file",)
@@ -218,6 +218,9 @@ class Connection:
 
 def checked_urls(urls: str) -> tuple[str, ...]:
     """The addresses of servers, parted by commas. Raises SettingsError."""
+    if "@" in urls:
+        # Nothing is shown: with a comma or slash in a password, parts of it would look like hosts.
+        raise SettingsError("a server's address holds no user and no password; a token belongs into ARCLOG_TOKEN")
     found = tuple(dict.fromkeys(checked_url(each.strip()) for each in urls.split(",")))
     if len({each.partition(":")[0] for each in found}) > 1:
         raise SettingsError("some of the servers' addresses are http and some https: a token would go out in the clear")
@@ -228,13 +231,13 @@ def checked_url(url: str) -> str:
     """The address of a server without its last slash. Raises SettingsError."""
     try:
         parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, UnicodeError) as problem:
-        raise SettingsError(f"{url!r} is no address of a server: {problem}; e.g. http://127.0.0.1:8420") from None
+    except (httpx2.InvalidURL, UnicodeError):
+        raise SettingsError(f"{shown(url)} is no address of a server; e.g. http://127.0.0.1:8420") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise SettingsError(f"{url!r} is no address of a server; write http:// or https:// and a host")
+        raise SettingsError(f"{shown(url)} is no address of a server; write http:// or https:// and a host")
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise SettingsError(
-            f"the server's address {parsed.copy_with(username=None, password=None)} has more than a path"
+            f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"
         )
     return str(parsed).rstrip("/")
 

@@ -24,7 +24,7 @@ from arclog.model.errors import (
 from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
-from arclog.ports.control import Held, LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
 from arclog.ports.task_logs import LogLine
 
 #: A report that one server does not answer must reach another while the lease lasts.
@@ -55,7 +55,13 @@ class RemoteControl:
         self._link.limit_s = welcome.lease_s / _TRIES_IN_A_LEASE
         return welcome
 
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+    async def claim(
+        self,
+        worker: WorkerInfo,
+        limit: int,
+        wait_s: float = 0.0,
+        until: Until | None = None,  # noqa: ARG002 - who claims by HTTP ends the wait by hanging up
+    ) -> list[Command]:
         async def once() -> list[Command]:
             # Only an answer that came counts: until then it is the same claim, and the server gives the same commands.
             self._claims += 1

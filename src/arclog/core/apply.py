@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arclog import __version__
-from arclog.core import gathering, iterations, joins, signalled, timers, waits
+from arclog.core import closing, faults, gathering, iterations, joins, signalled, timers, waits
 from arclog.core import pipeline as pipelines
 from arclog.core.scopes import capture
 from arclog.core.state import Failure, OpenCommand, State, StepRun, Token, run_key
 from arclog.model import status
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken, NewerLog
-from arclog.model.events import REGISTRY, Event, status_of
+from arclog.model.events import REGISTRY, Event, is_closing, status_of
 from arclog.model.ids import timestamp
 from arclog.model.merge import deep_merge
 from arclog.model.outcome import data_of
@@ -60,6 +60,7 @@ def _requested(program: Program, state: State, event: Event) -> None:
     state.parent = event.payload.get("parent")
     state.depth = event.payload.get("depth", 0)
     state.priority = event.payload.get("priority")
+    state.file = event.payload.get("file", "")
     state.files = {
         plan: {file: (path, version) for file, (path, version) in known.items()}
         for plan, known in event.payload.get("files", {}).items()
@@ -106,6 +107,7 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
     state.runs[event.step] = event.run
     state.step_runs += 1
     state.latest[event.step] = "running"
+    faults.scheduled(state, event, loop)
     state.current_step = event.step
     if event.command_id:
         chunk = 0 if loop is None else iterations.open_chunk(step_run, (), 0, loop.total).id
@@ -115,12 +117,22 @@ def _scheduled(program: Program, state: State, event: Event) -> None:
 def _step_started(_: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.started = True
+    step_run.started_at = event.at
+    faults.tally_of(state, event.step).since = event.at
     if step_run.loop is None and step_run.expanding is None:
         step_run.pipeline = Pipeline()
 
 
 def _task_event(program: Program, state: State, event: Event) -> None:
     pipelines.fold(iterations.pipeline_of(_run(state, event), event.iteration), program.steps[event.step], event)
+    waits.fold_task(program, state, event)
+
+
+def _task_failed(program: Program, state: State, event: Event) -> None:
+    if not is_closing(event):
+        _task_event(program, state, event)
+        return
+    closing.fold_task(iterations.pipeline_of(_run(state, event), event.iteration))
     waits.fold_task(program, state, event)
 
 
@@ -133,8 +145,11 @@ def _iteration_ended(program: Program, state: State, event: Event) -> None:
 
 
 def _loop_started(program: Program, state: State, event: Event) -> None:
+    step_run = _run(state, event)
     if event.iteration is not None:
-        iterations.inner_started(program.steps[event.step], _run(state, event), event)
+        iterations.inner_started(program.steps[event.step], step_run, event)
+    else:
+        iterations.loop_at(step_run, ()).started_at = event.at
 
 
 def _loop_done(program: Program, state: State, event: Event) -> None:
@@ -143,12 +158,8 @@ def _loop_done(program: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     step_run.boundary = boundary("loop.done", event)
     gathering.finish(program, state, step_run)
-    loop = iterations.loop_at(step_run, ())
-    record = step_run.record or {"status": "ok"}
-    if loop.results_in_log:
-        step_run.record = {**record, "results_in_log": iterations.manifest_of(state, step_run)}
-    elif loop.results is not None:
-        step_run.record = {**record, "results": iterations.results_in_order(loop)}
+    # Of a loop that was skipped under an older release only what had ended is listed.
+    iterations.keep_results(program, state, step_run, {"status": "ok"}, gaps="cancelled" in event.payload)
 
 
 def _manifest(program: Program, state: State, event: Event) -> None:
@@ -157,7 +168,8 @@ def _manifest(program: Program, state: State, event: Event) -> None:
         return
     step_run = _run(state, event)
     step_run.expanding = None
-    step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
+    loop = step_run.loops[""] = iterations.opened(event, keeps_results=event.step in program.results_read)
+    faults.tally_of(state, event.step).total += loop.total
     for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
         del state.commands[command.id]
 
@@ -165,25 +177,39 @@ def _manifest(program: Program, state: State, event: Event) -> None:
 def _step_ended(program: Program, state: State, event: Event) -> None:
     step_run = _run(state, event)
     failed = event.type == "step.failed"
+    closed = failed and is_closing(event)
+    faults.step_ended(state, step_run, event.at)
+    if failed:
+        faults.step_failed(program.steps[event.step], state, step_run, event)
     step_run.state = "failed" if failed else "done"
     step_run.error = event.payload.get("error")
     if step_run.boundary is None or failed:
         step_run.boundary = boundary(event.type, event)
+    if failed and "loop" in event.payload:
+        if step_run.gathered is not None and step_run.gathered.problem is None:
+            gathering.finish(program, state, step_run)
+        iterations.keep_results(program, state, step_run, {"status": "error", "error": step_run.error}, gaps=True)
     pipeline = step_run.pipeline
-    if pipeline is not None:
+    if pipeline is not None and not closed:
         if pipeline.ctx:
             gathering.finish_step(program, state, step_run, pipeline)
         skipped = failed or event.status == "skipped"
         step_run.record = pipelines.last_record(program.steps[event.step], pipeline, failed=skipped)
     if step_run.record is not None:
         state.results[event.step] = step_run.record
-    state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
-    if failed:
+    if closed:
+        state.latest[event.step] = "cancelled"
+    else:
+        state.latest[event.step] = "failed" if failed else ("skipped" if event.status == "skipped" else "done")
+    if failed and not closed:
         state.failures[event.step] = Failure(event.run, step_run.args, step_run.arrival)
     state.current_step = event.step
     for command in [one for one in state.commands.values() if one.step == event.step and one.run == event.run]:
         del state.commands[command.id]
-    if state.waits:
+    if closed:
+        # Its tasks were ended before, and with them what they waited for. It is not routed.
+        del state.open[run_key(event.step, event.run)]
+    elif state.waits:
         waits.drop_run(state, event.step, event.run)
 
 
@@ -195,6 +221,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         arc = arcs[choice["arc"]]
         if choice.get("absorbed"):
             joins.absorb(state, arc.target, arc.place)
+            state.tokens_made = choice.get("token", state.tokens_made)  # older releases gave it no id
             continue
         args, arrival = choice.get("args") or {}, step_run.boundary or {}
         _put(program, state, Token(choice["token"], arc.place, arc.target, args, arrival))
@@ -206,6 +233,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
         else:
             state.unhandled[run_key(event.step, event.run)] = {**(step_run.error or {}), "step": event.step}
             state.error = next(iter(state.unhandled.values()))
+            faults.unhandled(state, step_run, run_key(event.step, event.run))
     joins.settle(program, state)
     newest = next(reversed(state.open.values()), None)
     if newest is not None:
@@ -214,6 +242,7 @@ def _next_evaluated(program: Program, state: State, event: Event) -> None:
 
 def _admitted(program: Program, state: State, event: Event) -> None:
     if event.payload.get("tokens"):
+        faults.denied(state, event)
         _take(state, event)
         joins.settle(program, state)
 
@@ -260,6 +289,8 @@ def _playbook_finished(_: Program, state: State, event: Event) -> None:
     state.result = event.payload.get("result")
     state.result_ref = event.payload.get("result_ref")
     state.error = event.payload.get("error")
+    if state.error is not None:
+        faults.run_failed(state, state.error)
 
 
 def _cancelled(_: Program, state: State, event: Event) -> None:
@@ -297,6 +328,9 @@ def _end(state: State, event: Event, after: str) -> None:
 
 
 def _clear(state: State) -> None:
+    for step_run in state.open.values():
+        if step_run.state == "open":
+            faults.step_ended(state, step_run, None)
     state.tokens.clear()
     state.waiting.clear()
     state.absorbs.clear()
@@ -379,7 +413,7 @@ _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "task.attempt.done": _task_event,
     "task.attempt.failed": _task_event,
     "task.done": _task_event,
-    "task.failed": _task_event,
+    "task.failed": _task_failed,
     "policy.task.evaluated": _task_event,
     "command.issued": _command_issued,
     "command.completed": _command_completed,

@@ -43,12 +43,18 @@ def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
             allowed, index = _admission(step.admit, scope)
         except ExpressionError as problem:
             failure = error("template", f"admission of step {step.name}: {problem}")
-            decision.fail_execution(failure.as_dict(), len(decision.txn.events) - 1)
+            decision.fail_execution({**failure.as_dict(), "step": step.name}, len(decision.txn.events) - 1)
             return
         payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
         if not allowed:
             payload |= taken
-        decision.say("policy.admit.evaluated", payload, step=step.name, event_status="" if allowed else "skipped")
+        decision.say(
+            "policy.admit.evaluated",
+            payload,
+            step=step.name,
+            event_status="" if allowed else "skipped",
+            cause=decision.cause_of(token.id),
+        )
         if not allowed:
             return
     _schedule(decision, step, token, taken)
@@ -64,7 +70,8 @@ def _over_limit(decision: Decision, step: str) -> bool:
     message = (
         f"the execution reached {cap} (limits.{which}) before step {step}; does a cycle of steps lack its way out?"
     )
-    decision.fail_execution(error("limit", message, code=which.upper()).as_dict(), len(decision.txn.events) - 1)
+    problem = {**error("limit", message, code=which.upper()).as_dict(), "step": step}
+    decision.fail_execution(problem, len(decision.txn.events) - 1)
     return True
 
 
@@ -92,11 +99,12 @@ def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[s
         _refuse(decision, token, taken, args, problem)
         return
     if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
-        scheduled = decision.say("step.scheduled", payload, step=step.name, run=run)
+        scheduled = decision.say("step.scheduled", payload, step=step.name, run=run, cause=decision.cause_of(token.id))
         loops.spread(decision, state.open[run_key(step.name, run)], scheduled)
         return
     command_id = decision.next_id
-    decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id)
+    cause = decision.cause_of(token.id)
+    decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id, cause=cause)
     decision.issue(command_id, step.name, run)
 
 
@@ -110,7 +118,7 @@ def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[
         (some for some in (args, token.args) if some and not decision.too_large({**taken, "args": some}, "")), None
     )
     payload = taken if seen is None else {**taken, "args": seen}
-    scheduled = decision.say("step.scheduled", payload, step=step, run=run)
+    scheduled = decision.say("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
     decision.fail_step(step, run, problem.as_dict(), scheduled)
 
 

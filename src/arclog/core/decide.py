@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.core import arrivals, firing, joins, leases, loops, observed, routing, signals, slots, waits
+from arclog.core import arrivals, closing, firing, joins, leases, loops, observed, routing, signals, slots, waits
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
@@ -31,12 +31,13 @@ from arclog.core.inputs import (
 )
 from arclog.core.reports import check_report, numbered
 from arclog.core.scopes import result_scope
-from arclog.core.state import OpenCommand, State
+from arclog.core.state import OpenCommand, State, path_key
 from arclog.core.webhooks import to_tell
 from arclog.expr import Stored
-from arclog.model import status
+from arclog.model import ids, status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
+from arclog.model.ids import milliseconds
 from arclog.model.outcome import TaskError, error
 from arclog.plan.program import Program
 
@@ -46,6 +47,13 @@ EVENTS_PER_DECISION = 500
 EVENTS_AFTER_REPORT = 50
 #: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
 MAX_OPEN_COMMANDS = 1000
+#: The same of iterations: a command whose items run side by side counts for as many as may be under way.
+MAX_OPEN_PIPELINES = 5000
+#: Event types that say how long it took what they end. Tasks say it in their outcome.
+_TIMED = frozenset({
+    "step.done", "step.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
+    "workflow.finished", "playbook.finished", "execution.cancelled",
+})  # fmt: skip
 
 
 def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
@@ -63,6 +71,10 @@ class Decision:
         self.base_id = base_id
         self.txn = Txn()
         self._enough = EVENTS_PER_DECISION
+        #: tokens that this decision made → index of the event that did
+        self.made: dict[int, int] = {}
+        #: index of the input's own event; -1 = it has none
+        self._input = -1
 
     def run(self, given: Input) -> Txn:
         if isinstance(given, ParentTold):
@@ -101,9 +113,11 @@ class Decision:
             case TakeSlot():
                 slots.take(self, given)
             case Abort():
-                self.fail_execution(given.problem.as_dict())
+                self.fail_execution(given.problem.as_dict(), bare=given.bare)
             case Continue():
                 loops.go_on_with_all(self)
+        if self.txn.events and not isinstance(given, Continue):
+            self._input = 0
         self._advance()
         return self.txn
 
@@ -131,24 +145,46 @@ class Decision:
     ) -> int:
         """Emit a server event; `cause` is the index of the event that caused it. Returns the new event's index."""
         index = len(self.txn.events)
-        self.emit(
-            Event(
-                type=kind,
-                at=self.now,
-                step=step,
-                run=run,
-                status=event_status,
-                command_id=command_id,
-                cause=index - cause if cause >= 0 else 0,
-                payload=payload or {},
-            )
+        event = Event(
+            type=kind,
+            at=self.now,
+            step=step,
+            run=run,
+            status=event_status,
+            command_id=command_id,
+            cause=index - cause if cause >= 0 else 0,
+            payload=payload or {},
         )
+        if kind in _TIMED:
+            self.measure(event)
+        self.emit(event)
         return index
+
+    def measure(self, event: Event) -> None:
+        """Say how long it took what ends here."""
+        step_run = self.state.run_of(event.step, event.run)
+        if not event.step:
+            began = self.state.started_at or 0
+        elif step_run is None:
+            return
+        elif event.iteration is None:
+            loop = step_run.loop
+            began = loop.started_at if loop is not None and event.type == "loop.done" else step_run.started_at
+        else:
+            # An outer iteration begins and ends with its inner loop.
+            key = path_key(event.iteration)
+            part = step_run.iterations.get(key) or step_run.loops.get(key)
+            began = 0 if part is None else part.started_at
+        event.duration_ms = milliseconds(began, event.at)
+
+    def cause_of(self, token: int) -> int:
+        """What caused that a token is taken: the event that made it, else the input that let it go on."""
+        return self.made.get(token, self._input)
 
     @property
     def next_id(self) -> int:
         """event_id of the event that is emitted next; a command has the id of the event that issues it."""
-        return self.base_id + len(self.txn.events)
+        return ids.moved(self.base_id, len(self.txn.events))
 
     @property
     def is_full(self) -> bool:
@@ -157,7 +193,10 @@ class Decision:
 
     @property
     def has_room_for_commands(self) -> bool:
-        return len(self.state.commands) < MAX_OPEN_COMMANDS
+        commands, wide = self.state.commands, self.program.side_by_side
+        if len(commands) >= MAX_OPEN_COMMANDS:
+            return False
+        return not wide or sum(wide.get(one.step, 1) for one in commands.values()) < MAX_OPEN_PIPELINES
 
     def issue(self, command_id: int, step: str, run: int) -> None:
         program = self.program.steps[step]
@@ -183,6 +222,8 @@ class Decision:
             payload["original_run_id"] = request.original_run_id
         if request.priority is not None:
             payload["priority"] = request.priority
+        if request.file:
+            payload["file"] = request.file
         refused = request.problem
         oversized = self.too_large(payload, "the workload and files of the request")
         if oversized is not None:
@@ -204,7 +245,8 @@ class Decision:
     def begin(self, cause: int) -> None:
         """Nothing holds the start any more."""
         self.say("playbook.started", cause=cause)
-        self.say("workflow.started", {"token": self.state.tokens_made + 1}, cause=cause)
+        token = self.state.tokens_made + 1
+        self.made[token] = self.say("workflow.started", {"token": token}, cause=cause)
 
     def _take_report(self, report: WorkReported) -> None:
         self.txn.digests.update(report.digests)
@@ -214,6 +256,8 @@ class Decision:
         self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
         coming = iter(report.events)
         for event in coming:
+            if event.type in _TIMED:
+                self.measure(event)
             self.emit(event)
             match event.type:
                 case "step.started":
@@ -242,12 +286,23 @@ class Decision:
     def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
         """End the run at once; with a code, tasks are killed without grace."""
         payload = {"reason": reason, "code": code} if code else {"reason": reason}
-        self.withdraw_commands(reason, kill=bool(code))
-        problem = error("cancelled", reason, code=code or None).as_dict()
-        if self.state.workflow == status.RUNNING:
-            self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
+        self.withdraw_commands(reason, kill=bool(code), cause=cause)
+        self._end_workflow(
+            closing.run_cancelled(reason), error("cancelled", reason, code=code or None).as_dict(), cause
+        )
         self.say("execution.cancelled", payload, cause=cause)
         self._processed(cause)
+
+    def _end_workflow(self, reason: closing.Reason | None, problem: dict[str, Any], cause: int) -> None:
+        """End all that is open, then the workflow; tokens that are left end with it."""
+        if self.state.workflow != status.RUNNING:
+            return
+        if reason is not None:
+            closing.end_step_runs(self, reason, cause)
+        payload: dict[str, Any] = {"error": problem}
+        if left := closing.tokens_left(self.state):
+            payload["tokens"] = left
+        self.say("workflow.finished", payload, event_status="error", cause=cause)
 
     def _take_child(self, ended: ChildEnded) -> None:
         wait = self.state.waits.get(ended.key)
@@ -340,27 +395,32 @@ class Decision:
     # -- failing ------------------------------------------------------------------------------------------------------
 
     def fail_step(self, step: str, run: int, problem: dict[str, Any], cause: int) -> None:
-        """The server ends a step run in a worker's place."""
-        failed = self.say("step.failed", {"error": problem, "source": "server"}, step=step, run=run, cause=cause)
+        """The server ends a step run in a worker's place. What is open in it must have been ended before."""
+        step_run = self.state.run_of(step, run)
+        if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
+            loops.say_manifest(self, step_run, cause)
+        payload = closing.step_failed(step_run, problem)
+        failed = self.say("step.failed", payload, step=step, run=run, cause=cause)
         routing.route(self, step, run, failed)
 
-    def fail_execution(self, problem: dict[str, Any], cause: int = -1) -> None:
+    def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
         """Nothing handles this: withdraw open work and end the run, in this transaction."""
-        self.withdraw_commands("the execution failed")
-        if self.state.workflow == status.RUNNING:
-            self.say("workflow.finished", {"error": problem}, event_status="error", cause=cause)
+        self.withdraw_commands("the execution failed", cause=cause)
+        self._end_workflow(None if bare else closing.run_failed(problem), problem, cause)
         self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
         self._processed(cause)
 
     def withdraw_commands(
-        self, reason: str, of: tuple[str, int] | None = None, but: int = 0, *, kill: bool = False
+        self, reason: str, of: tuple[str, int] | None = None, but: int = 0, *, kill: bool = False, cause: int = -1
     ) -> None:
         """Take back open work: all of it, or that of one step run."""
         for command in list(self.state.commands.values()):
             if command.id != but and (of is None or of == (command.step, command.run)):
-                self.withdraw(command, reason, kill=kill)
+                self.withdraw(command, reason, kill=kill, cause=cause)
 
-    def withdraw(self, command: OpenCommand, reason: str, *, kill: bool = False) -> None:
-        payload: dict[str, Any] = {"reason": reason, "kill": True} if kill else {"reason": reason}
-        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id)
+    def withdraw(self, command: OpenCommand, reason: str, *, kill: bool = False, cause: int = -1) -> None:
+        payload: dict[str, Any] = {"reason": closing.clipped(reason)}
+        if kill:
+            payload["kill"] = True
+        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id, cause=cause)
         self.txn.close.append(command.id)

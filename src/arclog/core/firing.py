@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from arclog.core import waits
+from arclog.core import closing, waits
 from arclog.core.inputs import Refused, TimerFired
 from arclog.core.state import Wait
 from arclog.core.timers import DEADLINE, EXECUTION, TIMEOUT, WAIT
 from arclog.core.wait_configs import is_over
+from arclog.model.commands import TOO_LONG
 from arclog.model.outcome import Outcome, error, failed
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ def _step_is_late(decision: Decision, timer_id: str, cause: int) -> None:
     else:
         message = f"step {step_run.step} was not over {plan.deadline_s:g} s after the run began (lifecycle.deadline_s)"
     problem = error("timeout", message)
-    decision.withdraw_commands("the step took too long", (step_run.step, step_run.run))
-    waits.fail_open_tasks(decision, step_run, problem, cause)
+    decision.withdraw_commands(TOO_LONG, (step_run.step, step_run.run), cause=cause)
+    if step_run.pipeline is not None:
+        # The task under way is where the time went: its outcome says so, and arcs see it.
+        closing.end_task(decision, step_run, None, step_run.pipeline, problem, cause)
+    else:
+        closing.end_parts(decision, step_run, closing.Reason("step_late", message), cause)
     decision.fail_step(step_run.step, step_run.run, problem.as_dict(), cause)
 
 

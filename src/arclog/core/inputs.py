@@ -30,6 +30,8 @@ class Request(Struct, frozen=True):
     original_run_id: str = ""
     #: None: the playbook's
     priority: int | None = None
+    #: the playbook's file, as its author names it
+    file: str = ""
 
 
 class WorkReported(Struct, frozen=True):
@@ -76,6 +78,8 @@ class Abort(Struct, frozen=True):
     """The engine itself cannot go on with this run."""
 
     problem: TaskError
+    #: even what is open cannot be ended one by one: end the run alone
+    bare: bool = False
 
 
 class TimerFired(Struct, frozen=True):

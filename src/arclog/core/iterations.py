@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec.json import encode
 
-from arclog.core import gathering
+from arclog.core import faults, gathering
 from arclog.core.items import are_stored, item_at, stored_item
 from arclog.core.pipeline import last_record
 from arclog.core.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
 from arclog.model.commands import Pipeline
 from arclog.model.errors import InvariantBroken
-from arclog.model.events import Event
+from arclog.model.events import Event, is_closing
 from arclog.model.outcome import data_of
 from arclog.plan.net import LoopPlan
 from arclog.plan.program import Program, StepProgram
@@ -27,6 +27,8 @@ MAX_ERRORS = 100
 MAX_MESSAGE = 500
 #: Weight of the newest item in the moving average of item times.
 _NEWEST = 0.2
+#: `null` and a comma
+_NULL_BYTES = 5
 
 
 def open_loop(event: Event, *, keeps_results: bool) -> Loop | None:
@@ -126,7 +128,8 @@ def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
     path = _path(event)
     outer = loop_at(step_run, path[:-1])
     parent = iter_of(level_of(step, path[:-1]), outer, path[-1])
-    step_run.loops[path_key(path)] = Loop(path, event.payload["total"], event.payload.get("items", []), parent=parent)
+    items = event.payload.get("items", [])
+    step_run.loops[path_key(path)] = Loop(path, event.payload["total"], items, parent=parent, started_at=event.at)
 
 
 def ended(program: Program, state: State, step_run: StepRun, event: Event) -> None:
@@ -135,8 +138,11 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     step = program.steps[event.step]
     loop = loop_at(step_run, path[:-1])
     failed = event.type == "loop.iteration.failed"
-    problem = event.payload.get("error") or {}
     inner = level_of(step, path[:-1]).inner is not None
+    if failed and is_closing(event):
+        _cancelled(step_run, path, inner=inner)
+        return
+    problem = event.payload.get("error") or {}
     if failed:
         loop.failed += 1
         insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda known: int(known["index"]))
@@ -146,10 +152,14 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
     else:
         loop.ok += 1
     if inner:
+        if failed:
+            faults.item_failed(step, state, step_run, event, None)
         step_run.loops.pop(path_key(path), None)
         return
     iteration = step_run.iterations.pop(path_key(path))
     pipeline = iteration.pipeline
+    if failed:
+        faults.item_failed(step, state, step_run, event, pipeline)
     taken = max(event.at - iteration.started_at, 1)
     loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
     record = last_record(step, pipeline, failed=failed)
@@ -164,6 +174,18 @@ def ended(program: Program, state: State, step_run: StepRun, event: Event) -> No
         del step_run.chunks[chunk.id]
         for command in [one for one in state.commands.values() if _runs(one, step_run, chunk)]:
             del state.commands[command.id]
+
+
+def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None:
+    """An iteration was ended from outside: nothing that it did is taken into the loop."""
+    own = loop_at(step_run, ())
+    own.cancelled += len(path) == 1
+    if inner:
+        step_run.loops.pop(path_key(path), None)
+        return
+    step_run.iterations.pop(path_key(path), None)
+    if own.results is not None:
+        own.results[path_key(path)] = None
 
 
 def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
@@ -186,9 +208,11 @@ def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], rec
         own.results, own.results_bytes, own.results_in_log = None, 0, True
 
 
-def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
+def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
     """What names the results of a loop, which stand in the log."""
     step, run = step_run.step, step_run.run
+    # How many items the innermost loops have in all is known to whoever reads them.
+    nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
     return {
         "kind": "loop",
         "ref": f"noetl://execution/{state.execution_id}/loop/{step}/{run}",
@@ -196,12 +220,34 @@ def manifest_of(state: State, step_run: StepRun) -> dict[str, Any]:
         "step": step,
         "run": run,
         "total": loop_at(step_run, ()).total,
+        **nested,
     }
 
 
-def results_in_order(loop: Loop) -> list[Any]:
-    """The data of all innermost iterations in item order."""
+def keep_results(program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool) -> None:
+    """A loop is over: its results become part of the step run's record (or of `record`), where somebody reads them.
+    `gaps`: not all items came to an end; the others have null.
+    """
+    loop = loop_at(step_run, ())
+    if gaps and loop.results is not None and program.steps[step_run.step].loop.inner is None:
+        _fill_gaps(program, step_run, loop)
+    if loop.results_in_log:
+        step_run.record = {**(step_run.record or record), "results_in_log": manifest_of(program, state, step_run)}
+    elif loop.results is not None:
+        step_run.record = {**(step_run.record or record), "results": _in_order(loop.results)}
+
+
+def _fill_gaps(program: Program, step_run: StepRun, loop: Loop) -> None:
     results = loop.results or {}
+    size = loop.results_bytes + _NULL_BYTES * (loop.total - len(results))
+    if size > program.plan.limits.inline_max_bytes and step_run.step not in program.results_routed:
+        loop.results, loop.results_bytes, loop.results_in_log = None, 0, True
+    else:
+        loop.results = {str(index): results.get(str(index)) for index in range(loop.total)}
+
+
+def _in_order(results: dict[str, Any]) -> list[Any]:
+    """The data of all innermost iterations in item order."""
     return [results[key] for key in sorted(results, key=path_of)]
 
 

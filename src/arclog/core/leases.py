@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from arclog.core import closing
 from arclog.core.inputs import GivenBack, LeaseEnded, Reclaimed, Refused
-from arclog.core.state import OpenCommand
+from arclog.core.state import OpenCommand, run_key
 from arclog.model.events import Event
 from arclog.model.outcome import error
 
@@ -27,9 +28,12 @@ def lose(decision: Decision, lost: LeaseEnded) -> None:
         return
     message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
     problem = error("poison", message).as_dict()
-    failed = decision.say("command.failed", {"error": problem}, step=step, run=run, command_id=command.id)
+    failed = decision.say(
+        "command.failed", {"error": problem, "source": "server"}, step=step, run=run, command_id=command.id
+    )
     decision.txn.close.append(command.id)
-    decision.withdraw_commands("the step failed", (step, run))
+    decision.withdraw_commands("the step failed", (step, run), cause=failed)
+    closing.end_parts(decision, decision.state.open[run_key(step, run)], closing.Reason("poison", message), failed)
     decision.fail_step(step, run, problem, failed)
 
 

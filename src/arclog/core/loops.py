@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from arclog.core import gathering, routing, waits
+from arclog.core import closing, gathering, routing
 from arclog.core.items import as_payload
 from arclog.core.iterations import iter_of, level_of, loop_at, manifest_of
 from arclog.core.scopes import inner_scope
@@ -37,6 +37,8 @@ _INNER_STORED = (
     "the items of an inner loop are stored outside the log, where the server cannot read them; "
     "make them part of the outer items, or loop over them in a step of their own"
 )
+
+_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
 
 #: Types whose values can be of any size.
 _MEASURED = (str, list, dict)
@@ -132,7 +134,7 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
         for beyond in coming:
             beyond.informative = True
             decision.emit(beyond)
-        _fail(decision, step_run, problem, command_id, cause)
+        _fail(decision, step_run, problem, command_id, cause, _broken_at(step_run, event.iteration))
         return
     if command_id and command_id not in decision.state.commands:
         decision.txn.close.append(command_id)
@@ -185,29 +187,36 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
         _, problem = gathering.outcome(decision.program, decision.state, step_run)
         if problem is None:
             if loop.results_in_log:
-                payload = {"manifest": manifest_of(decision.state, step_run)}
-                decision.say(
-                    "result.manifest.updated",
-                    {**payload, "source": "server"},
-                    step=step_run.step,
-                    run=step_run.run,
-                    cause=cause,
-                )
+                say_manifest(decision, step_run, cause)
             _say_done(decision, step_run, loop, cause)
             done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
     if problem is not None:
-        _fail(decision, step_run, problem)
+        _fail(decision, step_run, problem, failed_at=_broken_at(step_run, loop.path) if loop.path else ())
     return problem is None
 
 
-def _fail(decision: Decision, step_run: StepRun, problem: dict[str, Any], command_id: int = 0, cause: int = -1) -> None:
-    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken."""
+def _broken_at(step_run: StepRun, path: tuple[int, ...]) -> tuple[int, ...]:
+    """The iteration, if its own failure stops the loop."""
+    return path if loop_at(step_run, path[:-1]).broken is not None else ()
+
+
+def _fail(
+    decision: Decision,
+    step_run: StepRun,
+    problem: dict[str, Any],
+    command_id: int = 0,
+    cause: int = -1,
+    failed_at: tuple[int, ...] = (),
+) -> None:
+    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken,
+    `failed_at` the iteration whose failure stops the loop.
+    """
     cause = cause if cause >= 0 else len(decision.txn.events) - 1
     if command_id:
         decision.txn.close.append(command_id)
-    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id)
-    waits.fail_open_tasks(decision, step_run, error("cancelled", "the loop that it belongs to failed"), cause)
+    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id, cause=cause)
+    closing.end_parts(decision, step_run, closing.loop_failed(problem), cause, failed_at, problem)
     decision.fail_step(step_run.step, step_run.run, problem, cause)
 
 
@@ -277,7 +286,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
         if problem is not None:
             message = f"iteration {path_key(path)}: {problem.message}"
-            _fail(decision, step_run, {**problem.as_dict(), "message": message})
+            _fail(decision, step_run, {**problem.as_dict(), "message": message}, failed_at=path)
             return
         inner = plan.inner
         mode = inner.mode if inner is not None else plan.mode
@@ -298,6 +307,12 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
         _say_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
     else:
         _say_of(decision, step_run, "loop.iteration.done", inner.path)
+
+
+def say_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Name the results of a loop that stand in the log."""
+    payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
+    decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
 def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
@@ -338,4 +353,7 @@ def _say_of(
 ) -> None:
     """Emit a server event of one iteration."""
     said = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
-    decision.emit(Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said))
+    event = Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said)
+    if kind in _ENDS:
+        decision.measure(event)
+    decision.emit(event)

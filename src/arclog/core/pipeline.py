@@ -17,7 +17,7 @@ from arclog.core.guards import follow
 from arclog.core.reducers import extended, refused
 from arclog.core.scopes import guard_scope, task_scope
 from arclog.expr import Reader
-from arclog.model.commands import Captured, Pipeline
+from arclog.model.commands import UNEVALUABLE, UNMATCHED, Captured, Pipeline
 from arclog.model.errors import ExpressionError, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
@@ -167,7 +167,8 @@ def conclude(
         problem = error("template", str(failure))
     if problem is not None:
         events = _final(move, frame, record, now, failed=not ok)
-        payload: dict[str, Any] = {"matched_rule_index": None, "action": {"do": "fail"}, "error": problem.as_dict()}
+        reason = problem.as_dict() if ok else {**problem.as_dict(), "cause": record.get("error")}
+        payload: dict[str, Any] = {"matched_rule_index": None, "action": {"do": "fail"}, "error": reason}
         events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
         return events
     payload = {"matched_rule_index": index, "action": _action_payload(then)}
@@ -176,6 +177,8 @@ def conclude(
     if set_ctx:
         payload["set_ctx"] = set_ctx
     if then.do != "retry":
+        if then.do == "fail" and ok and not move.task.plan.origin:
+            payload["error"] = _refusal(move, index).as_dict()
         events = _final(move, frame, record, now, failed=not ok)
         events.append(_event("policy.task.evaluated", move, frame, now, payload))
         return events
@@ -196,6 +199,17 @@ def conclude(
     events = _final(move, frame, record, now, failed=True)
     events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
     return events
+
+
+def _refusal(move: Run, index: int | None) -> TaskError:
+    """The error of a task that ended ok and whose policy fails it all the same."""
+    name, policy = move.task.plan.name, move.task.plan.policy
+    which = "no rule of its policy matched, and on_unmatched is fail"
+    if index is not None and policy is not None:
+        rule = policy.rules[index]
+        when = "else" if rule.when is None else f"when {rule.when}"
+        which = f"rule {index + 1} of its policy{f' at {rule.at}' if rule.at.line else ''} ({when}) says fail"
+    return error("exception", f"task {name} ended ok, but {which}", code="POLICY")
 
 
 def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
@@ -273,6 +287,7 @@ def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
             last = pipeline.results[event.task].get("error")
             origin = step.tasks[step.index[event.task]].plan.origin
             message = origin or f"the policy of task {event.task} chose to fail"
+            pipeline.rule = _failing_rule(event)
             _fail(pipeline, payload.get("error") or last or error("exception", message, code="POLICY").as_dict())
 
 
@@ -284,6 +299,14 @@ def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[
         record: dict[str, Any] = pipeline.results[pipeline.prev]
         return record
     return {"status": OK} if step.plan.flow and not failed else None
+
+
+def _failing_rule(event: Event) -> int:
+    """Which rule failed the pipeline, as `Pipeline.rule` counts."""
+    index = event.payload["matched_rule_index"]
+    if index is not None:
+        return int(index) + 1
+    return UNEVALUABLE if event.status == "error" else UNMATCHED
 
 
 def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
@@ -332,11 +355,12 @@ def _changes(
 
 
 def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
-    """The end of a task run; its attempts are spelled out from the first retry on."""
+    """The end of a task run; its attempts are spelled out from the first retry on, the last one without its data."""
     events = []
     kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
     if move.attempt > 1 or kind in frame.emit:
-        events.append(_event(kind, move, frame, now, {}, attempt=True))
+        outcome = {key: record[key] for key in ("status", "error", "meta") if key in record}
+        events.append(_event(kind, move, frame, now, {"outcome": outcome}, attempt=True))
     kind = "task.failed" if failed else "task.done"
     events.append(_event(kind, move, frame, now, {"outcome": record}))
     return events
@@ -360,7 +384,7 @@ def _event(
         iteration=frame.iteration,
         task=move.task.plan.name,
         task_run=move.task_run,
-        attempt=move.attempt if attempt else 0,
+        attempt=move.attempt if attempt or move.attempt > 1 else 0,
         status=status,
         payload=payload,
     )

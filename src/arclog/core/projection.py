@@ -6,14 +6,10 @@ from msgspec.structs import replace
 
 from arclog.core.gathering import is_parallel
 from arclog.core.items import part
-from arclog.core.iterations import level_of, loop_at
+from arclog.core.iterations import loop_at
 from arclog.core.state import Chunk, OpenCommand, State, StepRun, path_of, run_key
 from arclog.model.commands import Command, Expansion, LoopWork
-from arclog.plan.net import LoopPlan
-from arclog.plan.program import Program, StepProgram
-
-#: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
-MAX_SIDE_BY_SIDE = 500
+from arclog.plan.program import Program
 
 
 def command_of(program: Program, state: State, command: OpenCommand, lease_until: int) -> Command:
@@ -44,10 +40,10 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
     if chunk is None:
         return None
     loop = loop_at(step_run, chunk.path)
-    plan = level_of(program.steps[step_run.step], chunk.path)
+    # Most commands are new: thousands of other iterations need not be looked through for them.
     under_way = {
         key: replace(one.pipeline)
-        for key, one in step_run.iterations.items()
+        for key, one in (step_run.iterations.items() if chunk.open else ())
         if path_of(key)[:-1] == chunk.path and chunk.first <= path_of(key)[-1] < chunk.last
     }
     return LoopWork(
@@ -56,16 +52,8 @@ def _loop_work(program: Program, step_run: StepRun, chunk: Chunk | None) -> Loop
         first=chunk.next,
         last=chunk.last,
         items=part(loop.items, chunk.next, chunk.last),
-        at_a_time=_at_a_time(program.steps[step_run.step], plan),
+        at_a_time=program.side_by_side.get(step_run.step, 1),
         carries_ctx=not is_parallel(program, step_run.step),
         parent=loop.parent,
         under_way=under_way,
     )
-
-
-def _at_a_time(step: StepProgram, plan: LoopPlan) -> int:
-    """Iterations that one worker runs side by side. A task that waits ends its command, so it must be alone in it."""
-    waits = any(task.plan.runs_on == "engine" for task in step.tasks)
-    if plan.mode != "parallel" or plan.exec != "local" or waits:
-        return 1
-    return min(plan.max_in_flight, MAX_SIDE_BY_SIDE)

@@ -72,6 +72,7 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
 def _forged(event: Event, digests: Mapping[int, str], *, first: bool) -> str:
     """The server fills these; the first event may carry them from a decision that was not committed."""
     mine = event.informative or (event.own_id and event.own_id not in digests) or event.cause
+    mine = mine or event.payload.get("source") == "server"
     if mine or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
         return "fills a field that is the server's"
     return ""

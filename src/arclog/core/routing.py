@@ -32,6 +32,9 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
         else:
             problem = _oversized(decision, step_name, payload)
     if problem is not None:
+        problem = {**problem, "step": step_name}
+        if step_run.error is not None:
+            problem["cause"] = step_run.error
         refused = {"mode": step.plan.mode, "matched": [], "selected": [], "error": problem}
         decision.say("next.evaluated", refused, step=step_name, run=run, cause=cause, event_status="error")
         decision.fail_execution(problem, cause)
@@ -39,7 +42,9 @@ def route(decision: Decision, step_name: str, run: int, cause: int) -> None:
     selected = payload["selected"]
     failure_error = step_run.error if step_run.state == "failed" else None
     unmatched = step_run.state == "done" and not selected and bool(step.plan.arcs) and step.plan.on_no_match == "fail"
-    decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    routed = decision.say("next.evaluated", payload, step=step_name, run=run, cause=cause)
+    for choice in selected:
+        decision.made[choice["token"]] = routed
     if unmatched:
         message = f"no arc of step {step_name} matched and next.spec.on_no_match is fail"
         decision.fail_execution({**error("config", message, code="NO_MATCH").as_dict(), "step": step_name}, cause)
@@ -88,9 +93,8 @@ def _select(
         choice = _choice(arc, token + 1, scope)
         if joins.is_absorbed(state, arc.plan.target, arc.plan.place):
             # Its wave has fired. The args were evaluated all the same: an error in them must not depend on who is first.
-            choice = {"step": arc.plan.target, "arc": arc.plan.index, "absorbed": True}
-        else:
-            token += 1
+            choice = {"step": arc.plan.target, "arc": arc.plan.index, "token": token + 1, "absorbed": True}
+        token += 1
         selected.append(choice)
         if step.plan.mode == "exclusive":
             break

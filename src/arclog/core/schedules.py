@@ -15,7 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from arclog.model.errors import RequestRejected, SettingsError
+from arclog.model.errors import RequestRejected
+from arclog.model.extras import required
 from arclog.model.ids import timestamp
 from arclog.model.schedules import CATCH_UP, OVERLAP, Schedule
 
@@ -67,10 +68,8 @@ def check(schedule: Schedule) -> None:
 
 def times(cron: str, zone: str, after: int) -> Iterator[int]:
     """The times of an expression behind a moment, rising."""
-    try:
-        from cronsim import CronSim, CronSimError  # of the extra; no run needs it
-    except ImportError:
-        raise SettingsError("schedules need the package cronsim: pip install 'arclog[server]'") from None
+    with required("server", "a schedule"):
+        from cronsim import CronSim, CronSimError  # no run needs it
     place = zone_of(zone)
     try:
         coming = CronSim(cron, (_EPOCH + timedelta(microseconds=after)).astimezone(place))

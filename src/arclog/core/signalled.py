@@ -59,6 +59,7 @@ def _retry(state: State, event: Event) -> None:
         return
     failure = state.failures.pop(step)
     state.unhandled.pop(run_key(step, failure.run), None)
+    state.faults.pop(run_key(step, failure.run), None)
     state.error = next(iter(state.unhandled.values()), None)
     state.tokens[token] = Token(token, RETRIED, step, failure.args, failure.event)
     state.tokens_made = token

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from arclog.core import routing, waits
+from arclog.core import closing, routing, waits
 from arclog.core.inputs import Refused, Signal
 from arclog.core.loops import encoded_size, errors_of
 from arclog.core.signalled import RETRIED
@@ -137,7 +137,10 @@ def _resume(decision: Decision, given: Signal) -> str | None:
     decision.txn.unhold += [command.id for command in state.commands.values() if command.held]
     index = _record(decision, given)
     if was_paused:
-        decision.say("playbook.resumed", {"signal_id": given.signal_id, "cycle": cycle}, cause=index)
+        payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
+        if given.reason:
+            payload["reason"] = given.reason
+        decision.say("playbook.resumed", payload, cause=index)
     return None
 
 
@@ -238,14 +241,19 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
         failure = state.failures.get(given.step)
         if failure is None:
             return f"the latest run of step {given.step} has not failed and is not open"
-        _record(decision, given, step=given.step, token=state.tokens_made + 1)
+        token = state.tokens_made + 1
+        decision.made[token] = _record(decision, given, step=given.step, token=token)
         return None
     place = (step_run.step, step_run.run)
     commands = [one for one in state.commands.values() if (one.step, one.run) == place]
-    delays = [one for one in state.waits.values() if one.kind == waits.RETRY and (one.step, one.run) == place]
-    if not commands and not delays:
+    suspended = [one for one in state.waits.values() if (one.step, one.run) == place]
+    if not commands and not suspended:
         return f"no attempt of step {given.step} is under way"
+    under_way = [(path, one, one.attempt) for path, one in step_run.open_pipelines() if one.in_flight]
     index = _record(decision, given, step=step_run.step, run=step_run.run)
+    for path, pipeline, attempt in under_way:
+        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
+        closing.end_attempt(decision, step_run, path, pipeline, ended, index, "step_retried", attempt)
     for command in commands:
         if command.held:
             continue
@@ -255,7 +263,7 @@ def _retry_step(decision: Decision, given: Signal) -> str | None:
             decision.txn.unhold.append(command.id)
         else:
             decision.reissue(command, {"reason": "retry", "signal": len(decision.txn.events) - index})
-    for wait in delays:
+    for wait in suspended:
         waits.resume(decision, wait, index)
     return None
 
@@ -270,7 +278,9 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
     step, run = step_run.step, step_run.run
     index = _record(decision, given, step=step, run=run)
     for command in [one for one in decision.state.commands.values() if (one.step, one.run) == (step, run)]:
-        decision.withdraw(command, f"skipped: {given.reason}")
+        decision.withdraw(command, f"skipped: {given.reason}", cause=index)
+    reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
+    closing.end_parts(decision, step_run, reason, index)
     _end_loop(decision, step_run, index)
     done = decision.say(
         "step.done",
@@ -296,6 +306,7 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
+    payload["cancelled"] = loop.cancelled
     payload |= errors_of(decision, loop)
     decision.say("loop.done", payload, step=step, run=run, cause=cause)
 

@@ -13,7 +13,7 @@ from arclog.model.commands import Captured, Pipeline
 from arclog.model.status import PENDING
 
 #: Rises when a snapshot of an older state can no longer be used.
-STATE_VERSION = "4"
+STATE_VERSION = "5"
 
 
 class Token(Struct, omit_defaults=True):
@@ -42,6 +42,10 @@ class Loop(Struct, omit_defaults=True):
     handed: int = 0
     ok: int = 0
     failed: int = 0
+    #: items that were under way when the step run was ended
+    cancelled: int = 0
+    #: when it began; 0 = it has not
+    started_at: int = 0
     #: the first errors, with their index
     errors: list[dict[str, Any]] = field(default_factory=list)
     #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
@@ -84,6 +88,57 @@ class Gathered(Struct, omit_defaults=True):
     problem: dict[str, Any] | None = None
 
 
+class Fault(Struct, omit_defaults=True):
+    """A failure that is no consequence of another, with what it belongs to."""
+
+    #: of the event that says so
+    seq: int
+    #: what the pipeline, the step or the run failed with
+    error: dict[str, Any]
+    step: str = ""
+    run: int = 0
+    iteration: tuple[int, ...] | None = None
+    #: the task that failed, or that was under way when its step failed; '' when no task is to blame
+    task: str = ""
+    task_run: int = 0
+    attempt: int = 0
+    #: as in `Pipeline.rule`
+    rule: int = 0
+    #: the task's own error, where `error` says something else: the policy could not be evaluated, the attempts were used
+    own: dict[str, Any] | None = None
+    traceback: str = ""
+    #: execution id of the child whose failure it is
+    child: str = ""
+
+
+class ItemFault(Struct, omit_defaults=True):
+    """A failed item of a loop."""
+
+    path: tuple[int, ...]
+    task: str
+    kind: str
+    message: str
+
+
+class StepTally(Struct, omit_defaults=True):
+    """What became of all runs of one step; `core.faults` keeps it."""
+
+    #: when the latest run began, and how long the latest ended run took, microseconds; None: none has ended
+    since: int = 0
+    took: int | None = None
+    #: kind and message of the latest failed run
+    error: dict[str, Any] | None = None
+    #: tokens that its admission rules refused, and the rule (from 1) that refused the last one; 0: none matched
+    denied: int = 0
+    denied_by: int = 0
+    #: items of its loop, all runs together; `ok` counts ended runs only
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    #: the first failed items, by index
+    item_faults: list[ItemFault] = field(default_factory=list)
+
+
 class StepRun(Struct, omit_defaults=True):
     """One firing of a step, from step.scheduled to next.evaluated."""
 
@@ -93,6 +148,7 @@ class StepRun(Struct, omit_defaults=True):
     captured: Captured
     scheduled_at: int
     started: bool = False
+    started_at: int = 0
     #: a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
     expanding: Captured | None = None
     #: of a step without a loop
@@ -116,6 +172,8 @@ class StepRun(Struct, omit_defaults=True):
     boundary: dict[str, Any] | None = None
     #: what its token had seen as `event`
     arrival: dict[str, Any] = field(default_factory=dict)
+    #: the first failure in it that is no consequence of another
+    fault: Fault | None = None
 
     @property
     def loop(self) -> Loop | None:
@@ -302,6 +360,16 @@ class State(Struct, omit_defaults=True):
     failures: dict[str, Failure] = field(default_factory=dict)
     #: failures that nothing handled, by (step, run); `error` is the first of them
     unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: where the first of those failures began, by the same keys
+    faults: dict[str, Fault] = field(default_factory=dict)
+    #: of a failed run: the failure that it all began with
+    fault: Fault | None = None
+    #: what became of each step
+    tally: dict[str, StepTally] = field(default_factory=dict)
+    #: loop items that failed, of all steps
+    failed_items: int = 0
+    #: the file that the playbook came from, as its author names it
+    file: str = ""
 
     @property
     def tenant(self) -> str:

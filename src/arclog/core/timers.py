@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 
 from arclog.core.state import State, run_key
-from arclog.model.events import Event
+from arclog.model.events import Event, is_closing
 from arclog.model.ids import MICROS
 from arclog.plan.program import Program
 
@@ -72,7 +72,11 @@ def _step_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
         return
     key = run_key(event.step, event.run)
     state.stopped.pop(TIMEOUT + key, None)
-    waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
+    waits: list[str] = []
+    if not is_closing(
+        event
+    ):  # else its tasks ended before it: thousands of others need not be looked through each time
+        waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
     for timer_id in (TIMEOUT + key, DEADLINE + key, *waits):
         if timer_id in state.timers:
             yield timer_id, 0

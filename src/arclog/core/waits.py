@@ -111,7 +111,7 @@ def suspend(decision: Decision, event: Event, command_id: int) -> None:
             payload["until"] = until
         if wait.kind == "playbook" and problem is None:
             # The child's id is this event's own: it is known before the child is there, and given out once.
-            payload["child"] = str(decision.base_id + len(decision.txn.events))
+            payload["child"] = str(decision.next_id)
     cause = len(decision.txn.events) - 1
     _emit(decision, "command.completed", wait, payload, cause, command_id=command_id)
     decision.txn.close.append(command_id)
@@ -167,34 +167,10 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
 
 def resume(decision: Decision, wait: Wait, cause: int) -> None:
     """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
-    command_id = decision.base_id + len(decision.txn.events)
+    command_id = decision.next_id
     payload = {"reason": "resumed", "wait": wait.key}
     _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
     decision.issue(command_id, wait.step, wait.run)
-
-
-def fail_open_tasks(decision: Decision, step_run: StepRun, problem: TaskError, cause: int) -> None:
-    """The server ends the task runs that a step run leaves behind, so that none stays open in the log."""
-    step = decision.program.steps[step_run.step]
-    for path, place in step_run.open_pipelines():
-        if not place.attempt:
-            continue
-        task = step.tasks[place.at]
-        meta = {"attempt": place.attempt, "duration_ms": 0.0}
-        record = {**task.plan.helper, **failed(problem).as_record(), "meta": meta}
-        decision.emit(
-            Event(
-                type="task.failed",
-                at=decision.now,
-                step=step_run.step,
-                run=step_run.run,
-                iteration=path,
-                task=task.plan.name,
-                task_run=place.runs[task.plan.name],
-                cause=len(decision.txn.events) - cause,
-                payload={"outcome": record, "source": "server"},
-            )
-        )
 
 
 def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
@@ -248,6 +224,8 @@ def _emit(
         cause=len(decision.txn.events) - cause if cause >= 0 else 0,
         payload=payload,
     )
+    if not of_task:
+        decision.measure(event)
     decision.emit(event)
     return event
 
@@ -256,11 +234,15 @@ def _complete(
     record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, room: int
 ) -> dict[str, Any]:
     """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
-    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) / 1000}
+    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) // 1000}
     found = {**task.plan.helper, **record, "meta": meta}
     size = len(encode(found))
     if size <= room:
         return found
+    if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
+        # Of a failure, what it says itself comes first.
+        short = {key: value for key, value in record["error"].items() if key != "cause"}
+        return _complete({**record, "error": short, "result": None}, task, wait, attempt, now, room)
     message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {room} (limits.max_payload_bytes)"
     problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
     return {**task.plan.helper, **problem.as_record(), "meta": meta}

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.dialects.telling import Envelope, Told, camel
-from arclog.model.events import ERROR, REGISTRY, SUCCESS
+from arclog.model.events import ERROR, REGISTRY, SKIPPED, SUCCESS
 
 NAME = "legacy"
 
@@ -103,8 +103,11 @@ def _outwards() -> dict[tuple[str, str], str]:
     for row in TABLE:
         if row.outwards:
             for ending, canonical in row.canonical.items():
-                sure = (ending,) if ending else (row.status,)
-                statuses = REGISTRY[canonical].statuses if len(REGISTRY[canonical].statuses) == 1 else sure
+                known = REGISTRY[canonical].statuses
+                sure: tuple[str, ...] = (ending,) if ending else (row.status,)
+                if row.status == SUCCESS and SKIPPED in known:
+                    sure = (SUCCESS, SKIPPED)  # no older executor had a name for it: the status says it
+                statuses = known if len(known) == 1 else sure
                 names |= {(canonical, status): row.legacy for status in statuses}
     return names
 

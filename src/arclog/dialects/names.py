@@ -91,15 +91,18 @@ class Meaning(Struct, frozen=True):
 
     canonical: str
     statuses: tuple[str, ...] = ()
-    #: of policy.task.evaluated: only where it retries
-    retry: bool = False
+    #: the condition beyond type and status, as the `run` dialect's table names it
+    only: str = ""
 
     def holds(self, envelope: Envelope) -> bool:
         return (
             envelope["event_type"] == self.canonical
             and (not self.statuses or envelope["status"] in self.statuses)
-            and (not self.retry or run.retries(envelope))
+            and (self.only not in _CONDITIONS or _CONDITIONS[self.only](envelope))
         )
+
+
+_CONDITIONS: dict[str, Callable[[Envelope], bool]] = {run.RETRIED: run.retries, run.RESTARTED: run.restarts}
 
 
 def _meanings() -> dict[str, tuple[Meaning, ...]]:
@@ -107,7 +110,7 @@ def _meanings() -> dict[str, tuple[Meaning, ...]]:
     for one in lifecycle.TABLE:
         found.setdefault(one.name, {})[Meaning(one.canonical, one.statuses)] = None
     for row in run.TABLE:
-        found.setdefault(row.name, {})[Meaning(row.canonical, row.statuses, row.only == run.RETRIED)] = None
+        found.setdefault(row.name, {})[Meaning(row.canonical, row.statuses, row.only)] = None
     for old in legacy.TABLE:
         for canonical in old.canonical.values():
             several = len(REGISTRY[canonical].statuses) > 1 and "" in old.canonical

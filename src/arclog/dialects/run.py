@@ -1,6 +1,7 @@
 """The `run` dialect: the Run Events Contract over the same log. Types that it has no name for are left out.
 
 A step run is told as StepStarted, then StepCompleted or StepFailed; a retry in between as StepFailed(n) and StepStarted(n+1).
+Every StepStarted is followed by its end before the run's own, and every end follows its StepStarted.
 A step that an arc enters again is `name#2`; one that RETRY_STEP fires again keeps its stepId and gets the next attempt. A loop
 step is one pair with its iterations counted. So every record of a run has an idempotencyKey of its own.
 """
@@ -14,8 +15,9 @@ from msgspec import Struct
 
 from arclog.dialects import run_record as contract
 from arclog.dialects.run_record import Attempts, RunSubject
-from arclog.dialects.telling import Envelope, Told, is_fact_only, iteration_of, result_ref
+from arclog.dialects.telling import Envelope, Told, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.model.events import ERROR, SKIPPED, SUCCESS
+from arclog.model.ids import as_uuid
 
 NAME = "run"
 
@@ -30,6 +32,7 @@ class Row(Struct, frozen=True):
 
 
 RETRIED = "a retry, outside loops"
+RESTARTED = "an attempt that RETRY_STEP restarts, outside loops"
 ATTEMPTED_AGAIN = "the attempt that a retry leads to, outside loops"
 
 TABLE: tuple[Row, ...] = (
@@ -38,6 +41,7 @@ TABLE: tuple[Row, ...] = (
     Row("step.done", (), contract.STEP_COMPLETED),
     Row("step.failed", (), contract.STEP_FAILED),
     Row("policy.task.evaluated", (SUCCESS,), contract.STEP_FAILED, RETRIED),
+    Row("task.attempt.failed", (), contract.STEP_FAILED, RESTARTED),
     Row("task.attempt.started", (), contract.STEP_STARTED, ATTEMPTED_AGAIN),
     Row("playbook.paused", (), contract.RUN_PAUSED),
     Row("playbook.resumed", (), contract.RUN_RESUMED),
@@ -59,12 +63,13 @@ class StepProgress(Struct, omit_defaults=True):
     started_at: str = ""
     #: StepFailed was told for this attempt: a retry follows
     failed: bool = False
-    #: RETRY_STEP restarts the attempt under way
+    #: RETRY_STEP restarts the attempt under way, and the log does not say that it ended
     restarted: bool = False
     #: of the outermost loop; None outside loops
     total: int | None = None
     ok: int = 0
     bad: int = 0
+    cancelled: int = 0
     #: of the last task that ended
     result: Any = None
     result_ref: dict[str, Any] | None = None
@@ -84,6 +89,8 @@ class RunState(Struct):
     entries: dict[str, int] = {}
     #: step → stepId and attempt of its latest failure, which RETRY_STEP goes on from
     failures: dict[str, tuple[str, int]] = {}
+    #: step → stack of its latest failure
+    stacks: dict[str, str] = {}
     #: tokens that RETRY_STEP made
     retry_tokens: list[int] = []
     #: step_run_id → …
@@ -102,26 +109,29 @@ class RunReader:
         rule = _RULES.get(envelope["event_type"])
         if rule is None or is_fact_only(envelope):
             return []
-        said = rule(self.state, envelope)
-        if said is None:
-            return []
-        name, attempts, payload, step_id = said
-        self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
-        return [Told(name, contract.record_of(name, envelope, self.subject, attempts, payload, step_id), envelope)]
+        told: list[Told] = []
+        said = rule(self.state, envelope) or []
+        for number, (name, attempts, payload, step_id) in enumerate(said, 1):
+            self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
+            if "signalId" in payload:
+                payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
+            record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
+            told.append(Told(name, record, envelope, derived=number < len(said)))
+        return told
 
     def rest(self) -> list[Told]:
         return []
 
 
-#: name, attempts, payload, stepId
-Said = tuple[str, Attempts, dict[str, Any], str | None]
+#: records that an event becomes, each with its name, attempts, payload and stepId; the last is its own, others are implied
+Said = list[tuple[str, Attempts, dict[str, Any], str | None]]
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
 def _of_run(state: RunState, name: str, payload: dict[str, Any], logical: int = 1) -> Said:
-    return name, Attempts(logical, 1 + state.losses), payload, None
+    return [(name, Attempts(logical, 1 + state.losses), payload, None)]
 
 
 def _evaluated(state: RunState, envelope: Envelope) -> None:
@@ -146,14 +156,16 @@ def _resumed(state: RunState, envelope: Envelope) -> Said:
 
 
 def _finished(state: RunState, envelope: Envelope) -> Said:
+    stacks = state.stacks
     _clear(state)
     took = contract.milliseconds_between(state.started_at, envelope["timestamp"])
     payload: dict[str, Any] = {} if took is None else {"durationMs": took}
     if envelope["status"] == ERROR:
         error = envelope["payload"].get("error")
-        payload |= contract.error_payload(error)
-        if error and error.get("step"):
-            payload["step"] = error["step"]
+        step = (error or {}).get("step")
+        payload |= contract.error_payload(error, stacks.get(step) if step else None)
+        if step:
+            payload["step"] = step
         return _of_run(state, contract.RUN_FAILED, payload)
     if ref := result_ref(envelope["payload"]):
         payload["resultRef"] = ref
@@ -172,7 +184,7 @@ def _cancelled(state: RunState, envelope: Envelope) -> Said:
 
 def _clear(state: RunState) -> None:
     state.substatus = None
-    state.open, state.entries, state.failures, state.retry_tokens = {}, {}, {}, []
+    state.open, state.entries, state.failures, state.stacks, state.retry_tokens = {}, {}, {}, {}, []
 
 
 def _signalled(state: RunState, envelope: Envelope) -> None:
@@ -198,7 +210,7 @@ def _signalled(state: RunState, envelope: Envelope) -> None:
 
 
 def _of_step(name: str, one: StepProgress, payload: dict[str, Any]) -> Said:
-    return name, Attempts(one.attempt, 1 + one.losses), {"step": one.step, **payload}, one.step_id
+    return [(name, Attempts(one.attempt, 1 + one.losses), {"step": one.step, **payload}, one.step_id)]
 
 
 def _scheduled(state: RunState, envelope: Envelope) -> None:
@@ -226,27 +238,35 @@ def _step_ended(state: RunState, envelope: Envelope) -> Said | None:
     one = state.open.pop(envelope["step_run_id"], None)
     if one is None:
         return None
-    if one.failed:
-        # It ended while a retry was waited for: StepFailed of the attempt before was told already.
-        one.attempt += 1
+    began: Said = []
+    if not one.started_at or one.failed:
+        if is_closing(envelope):
+            return None  # no attempt of it is under way
+        # It ended before anybody began it, or while a retry was waited for, whose StepFailed was told before.
+        one.attempt += one.failed
+        began = _of_step(contract.STEP_STARTED, one, {})
     took = contract.milliseconds_between(one.started_at, envelope["timestamp"])
     payload: dict[str, Any] = {} if took is None else {"durationMs": took}
     if one.total is not None:
         payload["iterations"] = {"total": one.total, "ok": one.ok, "failed": one.bad}
+        if one.cancelled:
+            payload["iterations"]["cancelled"] = one.cancelled
     if envelope["event_type"] == "step.failed":
         state.failures[one.step] = (one.step_id, one.attempt)
         payload |= contract.error_payload(envelope["payload"].get("error") or one.error, one.stack)
-        return _of_step(contract.STEP_FAILED, one, payload)
+        if one.stack and not is_closing(envelope):
+            state.stacks[one.step] = one.stack
+        return began + _of_step(contract.STEP_FAILED, one, payload)
     if envelope["status"] == SKIPPED:
         payload["skipped"] = True
     elif one.total is None:
         payload |= {"resultRef": one.result_ref} if one.result_ref else {"result": one.result}
-    return _of_step(contract.STEP_COMPLETED, one, payload)
+    return began + _of_step(contract.STEP_COMPLETED, one, payload)
 
 
 def _task_ended(state: RunState, envelope: Envelope) -> None:
     one = state.open.get(envelope.get("step_run_id", ""))
-    if one is None:
+    if one is None or is_closing(envelope):
         return
     outcome = envelope["payload"].get("outcome")
     if outcome is None:
@@ -255,6 +275,18 @@ def _task_ended(state: RunState, envelope: Envelope) -> None:
     one.stack = (outcome.get("py") or {}).get("traceback") if one.error else None
     if "iteration_id" not in envelope and envelope["event_type"] in ("task.done", "task.failed"):
         one.result, one.result_ref = outcome.get("data"), result_ref(envelope["payload"])
+
+
+def _attempt_failed(state: RunState, envelope: Envelope) -> Said | None:
+    one = state.open.get(envelope.get("step_run_id", ""))
+    if not restarts(envelope):
+        _task_ended(state, envelope)
+        return None
+    if one is None or "iteration_id" in envelope:
+        return None
+    one.failed, one.restarted = True, False
+    payload = contract.error_payload(envelope["payload"]["outcome"]["error"])
+    return _of_step(contract.STEP_FAILED, one, {**payload, "retryable": True})
 
 
 def _retried(state: RunState, envelope: Envelope) -> Said | None:
@@ -272,11 +304,16 @@ def _retried(state: RunState, envelope: Envelope) -> Said | None:
 
 def _attempt_started(state: RunState, envelope: Envelope) -> Said | None:
     one = state.open.get(envelope.get("step_run_id", ""))
-    if one is None or "iteration_id" in envelope or not (one.failed or one.restarted):
+    if one is None or "iteration_id" in envelope or envelope["attempt"] == 1 or not (one.failed or one.restarted):
         return None
+    ended: Said = []
+    if not one.failed:
+        # Older releases did not write down that the attempt ended.
+        payload = {"errorCode": "CANCELLED", "errorMessage": "RETRY_STEP", "retryable": True}
+        ended = _of_step(contract.STEP_FAILED, one, payload)
     one.failed = one.restarted = False
     one.attempt += 1
-    return _of_step(contract.STEP_STARTED, one, {})
+    return ended + _of_step(contract.STEP_STARTED, one, {})
 
 
 def _loop_started(state: RunState, envelope: Envelope) -> None:
@@ -291,6 +328,8 @@ def _iteration_ended(state: RunState, envelope: Envelope) -> None:
         return
     if envelope["event_type"] == "loop.iteration.done":
         one.ok += 1
+    elif is_closing(envelope):
+        one.cancelled += 1
     else:
         one.bad += 1
 
@@ -301,6 +340,11 @@ def _issued(state: RunState, envelope: Envelope) -> None:
         one = state.open.get(envelope.get("step_run_id", ""))
         if one is not None:
             one.losses += 1
+
+
+def restarts(envelope: Envelope) -> bool:
+    """Whether RETRY_STEP ended an attempt."""
+    return bool(envelope["payload"].get("reason") == "step_retried" and is_closing(envelope))
 
 
 def retries(envelope: Envelope) -> bool:
@@ -323,7 +367,7 @@ _RULES: dict[str, Callable[[RunState, Envelope], Said | None]] = {
     "task.done": _task_ended,
     "task.failed": _task_ended,
     "task.attempt.done": _task_ended,
-    "task.attempt.failed": _task_ended,
+    "task.attempt.failed": _attempt_failed,
     "policy.task.evaluated": _retried,
     "task.attempt.started": _attempt_started,
     "loop.started": _loop_started,

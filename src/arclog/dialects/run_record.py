@@ -137,8 +137,6 @@ def signal_payload(payload: dict[str, Any]) -> dict[str, Any]:
     return {name: payload[key] for key, name in names.items() if payload.get(key)}
 
 
-def milliseconds_between(began: str, ended: str) -> float | None:
-    """Of two timestamps; None when the first is not known. Clocks of two machines can disagree: never below 0."""
-    if not began:
-        return None
-    return max(0, ids.micros(ended) - ids.micros(began)) / 1000
+def milliseconds_between(began: str, ended: str) -> int | None:
+    """Of two timestamps; None when the first is not known."""
+    return ids.milliseconds(ids.micros(began), ids.micros(ended)) if began else None

@@ -76,7 +76,7 @@ _ENVELOPE: dict[str, Schema] = {
     "iteration_id": {"type": "string", "pattern": "^step:.+:run:[0-9]+:iter:[0-9.]+$"},
     "attempt": _FROM_1,
     "status": {"enum": list(STATUSES)},
-    "duration_ms": {"type": "number", "minimum": 0},
+    "duration_ms": {"type": "integer", "minimum": 0},
     "command_id": _ID,
     "fence": _WHOLE,
     "worker_id": _TEXT,
@@ -158,14 +158,14 @@ _FAILURE: Schema = {
     "retryable": {"type": "boolean"},
     "stack": _TEXT,
 }
-_SIGNALLED: Schema = {"signalId": _TEXT, "reason": _TEXT}
+_SIGNALLED: Schema = {"signalId": {"type": "string", "format": "uuid"}, "reason": _TEXT}
 _RUN_PAYLOADS: dict[str, Schema] = {
     contract.STEP_FAILED: _FAILURE,
     contract.RUN_FAILED: _FAILURE,
     contract.STEP_COMPLETED: {
         "result": {},
         "resultRef": {"type": "object", "description": "Instead of a result that is stored outside the log."},
-        "durationMs": {"type": "number", "minimum": 0},
+        "durationMs": {"type": "integer", "minimum": 0},
         "skipped": {"type": "boolean"},
         "iterations": {
             "type": "object",
@@ -173,7 +173,7 @@ _RUN_PAYLOADS: dict[str, Schema] = {
             "properties": {"total": _WHOLE, "ok": _WHOLE, "failed": _WHOLE},
         },
     },
-    contract.RUN_COMPLETED: {"result": {}, "resultRef": _OPEN, "durationMs": {"type": "number", "minimum": 0}},
+    contract.RUN_COMPLETED: {"result": {}, "resultRef": _OPEN, "durationMs": {"type": "integer", "minimum": 0}},
     contract.RUN_PAUSED: _SIGNALLED,
     contract.RUN_RESUMED: _SIGNALLED,
     contract.RUN_CANCELLED: {**_SIGNALLED, "errorCode": _TEXT},

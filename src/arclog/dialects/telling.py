@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from arclog.model.events import CLOSING_REASONS
+
 Envelope = dict[str, Any]
 
 
@@ -54,6 +56,11 @@ class Reader(Protocol):
 def is_fact_only(envelope: Envelope) -> bool:
     """Stored and never applied: it changes nothing that a dialect remembers."""
     return bool(envelope.get("informative"))
+
+
+def is_closing(envelope: Envelope) -> bool:
+    """The server ended something from outside (`model.events.is_closing`)."""
+    return envelope["source"] == "server" and envelope["payload"].get("reason") in CLOSING_REASONS
 
 
 def iteration_of(envelope: Envelope) -> tuple[int, ...] | None:

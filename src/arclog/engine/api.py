@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import builtins
 import copy
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
+from arclog.engine.account import ChildAccount, account
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.explain import explain
-from arclog.engine.minter import new_run_id
+from arclog.engine.live import Live
+from arclog.engine.minter import new_uuid
 from arclog.engine.named import require_task
-from arclog.engine.root_cause import root_cause
 from arclog.engine.sightings import silent_before
 from arclog.engine.slots import holders
 from arclog.engine.standing import pool_facts
@@ -23,7 +24,7 @@ from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.envelope import Subject, widen
-from arclog.model.errors import Conflict, NotFound, RequestRejected
+from arclog.model.errors import Conflict, NewerLog, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_bring_playbooks, may_signal
 from arclog.ports.api import (
@@ -41,7 +42,7 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import StateView, StepSummary, Why
+from arclog.ports.insight import Account, StateView, Why
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
 from arclog.ports.task_logs import ANY_LINE, LogFilter
@@ -67,14 +68,17 @@ class EngineApi:
         kinds: Mapping[str, KindSpec],
         results: Results,
         is_alive: Callable[[str], bool | None] | None = None,
+        is_served: Callable[[Collection[int]], bool | None] | None = None,
     ) -> None:
         self._engine = engine
         self._results = results
-        self._compiler = Compiler(kinds, engine.settings)
+        self.compiler = Compiler(kinds, engine.settings)
         #: what another process appends is found after so long even if no word of it comes
         self._look_again_s = engine.settings.number("engine.look_again_s")
         #: whether a worker's process is there, where that can be told
         self._is_alive = is_alive
+        #: whether a process is there that runs one of some executions, where that can be told
+        self._is_served = is_served
         #: None: whoever owns the store
         self._caller: Principal | None = None
 
@@ -88,13 +92,13 @@ class EngineApi:
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self._compiler, lambda: self._catalog, self._scope)
+        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope)
 
     @cached_property
     def _catalog(self) -> Catalog:
         from arclog.engine.catalog import Catalog  # a run of a file does not need it
 
-        return Catalog(self._engine, self._compiler, self._scope.tenant)
+        return Catalog(self._engine, self.compiler, self._scope.tenant)
 
     @cached_property
     def _stored(self) -> Stored:
@@ -149,6 +153,7 @@ class EngineApi:
         number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
         live = await self._engine.live.folded(number)
         state, record = live.state, live.record
+        known = await self._account(live)
         return Summary(
             execution_id=str(number),
             run_id=record.new.run_id,
@@ -156,18 +161,55 @@ class EngineApi:
             terminal_event=_terminal(record),
             started_at=_time(state.started_at),
             ended_at=_time(state.ended_at),
-            steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
+            steps=known.steps,
             ctx=state.ctx,
             result=state.result,
             result_ref=state.result_ref,
-            error=state.error if state.terminal else None,
+            error=known.error,
+            name=record.new.name,
+            problems=known.problems,
+            cause=known.cause,
+            next=known.next,
         )
 
+    async def _account(self, live: Live) -> Account:
+        """The account of a run: of its state, and of a failed one also its playbook's text and the child that failed."""
+        state, record = live.state, live.record
+        fault = state.fault
+        if fault is None:
+            return account(live.program, state)
+        child = await self._child_account(fault.child) if fault.child else None
+        file = state.file or f"{record.new.path}@{record.new.version}"
+        return account(live.program, state, source=await self._source(record), file=file, child=child)
+
+    async def _child_account(self, execution_id: str) -> ChildAccount | None:
+        """None when the child is not in the store any more; it cannot be another tenant's."""
+        try:
+            live = await self._engine.live.folded(int(execution_id))
+        except (NotFound, NewerLog):
+            return None
+        return ChildAccount(execution_id, await self._account(live))
+
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
         tenant = "" if self._caller is None else self._caller.tenant
-        which = ExecutionFilter(states=tuple(states), path=path, tenant=tenant)
+        which = ExecutionFilter(
+            states=tuple(states),
+            path=path,
+            tenant=tenant,
+            parent=ids.parse_id(parent, "parent") if parent else 0,
+            name=name,
+            since=_first_id(since) if since else 0,
+        )
         earlier = ids.parse_id(before, "execution id") if before else 0
         return [_listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
 
@@ -209,7 +251,6 @@ class EngineApi:
         live = await self._engine.live.folded(number)
         store = self._engine.store
         commands = await store.commands(number)
-        cause = await root_cause(store, live.program, live.state)
         now = self._engine.clock.now()
         ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
         return explain(
@@ -218,12 +259,22 @@ class EngineApi:
             commands,
             now,
             is_alive=self._is_alive,
-            cause=cause,
+            known=await self._account(live),
+            served=None if self._is_served is None else self._is_served(await self._with_callers(live.record)),
             slot_holders=ahead,
             pools=await pool_facts(
                 store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
             ),
         )
+
+    async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
+        """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
+        family: builtins.list[int] = []
+        while record is not None:
+            family.append(record.execution_id)
+            parent = record.new.parent_execution_id
+            record = await self._engine.store.execution(parent) if parent else None
+        return family
 
     async def state(self, execution_id: str, at: int | None = None) -> StateView:
         number = ids.parse_id(execution_id, "execution id")
@@ -256,7 +307,7 @@ class EngineApi:
         if self._caller is not None:
             may_signal(self._caller, request.signal)
             by = self._caller.name
-        signal_id = request.signal_id or str(engine.minter.one())
+        signal_id = request.signal_id or new_uuid()
         problem, started, waiting = "", None, False
         if request.signal == "RETRY_RUN":
             problem, started = await self._retry_run(record, signal_id)
@@ -300,7 +351,7 @@ class EngineApi:
             first = await engine.store.events(record.execution_id, limit=1)
             asked = first[0].event.payload
             new = NewExecution(
-                run_id=new_run_id(),
+                run_id=new_uuid(),
                 name=old.name,
                 path=old.path,
                 version=old.version,
@@ -317,6 +368,7 @@ class EngineApi:
                 files=asked.get("files") or {},
                 original_run_id=old.run_id,
                 priority=asked.get("priority"),
+                file=asked.get("file", ""),
             )
             try:
                 return "", str(await engine.start(await engine.live.program(old.plan), new, given))
@@ -340,7 +392,9 @@ class EngineApi:
         return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
-        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await self._source(await self._record(ids.parse_id(execution_id, "execution id")))
+
+    async def _source(self, record: ExecutionRecord) -> str:
         new = record.new
         # Not by the plan's name: another tenant may have written the same plan in other words.
         plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
@@ -391,6 +445,13 @@ class EngineApi:
         return record
 
 
+def _first_id(since: str) -> int:
+    try:
+        return ids.first_since(ids.micros(since))
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"since: {since[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+
+
 def _time(micros: int | None) -> str | None:
     return None if micros is None else ids.timestamp(micros)
 
@@ -413,7 +474,8 @@ def _listed(record: ExecutionRecord) -> Listed:
         created_at=ids.timestamp(new.created_at),
         started_at=_time(now.started_at),
         ended_at=_time(now.ended_at),
-        error=now.error,
+        error=now.error if now.state in (status.FAILED, status.CANCELLED) else None,
+        warning=now.error if now.state not in (status.FAILED, status.CANCELLED) else None,
         parent=str(new.parent_execution_id) if new.parent_execution_id else None,
         paused=now.paused,
     )

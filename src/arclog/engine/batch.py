@@ -10,9 +10,11 @@ from typing import NamedTuple
 from arclog.core.inputs import NewWork, Refused, Txn
 from arclog.core.projection import command_of
 from arclog.core.state import State
+from arclog.engine.account import headline
 from arclog.engine.queues import Queues
 from arclog.model.commands import Command
 from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.ids import moved
 from arclog.plan.program import Program
 from arclog.ports.outbox import NewDelivery
 from arclog.ports.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
@@ -88,7 +90,7 @@ class Batch:
 
     def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
-        last_id = self.base_id + len(self.events) + len(txn.events) - 1
+        last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
         answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
         self.txns.append(txn)
         self.answers.append(answer)
@@ -186,5 +188,5 @@ def _projected(state: State) -> ExecutionState:
         ended_at=state.ended_at,
         terminal_event=state.terminal,
         paused=state.paused_at is not None,
-        error=state.error.get("message") if state.error and state.terminal else None,
+        error=headline(state) if state.terminal is not None or state.failed_items else None,
     )

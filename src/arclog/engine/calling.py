@@ -11,8 +11,10 @@ from typing import Any
 from arclog.core.inputs import Request
 from arclog.core.loops import encoded_size
 from arclog.core.state import State, Wait
+from arclog.engine.account import root_error
+from arclog.engine.bundle import beside
 from arclog.engine.engine import Engine
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.model import ids, status
 from arclog.model.errors import Conflict
 from arclog.model.outcome import Outcome, TaskError, error, failed
@@ -43,7 +45,7 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         return error("limit", message, code="MAX_PAYLOAD_BYTES")
     scope = record.new.scope
     new = NewExecution(
-        run_id=new_run_id(),
+        run_id=new_uuid(),
         name=program.plan.name,
         path=plan.path,
         version=plan.version,
@@ -72,6 +74,7 @@ async def start_child(engine: Engine, parent: State, record: ExecutionRecord, wa
         depth=parent.depth + 1,
         files=parent.files,
         priority=parent.priority,
+        file=beside(parent.file, str(config["file"])) if "file" in config else "",
     )
     try:
         await engine.start(program, new, request, wait.child)
@@ -99,7 +102,9 @@ def record_of(child: State) -> dict[str, Any]:
     if cause.get("kind") == "child":
         message = cause["message"]  # names the run in which it really went wrong
     problem = error("child", message, code=cause.get("code"), retryable=bool(cause.get("retryable")))
-    return {**failed(problem, **_helper(child)).as_record(), "result": {"error": cause}}
+    record = {**failed(problem, **_helper(child)).as_record(), "result": {"error": cause}}
+    root = root_error(child)
+    return record if root is None else {**record, "error": {**problem.as_dict(), "cause": root}}
 
 
 def _helper(child: State) -> dict[str, dict[str, Any]]:

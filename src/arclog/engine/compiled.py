@@ -35,11 +35,15 @@ class Compiler:
         """The plan of a playbook. Raises PlaybookError; `file` only names it in messages."""
         found = self._kept.get(text)
         if found is None:
-            plan = build_or_raise(text, file, self._kinds, self._settings)
-            body = net.encode(plan)
-            found = Compiled(plan, body, net.digest(body))
-            if len(text) <= _KEPT_LENGTH:
-                self._kept[text] = found
-                if len(self._kept) > _KEPT:
-                    del self._kept[next(iter(self._kept))]
+            found = self.keep(text, build_or_raise(text, file, self._kinds, self._settings))
         return found
+
+    def keep(self, text: str, plan: Plan) -> Compiled:
+        """Take a plan that was made of this text with the same kinds and settings."""
+        body = net.encode(plan)
+        compiled = Compiled(plan, body, net.digest(body))
+        if len(text) <= _KEPT_LENGTH:
+            self._kept[text] = compiled
+            if len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+        return compiled

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from arclog.core.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
 from arclog.core.projection import command_of
@@ -11,16 +12,20 @@ from arclog.core.state import OpenCommand
 from arclog.engine.batch import Claimant
 from arclog.engine.duties import Has, always
 from arclog.engine.engine import Engine
+from arclog.engine.hints import either
 from arclog.engine.holders import Holder, Holders, is_emergency
+from arclog.engine.idle import IdleLooks
+from arclog.engine.offers import Claim
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
+from arclog.model.events import is_closing
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
 from arclog.model.outcome import data_of
 from arclog.model.upcasts import LIFTS, lifted
 from arclog.plan.program import Program
-from arclog.ports.control import Held, LoopItem, LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopItem, LoopPage, Until, WorkerInfo
 from arclog.ports.store import CommandRecord
 from arclog.ports.task_logs import LogLine
 
@@ -37,8 +42,7 @@ class EngineControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
-        #: work offered by another process is found after so long even if no word of it comes
-        self._look_again_s = engine.settings.number("engine.look_again_s")
+        self._idle = IdleLooks(engine)
         self._holders = Holders()
         #: workers as they last claimed: what one of them can be granted
         self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
@@ -51,49 +55,89 @@ class EngineControl:
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._holders.compare)
 
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        engine = self._engine
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        engine, clock = self._engine, self._engine.clock
         self._workers.replace(worker.worker_id, worker)
-        if await self._sightings.claims(worker, limit):
-            self._tell_to_leave(worker.worker_id)
-        deadline = engine.clock.monotonic() + wait_s
-        with engine.hints.on_offer(worker.pools) as news:
-            while not self._is_leaving(worker.worker_id):
-                offers = engine.queues.offers
-                records = await engine.store.claim(
-                    worker.worker_id,
-                    limit=limit,
-                    lease_until=self._lease_until(),
-                    kinds=worker.kinds,
-                    pools=worker.pools,
-                    execution_id=worker.execution_id,
-                    tenant=worker.tenant,
-                )
-                found = [command for record in records if (command := await self._command(record)) is not None]
-                if len(records) < limit and not (worker.execution_id or worker.tenant):
-                    engine.queues.emptied(worker.pools, offers)
-                news.looked(len(found), limit)
-                left = deadline - engine.clock.monotonic()
-                if found or left <= 0:
-                    self._sightings.began(worker.worker_id, [command.command_id for command in found])
-                    return found
-                await news.heard(min(left, self._look_again_s, await engine.queues.until_token(engine.clock)))
-        await engine.clock.sleep(max(deadline - engine.clock.monotonic(), 0.0))
+        deadline = clock.monotonic() + wait_s
+        with engine.hints.on_offer(worker.pools, until) as news:
+            # A claim that does not wait is answered from the store.
+            woken = not wait_s or self._idle.is_outdated(worker)
+            while not news.is_over:
+                if await self._sightings.claims(worker, limit):
+                    self._tell_to_leave(worker.worker_id)
+                if self._is_leaving(worker.worker_id):
+                    break
+                if (woken or not self._idle.due_in(worker)) and (commands := await self._look(worker, limit, news)):
+                    return commands
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    return []
+                token_s = await engine.queues.until_token(clock, woken=woken)
+                wait_s = min(left, token_s, self._idle.due_in(worker))
+                woken = await news.heard(wait_s) or wait_s == token_s
+                if not woken and clock.monotonic() >= deadline:
+                    return []
+        if not news.is_over:
+            # A worker that leaves gets no more commands; a revocation tells it so.
+            waits: list[Coroutine[Any, Any, object]] = [clock.sleep(max(deadline - clock.monotonic(), 0.0))]
+            await either(*waits, *([] if until is None else [until()]))
         return []
+
+    async def _look(self, worker: WorkerInfo, limit: int, news: Claim) -> list[Command]:
+        """Claim what the store has for a worker."""
+        engine = self._engine
+        self._idle.looks(worker)
+        offers = engine.queues.offers
+        records = await engine.store.claim(
+            worker.worker_id,
+            limit=limit,
+            lease_until=self._lease_until(),
+            kinds=worker.kinds,
+            pools=worker.pools,
+            execution_id=worker.execution_id,
+            tenant=worker.tenant,
+        )
+        commands = [command for record in records if (command := await self._command(record)) is not None]
+        if len(records) < limit and not (worker.execution_id or worker.tenant):
+            engine.queues.emptied(worker.pools, offers)
+        news.looked(len(commands), limit)
+        if records:
+            self._idle.claimed(worker, given=bool(commands))
+        self._sightings.began(worker.worker_id, [command.command_id for command in commands])
+        return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
         # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
-        items = [
-            LoopItem(one.event.iteration, data_of(record), record.get("result_ref"))
-            for one in events
-            if one.event.type in ("task.done", "task.failed")
-            and one.event.iteration is not None
-            and not one.event.informative
-            for record in (one.event.payload["outcome"],)
-        ]
+        items: list[LoopItem] = []
+        depth = 0
+        for event in (one.event for one in events):
+            path = event.iteration
+            if path is None or event.informative:
+                continue
+            if event.type in ("task.done", "task.failed"):
+                record = event.payload["outcome"]
+                items.append(LoopItem(path, data_of(record), record.get("result_ref")))
+            elif event.type == "loop.iteration.failed" and is_closing(event):
+                # An item that did not come to its end has no result, whatever its first tasks gave.
+                depth = depth or await self._depth(execution_id, step)
+                if len(path) == depth:
+                    items.append(LoopItem(path))
         return LoopPage(items, events[-1].seq if len(events) == limit else None)
+
+    async def _depth(self, execution_id: int, step: str) -> int:
+        """How many loops of a step stand inside each other."""
+        record = await self._engine.store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        level = (await self._engine.live.program(record.new.plan)).steps[step].plan.loop
+        depth = 0
+        while level is not None:
+            level, depth = level.inner, depth + 1
+        return depth
 
     async def report(self, report: Report) -> ReportAnswer:
         lease_until = self._lease_until()
@@ -107,6 +151,8 @@ class EngineControl:
         if refused is None:
             for command in answer.commands:
                 self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
+            if answer.commands:
+                self._idle.forget(report.worker_id)
             self._sightings.began(report.worker_id, [command.command_id for command in answer.commands])
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:

@@ -80,7 +80,7 @@ class Duty:
             return False
         self._mine, self._until = mine, until
         if mine and not had:
-            log.info("duty %s: this server looks after it", self.name)
+            log.debug("acquired duty: %s", self.name)
         elif had and not mine:
             log.warning("duty %s: another server has taken it; this one was away for too long", self.name)
         return mine

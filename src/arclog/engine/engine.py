@@ -14,19 +14,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arclog.core.decide import EVENTS_PER_DECISION, decide
+from arclog.core.decide import decide
 from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
 from arclog.engine.batch import Answer, Batch, Claimant, Place
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
-from arclog.engine.minter import LONGEST_RUN, Minter
+from arclog.engine.minter import Minter
 from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
-from arclog.model.commands import Revocation
-from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
+from arclog.model.commands import TOO_LONG, Revocation
+from arclog.model.errors import Conflict, EventTooLarge, StoreError
 from arclog.model.events import Event
+from arclog.model.ids import moved
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
@@ -36,8 +37,9 @@ from arclog.ports.store import Append, EventIdTaken, ExecutionRecord, NewExecuti
 
 log = logging.getLogger("arclog.engine")
 
-#: Inputs of one execution that share a commit at most.
+#: Inputs of one execution that share a commit at most, and so many events after which none is added.
 INPUTS_PER_COMMIT = 64
+EVENTS_PER_COMMIT = 2000
 #: Between attempts to go on with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
@@ -259,8 +261,6 @@ class Engine:
 
     async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
-        live = await self.live.get(execution_id)
-        head = live.state.head
         if isinstance(problem, EventTooLarge):
             message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
@@ -269,7 +269,17 @@ class Engine:
             message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
             message = message.encode("utf-8", "replace").decode()
             why = error("internal", message)
-        batch = self._decided(live.program, live.state, [(Abort(why), None)])
+        abort = Abort(why)
+        live = await self.live.get(execution_id)
+        head = live.state.head
+        try:
+            batch = self._decided(live.program, live.state, [(abort, None)])
+        except Exception:
+            # A state that is not what it should be must not keep the run from ending.
+            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            self.live.drop(execution_id)
+            live = await self.live.get(execution_id)
+            batch = self._decided(live.program, live.state, [(replace(abort, bare=True), None)])
         if batch.events:
             try:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
@@ -292,14 +302,12 @@ class Engine:
         base = self.minter.peek()
         batch = Batch(base, self.queues)
         for one, claimant in given:
-            if batch.answers and len(batch.events) + _most_events(state, one) > LONGEST_RUN:
+            if len(batch.events) >= EVENTS_PER_COMMIT:
                 break
             now = self.clock.now()
             pool = _pool_of(program, state, one) if claimant is not None else ""
-            txn = decide(program, state, one, now, base + len(batch.events))
+            txn = decide(program, state, one, now, moved(base, len(batch.events)))
             batch.take(txn, claimant, state.head, Place(pool, state.tenant))
-        if len(batch.events) > LONGEST_RUN:
-            raise InvariantBroken(f"a transaction of {len(batch.events)} events")
         batch.settle(program, state)
         self.minter.take(len(batch.events))
         if self.measured is not None:
@@ -322,7 +330,7 @@ class Engine:
                     self.queues.offered(command.pool, state.tenant)
             self.hints.offered(batch.offers)
         if batch.close and self.queues.bounded:
-            self.hints.offer_heard()  # room for what waits, whoever can take it
+            self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
         revoked = [one for event in batch.events for one in _revocations(event, state)]
@@ -407,18 +415,10 @@ def _revocations(event: Event, state: State) -> list[Revocation]:
     payload = event.payload
     match event.type:
         case "command.cancelled":
-            return [Revocation(event.command_id, kill=payload.get("kill", False))]
+            late = payload.get("reason") == TOO_LONG
+            return [Revocation(event.command_id, kill=payload.get("kill", False), late=late)]
         case "command.issued" if payload["reason"] == "retry":
             return [Revocation(event.command_id)]
         case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
             return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
     return []
-
-
-def _most_events(state: State, given: Input) -> int:
-    """How many events a decision can have: the report, what may follow from it, and all open work and tasks ended."""
-    if isinstance(given, Observed):
-        return len(given.events)
-    reported = len(given.events) if isinstance(given, WorkReported) else 0
-    tasks = sum(1 + len(step_run.iterations) for step_run in state.open.values())
-    return reported + EVENTS_PER_DECISION + len(state.commands) + tasks + 64

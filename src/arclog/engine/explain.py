@@ -14,12 +14,13 @@ from arclog.core import joins
 from arclog.core import state as states
 from arclog.core.state import State, StepRun
 from arclog.engine import holding
+from arclog.engine.account import account
 from arclog.engine.position import current_task
 from arclog.engine.standing import PoolFacts, hindrance
 from arclog.model.commands import Pipeline
 from arclog.model.ids import MICROS, timestamp
 from arclog.plan.program import Program
-from arclog.ports.insight import Cause, Wait, Why
+from arclog.ports.insight import Account, Wait, Why
 from arclog.ports.store import CommandRecord
 
 
@@ -43,14 +44,18 @@ def explain(
     now: int,
     *,
     is_alive: Callable[[str], bool | None] | None = None,
-    cause: Cause | None = None,
+    known: Account | None = None,
     slot_holders: Sequence[int] = (),
     pools: PoolFacts | None = None,
+    served: bool | None = None,
 ) -> Why:
-    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed."""
+    """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
+    if that is at hand; `served`: whether a process is there that goes on with the run, None when nobody can tell.
+    """
     execution_id = str(state.execution_id)
+    known = known or account(program, state)
     if state.terminal is not None:
-        return Why(execution_id, state.status, _ending(state, cause), [], cause, _after_the_end(state))
+        return Why(execution_id, state.status, known.summary, [], known.cause, known.next, known.problems)
     work = {one.command_id: OpenWork(one, _liveness(one, is_alive), pools) for one in commands}
     waits = holding.waits(state, slot_holders)
     waits += [wait for contributor in CONTRIBUTORS for wait in contributor(state, program, work, now)]
@@ -58,7 +63,13 @@ def explain(
         waits = [
             Wait("none", "nothing is open, yet the run has not ended; `arclog resume` makes the engine look again")
         ]
-    return Why(execution_id, state.status, waits[0].text, waits, None, _while_it_runs(execution_id, waits))
+    summary, steps = waits[0].text, _while_it_runs(execution_id, waits)
+    if served is False:
+        summary = (
+            f"no arclog process serves this run, so nothing goes on: `arclog resume {execution_id}` does; {summary}"
+        )
+        steps = [f"arclog resume {execution_id}", *(step for step in steps if not step.startswith("arclog resume"))]
+    return Why(execution_id, state.status, summary, waits, None, steps, known.problems)
 
 
 def tokens(state: State, _program: Program, _work: Mapping[int, OpenWork], _now: int) -> list[Wait]:
@@ -110,15 +121,14 @@ def _without_worker(wait: states.Wait) -> Wait:
     match wait.kind:
         case "approval":
             asked = f": {wait.config['prompt']}" if wait.config.get("prompt") else ""
-            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until)
+            return Wait("approval", f"{what} waits for an approval{late}{asked}", wait.step, until, key=wait.key)
         case "playbook":
-            return Wait(
-                "child", f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}", wait.step, until
-            )
+            text = f"{what} waits for run {wait.child} (`arclog why {wait.child}`){late}"
+            return Wait("child", text, wait.step, until, child=str(wait.child))
         case "retry":
             return Wait("retry", f"{what} waits for its next attempt, due at {until}", wait.step, until)
         case _ if signal:
-            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until)
+            return Wait("signal", f"{what} waits for signal {signal}{late}", wait.step, until, signal=str(signal))
         case _:
             return Wait("timer", f"{what} waits until {until}", wait.step, until)
 
@@ -176,50 +186,28 @@ def _liveness(record: CommandRecord, is_alive: Callable[[str], bool | None] | No
     return is_alive(record.worker_id) if is_alive is not None and record.state == "claimed" else None
 
 
-def _ending(state: State, cause: Cause | None) -> str:
-    text = f"the run has ended: {state.status}"
-    if cause is not None:
-        return f"{text}: {cause_text(cause)}"
-    if state.error is not None:
-        where = f" in step {state.error['step']}" if "step" in state.error else ""
-        text += f"{where}: {state.error.get('kind')}: {state.error.get('message')}"
-    return text
-
-
-def cause_text(cause: Cause) -> str:
-    """The root cause as one sentence."""
-    parts = []
-    if cause.step:
-        parts.append(f"step {cause.step} (run {cause.step_run})" if cause.step_run > 1 else f"step {cause.step}")
-    if cause.iteration:
-        parts.append(f"item {cause.iteration}")
-    if cause.task:
-        parts.append(f"task {cause.task}")
-    if cause.attempt > 1:
-        parts.append(f"attempt {cause.attempt}")
-    where = f" (playbook {cause.at})" if cause.at else ""
-    rule = f"; {cause.rule}" if cause.rule else ""
-    return f"{', '.join(parts)}{where}{': ' if parts else ''}{cause.kind}: {cause.message}{rule}"
-
-
 def _while_it_runs(execution_id: str, waits: list[Wait]) -> list[str]:
     kinds = {wait.what for wait in waits}
     if "approval" in kinds:
-        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
+        return approval_commands(execution_id, waits)
     if "signal" in kinds:
-        return [f"arclog signal {execution_id} NAME", f"arclog cancel {execution_id}"]
+        name = next(wait.signal for wait in waits if wait.what == "signal")
+        return [f"arclog signal {execution_id} {name}", f"arclog cancel {execution_id}"]
     if kinds & {"task", "retry", "timer", "child"}:
         return [f"arclog events {execution_id} --follow", f"arclog cancel {execution_id}"]
-    if any(wait.what == "approval" for wait in waits):
-        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
     return [f"arclog resume {execution_id}", f"arclog events {execution_id}"]
 
 
-def _after_the_end(state: State) -> list[str]:
-    execution_id = str(state.execution_id)
-    if state.error is None:
-        return [f"arclog show {execution_id}"]
-    return [f"arclog events {execution_id}", f"arclog logs {execution_id}", f"arclog state {execution_id} --at SEQ"]
+def approval_commands(execution_id: str, waits: Sequence[Wait]) -> list[str]:
+    """The commands that answer approvals; each is named when there are several."""
+    asked = [wait for wait in waits if wait.what == "approval"]
+    if len(asked) == 1:
+        return [f"arclog approve {execution_id}", f"arclog reject {execution_id} --reason TEXT"]
+    names = [wait.key for wait in asked[:10]]
+    return [
+        *(f"arclog approve {execution_id} --step '{name}'" for name in names),
+        f"arclog reject {execution_id} --step '{names[0]}' --reason TEXT",
+    ]
 
 
 def _nth(number: int) -> str:

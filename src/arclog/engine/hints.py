@@ -17,6 +17,7 @@ from arclog.core.state import State
 from arclog.engine.offers import Claim, Listener, Offers
 from arclog.model.commands import Revocation
 from arclog.model.events import Event
+from arclog.ports.control import Until
 
 log = logging.getLogger("arclog.engine")
 
@@ -34,6 +35,12 @@ class Outward(Protocol):
     def offered(self, pools: Mapping[str, int]) -> None: ...
 
     def timer_set(self, due: int) -> None: ...
+
+    def room(self) -> None:
+        """Something ended where limits hold: what waits elsewhere may be claimed now."""
+
+    def is_away(self) -> bool:
+        """What is told does not arrive, as far as is known."""
 
     def waiting(self, pools: Collection[str]) -> None:
         """Claims wait for commands of these pools. Said whenever one begins to wait, also if nothing has changed."""
@@ -68,6 +75,16 @@ class Hints:
         self._waiting: Counter[str] = Counter()
 
     @property
+    def offers(self) -> int:
+        """How often commands were offered here, or may have been."""
+        return self._offers.count
+
+    @property
+    def is_away(self) -> bool:
+        """There are other processes, and what they do is not heard now."""
+        return self.outward is not None and self.outward.is_away()
+
+    @property
     def listeners(self) -> int:
         """How many wait, or are about to."""
         return len(self._offers) + sum(len(one) for table in (self._appended, self._ended) for one in table.values())
@@ -93,6 +110,12 @@ class Hints:
         self._offers.made(pools)
         if self.outward is not None:
             self.outward.offered(pools)
+
+    def room_made(self) -> None:
+        """Something ended where limits hold: whoever waits may find something, here or elsewhere."""
+        self._offers.tell_all()
+        if self.outward is not None:
+            self.outward.room()
 
     def timer_set(self, due: int) -> None:
         self.timer_heard(due)
@@ -149,9 +172,9 @@ class Hints:
         return _listening(self._ended, execution_id)
 
     @contextmanager
-    def on_offer(self, pools: Sequence[str] = ()) -> Iterator[Claim]:
-        """Listen for commands that are offered to these pools; none: to any."""
-        with self._offers.listening(pools) as listener:
+    def on_offer(self, pools: Sequence[str] = (), until: Until | None = None) -> Iterator[Claim]:
+        """Listen for commands that are offered to these pools; none: to any. `until`: the wait ends when that returns."""
+        with self._offers.listening(pools, until) as listener:
             listener.around = lambda: self._wait(pools or (ANY_POOL,))
             yield listener
 

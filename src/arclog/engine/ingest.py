@@ -22,7 +22,7 @@ from arclog.engine import batch
 from arclog.engine.engine import MAX_CONFLICTS, Engine
 from arclog.engine.past_commands import fence_of_ended
 from arclog.model.errors import ArclogError, Conflict, EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence
-from arclog.model.ids import MICROS
+from arclog.model.ids import MICROS, moved
 from arclog.model.kept import Kept
 from arclog.model.principal import Principal
 from arclog.ports.ingest import Taken
@@ -205,7 +205,9 @@ class EngineIngest:
         if answer.refused is None:
             # Its own events come first, what they led to behind them.
             led_to = answer.events - 1
-            return _taken([item], batch.Answer(last_seq=answer.last_seq - led_to, last_id=answer.last_id - led_to))[0]
+            return _taken(
+                [item], batch.Answer(last_seq=answer.last_seq - led_to, last_id=moved(answer.last_id, -led_to))
+            )[0]
         match answer.refused.reason:
             case "closed" | "ended":
                 return await self._late(item)
@@ -286,7 +288,7 @@ def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
     """The seqs of one input's events are the last ones of its decision."""
     before = len(items) - 1
     return [
-        _told(item, item.event.own_id or answer.last_id - before + index, answer.last_seq - before + index)
+        _told(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
         for index, item in enumerate(items)
     ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from arclog.model.ids import EPOCH_MS, MAX_ID, MAX_SEQUENCE, MICROS, compose
+from arclog.model.ids import EPOCH_MS, MAX_ID, MAX_SEQUENCE, MICROS, SEQUENCE_BITS, compose
 from arclog.ports.clock import Clock
 from arclog.ports.store import Store
 
@@ -15,11 +15,12 @@ _NODE_LEASE_US = 600 * MICROS
 #: So long before its end a lease is not relied on: what is minted now is committed a little later.
 _MARGIN_US = 60 * MICROS
 
-#: Ids that one transaction may use at most; a run of ids never crosses into another node's.
+#: A run of ids up to this length is of one millisecond. A longer one, such as the end of a run with thousands of open tasks,
+#: goes on in the next (`ids.moved`), never among those of another node.
 LONGEST_RUN = 3500
 
 
-def new_run_id() -> str:
+def new_uuid() -> str:
     """A random UUID (version 4). The `uuid` module would cost 6 ms of imports at every start."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
@@ -40,7 +41,7 @@ class Minter:
         self._sequence = 0
 
     def peek(self) -> int:
-        """The first id of a run of at most LONGEST_RUN; call `take` with how many were used."""
+        """The first id of a run; call `take` with how many were used."""
         ms = self._clock.now() // 1000
         if ms > self._ms:
             self._ms, self._sequence = ms, 0
@@ -50,6 +51,9 @@ class Minter:
 
     def take(self, count: int) -> None:
         self._sequence += count
+        if self._sequence > MAX_SEQUENCE:
+            self._ms += self._sequence >> SEQUENCE_BITS
+            self._sequence &= MAX_SEQUENCE
 
     @property
     def is_over(self) -> bool:

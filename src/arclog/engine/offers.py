@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from arclog.ports.control import Until
+
 
 class Listener:
     """Listens from its making on: what happens while its owner looks at the store is not missed."""
@@ -51,9 +53,13 @@ class _Offer:
 class Claim(Listener):
     """One that waits for commands."""
 
-    def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None]) -> None:
-        """`pools`: none is all."""
+    def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None], until: Until | None = None) -> None:
+        """`pools`: none is all. `until`: nobody wants its commands any more once that returns."""
         super().__init__()
+        self._until = until
+        self._ending: asyncio.Task[object] | None = None
+        #: `until` has returned
+        self.is_over = False
         self._pools = frozenset(pools)
         self._hand_on = hand_on
         self._offer: _Offer | None = None
@@ -73,6 +79,9 @@ class Claim(Listener):
         self.tell()
 
     async def heard(self, timeout_s: float | None) -> bool:
+        if self._until is not None and self._ending is None:
+            self._ending = asyncio.ensure_future(self._until())
+            self._ending.add_done_callback(self._end)
         self.waits = not self._news.is_set()
         try:
             return await super().heard(timeout_s)
@@ -87,8 +96,16 @@ class Claim(Listener):
         offer.is_spare = found > 0
         self._hand_on(offer)
 
+    def _end(self, ending: asyncio.Task[object]) -> None:
+        if not ending.cancelled():
+            ending.exception()  # whatever it is, the wait is over
+            self.is_over = True
+            self.tell()
+
     def leave(self) -> None:
         """It looks no more."""
+        if self._ending is not None:
+            self._ending.cancel()
         offer, self._offer = self._offer, None
         if offer is not None:
             self._hand_on(offer)
@@ -100,12 +117,15 @@ class Offers:
     def __init__(self) -> None:
         #: the one that has been there longest is woken first
         self._claims: dict[Claim, None] = {}
+        #: how often commands were offered, or may have been
+        self.count = 0
 
     def __len__(self) -> int:
         return len(self._claims)
 
     def made(self, pools: Mapping[str, int]) -> None:
         """Commands are there, so many for each pool."""
+        self.count += 1
         for pool, count in pools.items():
             waiting = 0
             for claim in self._claims:
@@ -118,12 +138,13 @@ class Offers:
 
     def tell_all(self) -> None:
         """There may be something for anybody."""
+        self.count += 1
         for claim in self._claims:
             claim.tell()
 
     @contextmanager
-    def listening(self, pools: Sequence[str]) -> Iterator[Claim]:
-        claim = Claim(pools, self._hand)
+    def listening(self, pools: Sequence[str], until: Until | None = None) -> Iterator[Claim]:
+        claim = Claim(pools, self._hand, until)
         self._claims[claim] = None
         try:
             yield claim

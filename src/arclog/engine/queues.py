@@ -20,8 +20,10 @@ from arclog.ports.store import Store
 log = logging.getLogger("arclog.engine")
 
 _MOST_POOLS = 10_000
-#: While none is known, somebody may have set one since this long ago.
+#: While none is known, somebody may have set one since this long ago: for a claim that was woken by an offer and got
+#: nothing, and for one that only looked by itself.
 _RESOURCES_S = 1.0
+_IDLE_RESOURCES_S = 30.0
 
 
 class _Pool:
@@ -92,10 +94,11 @@ class Queues:
         self._to_look_at.update(self._pools)
         self._resources_at = -math.inf
 
-    async def until_token(self, clock: Clock) -> float:
-        """Seconds until the next token of a resource that has none now."""
+    async def until_token(self, clock: Clock, *, woken: bool) -> float:
+        """Seconds until the next token of a resource that has none now. `woken`: commands were offered, and none could be claimed."""
         now = clock.monotonic()
-        if self._resources or now - self._resources_at >= _RESOURCES_S:
+        age = now - self._resources_at
+        if self._resources or age >= (_RESOURCES_S if woken else _IDLE_RESOURCES_S):
             self._resources_at = now
             self._resources = await self._store.resources()
         at = await self._store.time() if self._resources else 0

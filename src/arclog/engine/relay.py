@@ -29,7 +29,7 @@ class Relay:
         self._moved: dict[int, int] = {}
         self._offered: Counter[str] = Counter()
         self._timer = 0
-        self._ended = False
+        self._ended = self._room = False
         self._is_due = False
         #: runs that are being looked at; True: look once more
         self._looking: dict[int, bool] = {}
@@ -54,6 +54,13 @@ class Relay:
         self._offered.update(pools)
         self._tell_soon()
 
+    def room(self) -> None:
+        self._room = True
+        self._tell_soon()
+
+    def is_away(self) -> bool:
+        return not self.bus.figures().connected
+
     def timer_set(self, due: int) -> None:
         self._timer = min(self._timer or due, due)
         self._tell_soon()
@@ -69,9 +76,11 @@ class Relay:
     def _tell(self) -> None:
         if not self._is_due:
             return
-        notice = Notice(tuple(self._moved.items()), self._ended, tuple(self._offered.items()), self._timer)
+        moved, offered = tuple(self._moved.items()), tuple(self._offered.items())
+        notice = Notice(moved, self._ended, offered, self._timer, self._room)
         self._moved, self._offered = {}, Counter()
-        self._ended, self._timer, self._is_due = False, 0, False
+        self._ended = self._room = self._is_due = False
+        self._timer = 0
         self.bus.tell(notice)
 
     # -- inward --------------------------------------------------------------------------------------------------------
@@ -80,6 +89,8 @@ class Relay:
         hints, live = self._engine.hints, self._engine.live
         if notice.offered:
             hints.offer_heard(dict(notice.offered))
+        if notice.room:
+            hints.offer_heard()
         behind = []
         for execution_id, head in notice.moved:
             hints.moved(execution_id)

@@ -79,7 +79,7 @@ class EngineRuns:
             substatus=substatus,
             started_at=None if now.started_at is None else ids.timestamp(now.started_at),
             ended_at=None if now.ended_at is None else ids.timestamp(now.ended_at),
-            error=now.error,
+            error=now.error if now.state in (run_record.FAILED, run_record.CANCELLED) else None,
         )
 
     async def _status(self, record: ExecutionRecord) -> tuple[str, str | None]:
@@ -109,8 +109,11 @@ class EngineRuns:
 
     async def signal(self, run_id: str, signal: RunSignal) -> SignalDecision:
         record = await self._record(run_id)
-        if not signal.signal_id:
-            raise RequestRejected("`signalId` is the sender's to choose: the same id again gets the same decision")
+        if not ids.is_uuid(signal.signal_id):
+            raise RequestRejected(
+                "`signalId` must be a UUID that the sender chooses, such as "
+                "6f1c2a7e-3b0d-4c55-9a41-0d2e8f7b6c13; the same id again gets the same decision"
+            )
         answer = await self._api.signal(
             str(record.execution_id),
             SignalRequest(

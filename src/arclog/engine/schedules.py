@@ -20,7 +20,7 @@ from arclog.core.state import State
 from arclog.engine.bundle import called_files
 from arclog.engine.engine import Engine
 from arclog.engine.hints import either
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
 from arclog.model.events import Event
@@ -134,7 +134,7 @@ class Scheduler:
         if size > cap:
             raise RequestRejected(f"its workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
         new = NewExecution(
-            run_id=new_run_id(),
+            run_id=new_uuid(),
             name=program.plan.name,
             path=plan.path,
             version=plan.version,

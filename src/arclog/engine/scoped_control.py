@@ -14,7 +14,7 @@ from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import NotFound, StaleFence
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
-from arclog.ports.control import Held, LoopPage, WorkerInfo
+from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
 from arclog.ports.store import Store
 from arclog.ports.task_logs import LogLine
 
@@ -30,9 +30,11 @@ class ScopedControl:
         self._tenant = tenant
         self._name = name
 
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
         known = replace(worker, worker_id=self._bound(worker.worker_id), tenant=self._tenant)
-        return await self._control.claim(known, limit, wait_s)
+        return await self._control.claim(known, limit, wait_s, until)
 
     async def report(self, report: Report) -> ReportAnswer:
         worker_id = self._bound(report.worker_id)

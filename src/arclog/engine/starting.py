@@ -12,7 +12,7 @@ from arclog.core.loops import encoded_size
 from arclog.engine.bundle import Files, register
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
-from arclog.engine.minter import new_run_id
+from arclog.engine.minter import new_uuid
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.principal import checked_name
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from arclog.engine.catalog import Catalog
 
 _LONGEST_KEY = 256
+#: Of a file's name, which only messages show.
+_LONGEST_FILE = 1024
 #: and the lowest is as far below zero
 HIGHEST_PRIORITY = 100
 
@@ -59,7 +61,7 @@ class Starts:
             if known is not None:
                 return await self._again(known, record, request)
         new = NewExecution(
-            run_id=new_run_id(),
+            run_id=new_uuid(),
             name=program.plan.name,
             path=record.path,
             version=record.version,
@@ -69,7 +71,13 @@ class Starts:
             idempotency_key=request.idempotency_key,
         )
         given = Request(
-            record.path, record.version, dict(request.workload), scope.label, files=files, priority=request.priority
+            record.path,
+            record.version,
+            dict(request.workload),
+            scope.label,
+            files=files,
+            priority=request.priority,
+            file=request.file[:_LONGEST_FILE] if request.playbook else "",
         )
         try:
             execution_id = await engine.start(program, new, given)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from arclog.core.state import State, StepRun
+from arclog.engine.account import step_summaries
 from arclog.engine.position import current_task, task_run_of
 from arclog.model.commands import Pipeline
 from arclog.model.ids import timestamp
 from arclog.plan.program import Program, StepProgram
-from arclog.ports.insight import CommandView, LoopView, StateView, StepRunView, StepSummary, TaskView, TokenView
+from arclog.ports.insight import CommandView, LoopView, StateView, StepRunView, TaskView, TokenView
 from arclog.ports.store import StoredEvent
 
 
@@ -25,7 +26,7 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
         commands=[
             CommandView(str(one.id), one.step, one.run, one.losses + 1, one.losses) for one in state.commands.values()
         ],
-        steps={name: StepSummary(state.latest[name], runs) for name, runs in state.runs.items()},
+        steps=step_summaries(state),
         ctx=state.ctx,
         result=state.result,
         result_ref=state.result_ref,

@@ -84,8 +84,13 @@ class Upkeep:
 
     async def _keep_up(self) -> None:
         """For this process: keep its node number, follow what others do to the runs at work here."""
-        looks = (self._engine.minter.keep, self._control.watch, self._children.sweep)
+        looks = (self._engine.minter.keep, self._look_elsewhere, self._control.watch, self._children.sweep)
         await self._now_and_then("looking after runs", *looks)
+
+    async def _look_elsewhere(self) -> None:
+        """Where no bus tells of other processes' commits, the store is asked whether there were any."""
+        if await self._engine.store.changed_elsewhere():
+            self._engine.hints.offer_heard()
 
     async def _end_leases(self, duty: Duty) -> None:
         async def sweep() -> None:

@@ -66,7 +66,7 @@ class Stored:
     def length(self) -> int | None:
         """How many items it has, as far as that is known without reading it."""
         if self.is_whole and self.ref.get("kind") == "loop":
-            return int(self.ref["total"])
+            return None if self.ref.get("nested") else int(self.ref["total"])
         if self.is_list:
             rows = self.ref["meta"].get("rows")
             return None if rows is None else int(rows)

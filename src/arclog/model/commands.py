@@ -22,6 +22,11 @@ class Captured(Struct, omit_defaults=True):
     bare: dict[str, Any] = {}
 
 
+#: `Pipeline.rule` where no rule decided: none matched and on_unmatched is fail, or the rules could not be evaluated.
+UNMATCHED = -1
+UNEVALUABLE = -2
+
+
 class Pipeline(Struct, omit_defaults=True):
     """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
 
@@ -54,6 +59,8 @@ class Pipeline(Struct, omit_defaults=True):
     #: open | done | failed
     state: str = "open"
     error: dict[str, Any] | None = None
+    #: the policy rule (from 1) that failed it; UNMATCHED or UNEVALUABLE; 0: no policy did
+    rule: int = 0
 
 
 class LoopWork(Struct, omit_defaults=True):
@@ -132,6 +139,10 @@ class ReportAnswer(Struct, omit_defaults=True):
     pause: bool = False
 
 
+#: Why a step's work was withdrawn that took longer than its time limit.
+TOO_LONG = "the step took too long"
+
+
 class Revocation(Struct, frozen=True, omit_defaults=True):
     """What the holder of a command must know between two reports: it is no longer his, or it shall pause."""
 
@@ -140,5 +151,7 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     pause: bool = False
     #: without grace for what is running
     kill: bool = False
+    #: its step took too long: what the tool knows of where its task was is worth a line in the log
+    late: bool = False
     #: of no command (0): the worker itself shall take nothing new, finish, and end
     leave: bool = False

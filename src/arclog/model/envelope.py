@@ -45,7 +45,7 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
     if parent:
         full["parent_id"] = parent
     if event.cause:
-        full["cause_id"] = str(event_id - event.cause)
+        full["cause_id"] = str(ids.moved(event_id, -event.cause))
     if event.step:
         full["step"] = event.step
     if event.step and event.run:
@@ -56,8 +56,9 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
     if event.iteration is not None:
         full["iteration"] = event.iteration[-1]
         full["iteration_id"] = ids.iteration_id(event.step, event.run, event.iteration)
-    if event.attempt:
-        full["attempt"] = event.attempt
+    attempt = event.attempt or (_attempt(event) if kind.entity == "task" else 0)
+    if attempt:
+        full["attempt"] = attempt
     duration = _duration_ms(event)
     if duration is not None:
         full["duration_ms"] = duration
@@ -81,18 +82,31 @@ def _source(event: Event) -> str:
     return "worker"
 
 
-def _duration_ms(event: Event) -> float | None:
+def _attempt(event: Event) -> int:
+    """Of a task's own events: the outcome has it, and the first one begins a task run. What somebody outside left out is
+    not made up.
+    """
+    if event.informative:
+        return 0
+    meta = (event.payload.get("outcome") or {}).get("meta") or {}
+    return int(meta.get("attempt") or 1)
+
+
+def _duration_ms(event: Event) -> int | None:
     """A task's duration stands in its outcome."""
-    if event.duration_ms is not None:
-        return event.duration_ms
-    found: float | None = (event.payload.get("outcome") or {}).get("meta", {}).get("duration_ms")
-    return found
+    found = event.duration_ms
+    if found is None:
+        found = ((event.payload.get("outcome") or {}).get("meta") or {}).get("duration_ms")
+    return None if found is None else round(found)
 
 
 def _payload(event: Event) -> dict[str, Any]:
     payload = event.payload
     if "outcome" in payload:
-        payload = {**payload, "outcome": widened(payload["outcome"])}
+        outcome = widened(payload["outcome"])
+        if isinstance(outcome["meta"].get("duration_ms"), float):  # of an older release
+            outcome["meta"] = {**outcome["meta"], "duration_ms": round(outcome["meta"]["duration_ms"])}
+        payload = {**payload, "outcome": outcome}
     if "source" in payload:
         payload = {key: value for key, value in payload.items() if key != "source"}
     return payload

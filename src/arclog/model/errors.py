@@ -25,14 +25,18 @@
     │   ├── ResultTooLarge   a limit of the result store
     │   └── ResultStoreAway  the result store does not answer; the same may succeed later
     ├── SecretUnavailable    a credential that cannot be had; never says a secret
+    ├── RunFailed            a run that a client waited for failed or was cancelled; carries its summary
     ├── LeaseLost            this worker's own lease ended while it worked
     ├── SettingsError        a setting that cannot be used
+    │   └── MissingExtra     an optional dependency that is not installed; names the extra
     └── InvariantBroken      our bug: the execution is quarantined, others go on
 
 A task's failure is data (`Outcome.error`), never one of these. Every message says what, where and what to do.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from msgspec import Struct
 
@@ -186,10 +190,30 @@ class ResultStoreAway(ResultUnavailable):
 class SecretUnavailable(ArclogError):
     """A credential that cannot be had; the message names the keychain entry and the remedy, never a value."""
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, kind: str = "auth") -> None:
         #: the same may work a little later
         self.retryable = retryable
+        #: of the task's error: auth, config or connection
+        self.kind = kind
         super().__init__(message)
+
+
+class RunFailed(ArclogError):
+    """A run that a client started and waited for has failed or was cancelled.
+
+    `run` is its `ports.api.Summary`: state, error, cause, problems, steps.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        cause, error = run.cause, run.error or {}
+        place = [f"step {cause.step}"] if cause is not None and cause.step else []
+        place += [f"item {cause.iteration}"] if cause is not None and cause.iteration else []
+        place += [f"task {cause.task}"] if cause is not None and cause.task else []
+        message = f"{cause.kind}: {cause.message}" if cause is not None else str(error.get("message") or "")
+        where = f"{', '.join(place)}: " if place else ""
+        line = f" ({cause.file}:{cause.line})" if cause is not None and cause.file and cause.line else ""
+        super().__init__(f"run {run.execution_id} {run.state.lower()}: {where}{message}{line}")
 
 
 class LeaseLost(ArclogError):
@@ -198,6 +222,14 @@ class LeaseLost(ArclogError):
 
 class SettingsError(ArclogError):
     """A setting is unknown, malformed or out of its range."""
+
+
+class MissingExtra(SettingsError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{message}: pip install 'arclog[{extra}]'")
 
 
 class InvariantBroken(ArclogError):

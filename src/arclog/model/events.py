@@ -23,6 +23,17 @@ ENVELOPE_BYTES = 2048
 
 STATUSES = (IN_PROGRESS, SUCCESS, ERROR, SKIPPED, PAUSED)
 
+#: Why the server ended a task, an attempt, an iteration or a step run that had not ended by itself.
+CLOSING_REASONS: dict[str, str] = {
+    "run_cancelled": "The run was cancelled.",
+    "run_failed": "The run failed for another reason.",
+    "loop_failed": "The loop that it belongs to failed.",
+    "step_late": "The loop that it belongs to took too long.",
+    "step_skipped": "Its step was skipped.",
+    "step_retried": "RETRY_STEP restarts the attempt.",
+    "poison": "Its command lost every worker that took it.",
+}
+
 
 class EventType(Struct, frozen=True):
     """One row of the registry."""
@@ -75,7 +86,8 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     attempt: int = 0
     #: '' = the type's first status
     status: str = ""
-    duration_ms: float | None = None
+    #: whole milliseconds; logs of older releases also have fractions
+    duration_ms: int | float | None = None
     command_id: int = 0
     fence: int = 0
     worker_id: str = ""
@@ -96,6 +108,9 @@ _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, da
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
 _CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
 _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
+_REASON = Field(
+    "reason", "string", "Why the server ended what had not ended by itself; its error then has kind cancelled."
+)
 _REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
 
 _SERVER = ("server",)
@@ -127,7 +142,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
-            Field("priority", "integer", "In the place of the playbook's own."), marked=True),
+            Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR,
             Field("waits_for", "string", "approval: the start waits until somebody approves.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
@@ -138,30 +153,32 @@ def _rows() -> tuple[EventType, ...]:
         row(5, "playbook.processed", "playbook", _SERVER, (SUCCESS,), "Parent, webhooks and result manifest were taken care of."),
         row(6, "workflow.started", "workflow", _SERVER, (IN_PROGRESS,), "The net got its first token.",
             Field("token", "integer", "Id of the first token.")),
-        row(7, "workflow.finished", "workflow", _SERVER, (SUCCESS, ERROR), "No token and no open step run is left.", _ERROR),
+        row(7, "workflow.finished", "workflow", _SERVER, (SUCCESS, ERROR), "No token and no open step run is left.", _ERROR,
+            Field("tokens", "list", "Ids of the tokens that were left when the run failed or was cancelled: they end here.")),
         row(8, "step.scheduled", "step", _SERVER, (IN_PROGRESS,), "Tokens were taken and a step run was created.",
             Field("tokens", "list", "Ids of the tokens taken."),
             Field("absorbs", "list", "Places whose token of this wave a counted join absorbs when it comes."), Field("args", "object", "The step run's args."),
             _ITEMS, Field("total", "integer", "How many items the loop has.")),
         row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
         row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", Field("reason", "string", "Why it was skipped.")),
-        row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, marked=True),
+        row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, _REASON,
+            Field("loop", "object", "Of a loop that had begun: total, ok, failed, cancelled."), marked=True),
         row(12, "task.started", "task", _EITHER, (IN_PROGRESS,), "A task run began (attempt 1).",
             Field("inputs", "any", "Rendered config, redacted and size-capped."), _CONFIG,
             Field("rounds", "object", "Rounds of `while` and `until` blocks that have a max, where they changed: {while_1: 2}.")),
         row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began.", _CONFIG),
         row(14, "task.attempt.done", "task", _EITHER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
-        row(15, "task.attempt.failed", "task", _EITHER, (ERROR,), "An attempt ended in an error.", _OUTCOME),
+        row(15, "task.attempt.failed", "task", _EITHER, (ERROR,), "An attempt ended in an error.", _OUTCOME, _REASON),
         row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
-        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, marked=True),
+        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, _REASON, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
             Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel."), _ITEMS),
         row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
         row(20, "loop.iteration.started", "loop", _EITHER, (IN_PROGRESS,), "An iteration began."),
         row(21, "loop.iteration.done", "loop", _EITHER, (SUCCESS,), "An iteration succeeded."),
-        row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR),
+        row(22, "loop.iteration.failed", "loop", _EITHER, (ERROR,), "An iteration failed.", _ERROR, _REASON),
         row(23, "loop.done", "loop", _EITHER, (SUCCESS,), "All iterations ended.",
-            Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("skipped", "integer", "Items left when the step was skipped."), Field("errors", "list", "The first 100 errors, with their index.")),
+            Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("skipped", "integer", "Items left when the step was skipped."), Field("cancelled", "integer", "Of these, items that were under way."), Field("errors", "list", "The first 100 errors, with their index.")),
         row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
             Field("allow", "boolean"), Field("matched_rule_index", "integer|null"), Field("tokens", "list", "Tokens taken by a denial."),
             Field("absorbs", "list", "As in step.scheduled, when a counted join was denied.")),
@@ -171,7 +188,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("suspended", "boolean", "The retry is too far away to sleep under a lease: the command ends here."), _ERROR),
         row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
             Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
-            Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed instead of token where a counted join had fired already."), _ERROR),
+            Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed: the token ends there, since a counted join had fired already."), _ERROR),
         row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF,
             Field("scope", "string", "How long it is kept: step, execution, workflow or permanent."), Field("ttl_s", "number", "Seconds after which it may go."),
             Field("preview", "string", "The first bytes.")),
@@ -191,7 +208,7 @@ def _rows() -> tuple[EventType, ...]:
         row(33, "command.failed", "command", _EITHER, (ERROR,), "A command cannot be carried out (poison, hard failure).", _ERROR, marked=True),
         row(34, "command.cancelled", "command", _SERVER, (ERROR,), "Open work was withdrawn.", Field("reason", "string"), Field("kill", "boolean", "Without grace.")),
         row(35, "execution.cancelled", "playbook", _SERVER, (ERROR,), "The run was cancelled.", Field("reason", "string"), Field("code", "string", "EMERGENCY_STOP: without grace."), terminal=True, marked=True),
-        row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", Field("signal_id", "string"), Field("cycle", "integer"), marked=True),
+        row(36, "playbook.resumed", "playbook", _SERVER, (IN_PROGRESS,), "A paused run goes on.", Field("signal_id", "string"), Field("cycle", "integer"), Field("reason", "string"), marked=True),
         row(37, "signal.received", "signal", _SERVER, (SUCCESS, ERROR), "A signal was recorded; error = it could not be applied.",
             Field("signal", "string"), Field("signal_id", "string"), Field("reason", "string"), Field("by", "string"), Field("step", "string"), Field("data", "any"),
             Field("kept", "boolean", "Nothing was waiting for it: the next wait for it takes it."),
@@ -217,6 +234,12 @@ def kind_of(event_type: str) -> EventType:
     if known is not None:
         return known
     return EventType(event_type, -1, event_type.partition(".")[0], _SERVER, (SUCCESS,), "Of a newer release.")
+
+
+def is_closing(event: Event) -> bool:
+    """Whether the server ended something from outside: not its own failure, and never the cause of another."""
+    payload = event.payload
+    return payload.get("source") == "server" and payload.get("reason") in CLOSING_REASONS
 
 
 def status_of(event: Event) -> str:

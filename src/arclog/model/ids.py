@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ MAX_ID = (1 << 63) - 1
 MICROS = 1_000_000
 #: the last moment that the calendar can write
 LATEST = 253_402_300_799 * MICROS
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, whose name isoformat would write
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,6 +40,23 @@ def minted_at_ms(snowflake: int) -> int:
     return (snowflake >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
 
 
+def moved(snowflake: int, by: int) -> int:
+    """The id so many places further in a run of ids (or back). After its last sequence number a run goes on in the next
+    millisecond: the bits between are the node's.
+    """
+    place = (snowflake & MAX_SEQUENCE) + by
+    if 0 <= place <= MAX_SEQUENCE:
+        return snowflake + by
+    return (
+        (snowflake & ~MAX_SEQUENCE) + ((place >> SEQUENCE_BITS) << (NODE_BITS + SEQUENCE_BITS)) + (place & MAX_SEQUENCE)
+    )
+
+
+def first_since(moment: int) -> int:
+    """The smallest id that can have been minted in the millisecond of a moment (microseconds since 1970); at least 1."""
+    return min(MAX_ID, max(1, compose(max(moment // 1000, EPOCH_MS), 0, 0)))
+
+
 def parse_id(raw: object, what: str = "id") -> int:
     """A positive i64 from an int or its decimal string; anything else is refused."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
@@ -49,6 +68,31 @@ def parse_id(raw: object, what: str = "id") -> int:
     if not 0 < raw <= MAX_ID:
         raise RequestRejected(f"{what} {raw} is not a positive 64-bit integer")
     return raw
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text is a UUID as RFC 9562 writes it."""
+    return _UUID.fullmatch(text) is not None
+
+
+def as_uuid(text: str, namespace: str) -> str:
+    """A UUID for a name of any form: itself when it is one, else always the same (version 8) within a namespace."""
+    if is_uuid(text):
+        return text
+    from hashlib import sha256  # few names need it
+
+    raw = bytearray(sha256(f"{namespace}|{text}".encode("utf-8", "surrogatepass")).digest()[:16])
+    raw[6] = raw[6] & 0x0F | 0x80
+    raw[8] = raw[8] & 0x3F | 0x80
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def milliseconds(began: int, ended: int) -> int | None:
+    """Whole milliseconds between two moments; None when the first is not known (0). Clocks of two machines can disagree:
+    never below 0.
+    """
+    return max(0, ended - began) // 1000 if began else None
 
 
 def timestamp(micros: int) -> str:

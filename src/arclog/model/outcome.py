@@ -55,6 +55,11 @@ def error(kind: str, message: str, *, code: str | None = None, retryable: bool |
     return TaskError(kind, message, code, ERROR_KINDS[kind] if retryable is None else retryable)
 
 
+def is_consequence(problem: Mapping[str, Any]) -> bool:
+    """Whether an error only says that something else ended the work. A rejected approval is a cause of its own."""
+    return problem.get("kind") == "cancelled" and problem.get("code") != "REJECTED"
+
+
 def result_error(problem: ResultUnavailable) -> TaskError:
     """Why data could not be stored or read."""
     kind = "limit" if isinstance(problem, ResultTooLarge) else "result"

@@ -27,6 +27,10 @@ OPTIONAL_EVENTS = frozenset(
 )
 
 
+#: Iterations that one command runs side by side at most: each may leave a task behind that one decision has to end.
+MAX_SIDE_BY_SIDE = 500
+
+
 class Condition:
     """A compiled `when`; None is the else and always holds."""
 
@@ -330,6 +334,16 @@ class StepProgram:
         return Needs(self.paths(), frozenset(self.index), self._run.absent.steps)
 
 
+def _side_by_side(step: StepPlan) -> int:
+    """Iterations that one command of a loop runs at a time. A task that waits ends its command, so it must be alone in it."""
+    loop = step.loop
+    while loop is not None and loop.inner is not None:
+        loop = loop.inner
+    if loop is None or loop.mode != "parallel" or loop.exec != "local":
+        return 1
+    return 1 if any(task.runs_on == "engine" for task in step.tasks) else min(loop.max_in_flight, MAX_SIDE_BY_SIDE)
+
+
 class Program:
     """A plan made runnable."""
 
@@ -360,6 +374,12 @@ class Program:
     def reach(self) -> Reach:
         """The plan's joins, and what can bring them tokens."""
         return Reach(self.plan.entry, self.plan.steps)
+
+    @cached_property
+    def side_by_side(self) -> dict[str, int]:
+        """Steps whose commands run several iterations at a time, and how many."""
+        found = {step.name: _side_by_side(step) for step in self.plan.steps if step.loop is not None}
+        return {name: count for name, count in found.items() if count > 1}
 
     @cached_property
     def results_read(self) -> frozenset[str]:

@@ -37,6 +37,19 @@ class Document:
             mark = below
         return Position(mark[0], mark[1])
 
+    def path_at(self, at: Position) -> Path | None:
+        """The path of the map that begins at a place; None when none does."""
+        pending: list[tuple[Path, Any]] = [((), self._marks)]
+        while pending:
+            path, mark = pending.pop()
+            if len(mark) == 4:
+                if (mark[0], mark[1]) == (at.line, at.column):
+                    return path
+                pending += [((*path, key), below) for key, below in mark[3].items()]
+            elif len(mark) == 3:
+                pending += [((*path, index), below) for index, below in enumerate(mark[2])]
+        return None
+
     def key_at(self, path: Path) -> Position:
         """Where the key that holds the value at a path stands; a list item's own place."""
         if not path:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from arclog.ports.insight import StateView, StepSummary, Why
+from arclog.ports.insight import Cause, Problem, StateView, StepSummary, Why
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 
@@ -66,9 +66,18 @@ class Summary(Struct, frozen=True):
     steps: dict[str, StepSummary]
     ctx: dict[str, Any]
     result: Any
+    #: of a run that ended otherwise than well: kind, message, code, retryable, step, task, item, traceback, cause
     error: dict[str, Any] | None
     #: the result's ref, when it is stored outside the log
     result_ref: dict[str, Any] | None = None
+    #: the playbook's name
+    name: str = ""
+    #: what did not go well, whatever became of the run
+    problems: list[Problem] = []
+    #: the root cause of a failed run
+    cause: Cause | None = None
+    #: commands worth running now
+    next: list[str] = []
 
 
 class SignalRequest(Struct, frozen=True):
@@ -117,10 +126,13 @@ class Listed(Struct, frozen=True):
     created_at: str
     started_at: str | None
     ended_at: str | None
+    #: the root cause of a run that failed, or why it was cancelled
     error: str | None
     #: the run that called it
     parent: str | None = None
     paused: bool = False
+    #: what did not go well in a run that goes on or completed: '997 ok, 3 failed' of which step
+    warning: str | None = None
 
 
 class StoredResult(Struct, frozen=True):
@@ -231,9 +243,19 @@ class Api(Protocol):
         """The run with its steps, ctx, result and error."""
 
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
-        """Newest first."""
+        """Newest first: of these states, of a catalog path, whose playbook's name has `name` in it, asked for at or after
+        `since` (RFC 3339), called by run `parent`.
+        """
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()

@@ -30,6 +30,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     offered: tuple[tuple[str, int], ...] = ()
     #: the earliest timer that was set, microseconds since 1970; 0: none
     timer: int = 0
+    #: something ended where limits hold: what waits may be claimed now
+    room: bool = False
 
 
 class Figures(Struct, frozen=True):

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -64,9 +64,17 @@ class LoopPage(Struct, frozen=True, omit_defaults=True):
 Held = tuple[int, int, int]
 
 
+#: Returns when nobody is interested in an answer any more.
+Until = Callable[[], Coroutine[Any, Any, object]]
+
+
 class Control(Protocol):
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        """Up to `limit` commands; with none to be had, wait that long for one."""
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        """Up to `limit` commands; with none to be had, wait that long for one, or until `until` returns. That is called
+        when the wait begins. A claim must not be cancelled instead: it may have taken commands by then.
+        """
 
     async def report(self, report: Report) -> ReportAnswer:
         """Hand in the next piece of a command's report. Durable when it answers."""

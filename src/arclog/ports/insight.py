@@ -7,10 +7,38 @@ from typing import Any
 from msgspec import Struct
 
 
-class StepSummary(Struct, frozen=True):
-    #: status of the latest run: running | done | failed | skipped
+class ItemCounts(Struct, frozen=True):
+    """How the items of a loop step ended, all its runs together; what was not run or was cancelled is in `total` alone."""
+
+    total: int
+    ok: int
+    failed: int
+
+
+class ItemError(Struct, frozen=True):
+    """A failed item of a loop."""
+
+    #: its index: '3', or '3.1' in a nested loop
+    item: str
+    task: str
+    kind: str
+    message: str
+
+
+class StepSummary(Struct, frozen=True, omit_defaults=True):
+    #: status of the latest run: queued | running | done | failed | skipped | cancelled; skipped too, when no token was admitted
     status: str
     runs: int
+    #: of a loop
+    items: ItemCounts | None = None
+    #: its first failed items
+    errors: list[ItemError] = []
+    #: tokens that its admission rules refused
+    denied: int = 0
+    #: how long the latest ended run took
+    took_ms: int | None = None
+    #: kind and message of the latest failed run
+    error: dict[str, Any] | None = None
 
 
 class Wait(Struct, frozen=True):
@@ -23,10 +51,19 @@ class Wait(Struct, frozen=True):
     step: str = ""
     #: when it will end by itself, if known
     until: str | None = None
+    #: of an approval: what `approve --step` calls it, when several wait
+    key: str = ""
+    #: the signal's name
+    signal: str = ""
+    #: execution id of the child
+    child: str = ""
 
 
 class Cause(Struct, frozen=True):
-    """What made a run fail: the task (else the step, else the decision) whose failure nothing handled."""
+    """The root cause of a failed run: the first failure that is not a consequence of another.
+
+    Step, task and place are those of the run in which it happened: of a child, when the run failed because of one.
+    """
 
     kind: str
     message: str
@@ -39,12 +76,52 @@ class Cause(Struct, frozen=True):
     attempt: int = 0
     #: of the loop item, '' outside loops: '3', or '3.1' in a nested loop
     iteration: str = ""
-    #: 'line:column' in the playbook, '' when unknown
+    #: 'line:column' of the task (else the step) in the playbook, '' when unknown
     at: str = ""
     #: which policy rule decided, as a sentence; '' without a policy
     rule: str = ""
     #: the event that says so
     seq: int = 0
+    #: the playbook's file, else its path and version in the catalog
+    file: str = ""
+    #: the line of the file that failed: of python code its own line, else that of the template or the task; 0: unknown
+    line: int = 0
+    #: the text of that line
+    source: str = ""
+    #: of a python task, with the lines of the file; of one that took too long, where it was
+    traceback: str = ""
+    #: the run in which it happened
+    execution_id: str = ""
+    #: the calls that led there, from the outermost on: 'step call, task call_task'; none when it is the run's own
+    via: list[str] = []
+
+
+class Problem(Struct, frozen=True):
+    """Something in a run that did not go well, whatever became of the run."""
+
+    #: failed | items (of a loop) | denied (by admission rules) | cancelled
+    what: str
+    step: str
+    #: a sentence for people
+    text: str
+    #: the first failed items
+    errors: list[ItemError] = []
+
+
+class Account(Struct, frozen=True):
+    """What there is to say about a run: `run`, `show`, `list`, `why`, the HTTP API and the clients all say this."""
+
+    #: one line
+    summary: str
+    #: by step, in the order in which they first ran
+    steps: dict[str, StepSummary]
+    problems: list[Problem]
+    #: of a run that ended otherwise than well: kind, message, code, retryable, step, task, item, traceback, cause
+    error: dict[str, Any] | None
+    #: of a failed run
+    cause: Cause | None
+    #: commands worth running now
+    next: list[str]
 
 
 class Why(Struct, frozen=True):
@@ -57,6 +134,8 @@ class Why(Struct, frozen=True):
     cause: Cause | None = None
     #: commands worth running now
     next: list[str] = []
+    #: what did not go well so far
+    problems: list[Problem] = []
 
 
 class TokenView(Struct, frozen=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -117,6 +117,38 @@ class SecretSource(Protocol):
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
         """The secret of that name that is valid in the scope; the narrowest wins."""
+
+
+class SecretPaths(Protocol):
+    """What secrets are called in a secret manager."""
+
+    def of(self, name: str, scope: str) -> Iterator[str]:
+        """Where a secret may be, the narrowest scope first. Raises SecretUnavailable for a name that cannot be."""
+
+
+class SecretManager(Protocol):
+    """A service that keeps secrets for others: it is only read.
+
+    Failures are `SecretUnavailable`, whose kind is `config` (what the settings or the playbook say is wrong, or there is no
+    such secret), `auth` (the service does not let this process in, or not read) or `connection` (retryable).
+    """
+
+    #: what messages call it
+    place: str
+
+    @property
+    def paths(self) -> SecretPaths: ...
+
+    async def read(self, path: str) -> str:
+        """The text of a secret as it is now; one with several fields is a JSON object."""
+
+    async def check(self) -> None:
+        """Raises SecretUnavailable when the service cannot be reached, or does not know this process."""
+
+    def forget(self) -> None:
+        """The service did not accept this process: log in anew for the next question."""
+
+    async def close(self) -> None: ...
 
 
 class Vault(SecretSource, Protocol):

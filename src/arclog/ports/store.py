@@ -3,7 +3,8 @@
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - `append` is a compare-and-set on the execution's head and one atomic transaction: events, commands, timers and the
   execution's record change together or not at all. It returns only after a durable commit.
-- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `base_id + i`.
+- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `ids.moved(base_id, i)`,
+  which is `base_id + i` as long as they are of one millisecond.
 - An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
 - An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
   again is an `EventIdTaken`.
@@ -96,7 +97,7 @@ class ExecutionState(Struct, frozen=True):
     #: canonical name of the terminal event
     terminal_event: str | None = None
     paused: bool = False
-    #: first line of what went wrong
+    #: what went wrong, in one line: the root cause of a run that failed, failed loop items of any other
     error: str | None = None
 
 
@@ -253,7 +254,7 @@ class StepRunRecord(Struct, frozen=True):
     first_seq: int
     #: None while the step run is open
     last_seq: int | None
-    #: open | done | failed | skipped
+    #: open | done | failed | skipped | cancelled (by the end of the run)
     status: str
 
 
@@ -276,6 +277,10 @@ class ExecutionFilter(Struct, frozen=True):
     parent: int = 0
     #: only runs that some run called
     children: bool = False
+    #: only runs whose playbook's name has this in it
+    name: str = ""
+    #: only runs with an id from here on: ids rise with the time at which a run was asked for
+    since: int = 0
 
 
 class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):
@@ -411,6 +416,11 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
         """Log lines with their positions, after a position."""
+
+    async def changed_elsewhere(self) -> bool:
+        """Whether another process may have written since the last call. Asked every `engine.sweep_s` where no bus tells of
+        it: it must cost next to nothing while nothing happens. A store that always has a bus answers False.
+        """
 
     async def time(self) -> int:
         """The store's clock, microseconds since 1970: leases of several servers are measured by it."""

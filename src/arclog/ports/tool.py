@@ -1,7 +1,8 @@
 """What a tool is. Built-in tools and plug-ins come through the same door: the entry-point group `arclog.kinds`.
 
 An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
-into `open`.
+into `open`. One that needs an optional package imports it under `arclog.model.extras.required` there or in `run`: the
+task's error then names what to install.
 
 Rules for a tool:
 - `run` gets a config whose templates are rendered and whose shape is checked, and answers with an Outcome. A failure is
@@ -9,7 +10,7 @@ Rules for a tool:
 - Time limits and cancellation arrive as `asyncio.CancelledError` inside `run`. The tool then stops everything that it
   started, processes with all their children included, and lets the exception pass. Nothing may outlive `run` except
   warm resources that belong to the tool itself. A second `CancelledError` while it gives its processes time to end
-  means that there is no time: kill them.
+  means that there is no time: kill them. What it knows of where the task was goes into `context.stopped`.
 - One tool object serves many tasks at once.
 - A payload that may be large is streamed: rows and bytes go to `context.results.writer()` once they pass
   `context.results.inline_max_bytes`, and `Outcome.stored` says what was stored. Smaller ones are plain `Outcome.result`.
@@ -63,6 +64,8 @@ class TaskContext:
     scope: str = ""
     #: effective spec of the task
     spec: Mapping[str, Any] = field(default_factory=dict)
+    #: filled by a tool that is cancelled: the kind's helper, for the outcome of an attempt that took too long
+    stopped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Tool(Protocol):

@@ -53,11 +53,14 @@ class Address(Struct, frozen=True):
 
 def address_of(url: str) -> Address:
     """The parts of `results.url`; errors repeat nothing of it but its scheme."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SettingsError("ARCLOG_RESULTS_URL is no address; give s3://bucket/prefix, gs://… or az://…") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = {"region", "endpoint"} if parts.scheme == "s3" else {"endpoint"}
     wanted = f"give {parts.scheme}://bucket/prefix?{'&'.join(f'{name}=…' for name in sorted(known))}"
-    if "@" in parts.netloc or ":" in parts.netloc:
+    if "@" in parts.netloc or ":" in parts.netloc or "@" in parts.path or "@" in parts.query:
         raise SettingsError(
             "ARCLOG_RESULTS_URL: credentials do not belong into the address; give them by the environment or by "
             "ARCLOG_RESULTS_CREDENTIALS_FILE"

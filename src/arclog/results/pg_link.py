@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 from arclog.model.settings import Settings
 from arclog.results.again import until_answered
@@ -34,19 +34,15 @@ _REFUSED = re.compile(
 class PgLink:
     def __init__(self, url: str, settings: Settings) -> None:
         try:
-            known = conninfo_to_dict(url)
-            if not re.fullmatch(r"[0-9,]*", str(known.get("port") or "")):
-                raise psycopg.ProgrammingError
-            self._conninfo = make_conninfo(
-                url, connect_timeout=max(2, round(settings.number("results.timeout_s"))), application_name="arclog"
-            )
-        except psycopg.ProgrammingError:
-            # The driver's own text may repeat what it was given, a password too.
-            raise SettingsError(
-                "ARCLOG_STORE_URL is no address that PostgreSQL understands; give postgresql://user:password@host/database"
-            ) from None
+            address = address_of(url)
+        except AddressError as problem:
+            variable = "ARCLOG_STORE_URL" if settings.text("results.url") == "postgres" else "ARCLOG_RESULTS_URL"
+            raise SettingsError(f"{variable} cannot be read: {problem}") from None
+        self._conninfo = address.conninfo(
+            connect_timeout=max(2, round(settings.number("results.timeout_s"))), application_name="arclog"
+        )
         #: for messages
-        self.place = f"PostgreSQL {known.get('host') or 'localhost'}/{known.get('dbname') or ''}"
+        self.place = f"PostgreSQL {address.parts.get('host', 'localhost')}/{address.parts.get('dbname', '')}"
         self._timeout_s = settings.number("results.timeout_s")
         self._patience_s = settings.number("results.patience_s")
         self._room = asyncio.Semaphore(settings.integer("results.connections"))

@@ -59,6 +59,9 @@ class Listener(Protocol):
     async def items(self, body: bytes) -> None:
         """Take some items of the result, as a JSON array."""
 
+    def stopped(self, stack: str) -> None:
+        """The task was stopped from outside: where it was, as `faulthandler` writes it; '' when that is not known."""
+
 
 class Reply(Struct, frozen=True, omit_defaults=True):
     """What a runner says of a task."""
@@ -159,6 +162,9 @@ class Cell:
                     return report
                 if report.left or "processes" in reply.retire:
                     log("log", "processes that the task left running were killed")
+        except asyncio.CancelledError:
+            listener.stopped((await tree.killed(stack=True)).stack)
+            raise
         except BaseException:
             await tree.killed()
             raise

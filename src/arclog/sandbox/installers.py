@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from arclog.drivers.addresses import without_logins
 from arclog.model.outcome import TaskError, error
 from arclog.model.settings import Settings
 from arclog.sandbox.requirements import Wanted
@@ -111,7 +112,7 @@ def _trouble(notes: Path) -> list[str]:
 
 def failure(program: Installer, wanted: Wanted, source: Source, lines: list[str], notes: Path) -> TaskError:
     """What an installer's last words mean. pip says only in its notes why a registry gave nothing."""
-    telling = [_COLOUR.sub("", line) for line in lines if not line.startswith("Using Python")]
+    telling = [without_logins(_COLOUR.sub("", line)) for line in lines if not line.startswith("Using Python")]
     said = "\n".join(telling[-_LAST_LINES:])[-_MESSAGE_MAX:].strip()
     everything = "\n".join([*lines, *_trouble(notes)])
     what = f"the environment for {wanted} could not be made"

@@ -58,15 +58,15 @@ class Tree:
         """Ask the runner and its process group to stop."""
         self._letter(b"t")
 
-    def kill(self) -> None:
-        """Have everybody killed; returns at once."""
+    def kill(self, *, stack: bool = False) -> None:
+        """Have everybody killed; returns at once. With `stack`, the report says where the python runner was."""
         if not self._killed:
             self._killed = True
-            self._letter(b"k")
+            self._letter(b"s" if stack else b"k")
 
-    async def killed(self) -> Report:
+    async def killed(self, *, stack: bool = False) -> Report:
         """Have everybody killed and see it done, whoever cancels us meanwhile."""
-        self.kill()
+        self.kill(stack=stack)
         await self._settled(self.gone)
         return self.gone.result()
 

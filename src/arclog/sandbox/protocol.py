@@ -32,6 +32,8 @@ class Report(Struct, frozen=True):
     failed: str = ""
     #: the tree had a pid namespace of its own
     isolated: bool = False
+    #: where a python runner was when it was stopped, as `faulthandler` writes it
+    stack: str = ""
 
 
 def packed(one: bytes, two: bytes = b"", three: bytes = b"") -> bytes:

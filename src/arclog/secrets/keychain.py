@@ -1,28 +1,28 @@
 """Resolves keychain entries on this machine: from the environment, from files, from what is kept, by OAuth 2.
 
-Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on. Messages name the entry, the
+Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on; what a secret manager gave is
+used for `secrets.manager_cache_s`, or until it is not accepted. Messages name the entry, the
 source and the remedy, never a value.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arclog.model.errors import SecretUnavailable, StoreError
+from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.secrets import Credential, SecretSource
+from arclog.ports.secrets import Credential, SecretManager, SecretSource
 from arclog.secrets.files import read_small
+from arclog.secrets.managers.cached import ManagedSecrets
 from arclog.secrets.naming import json_fields, widening
 from arclog.secrets.oauth import Grant, Tokens, check_url
 from arclog.secrets.postgres import postgres_fields
 from arclog.secrets.seal import Seal
-
-#: Secret managers that `secrets.manager` can name.
-MANAGERS = ("local",)
 
 #: A number in a JSON secret with fewer is taken for a port or a count.
 _SECRET_DIGITS = 6
@@ -33,12 +33,23 @@ _Entry = Mapping[str, Any]
 class LocalSecrets:
     """Implements `ports.secrets.Secrets`."""
 
-    def __init__(self, sources: Sequence[SecretSource], seal: Seal, settings: Settings, clock: Clock) -> None:
-        """The first of the sources that has a secret gives it."""
+    def __init__(
+        self,
+        sources: Sequence[SecretSource],
+        seal: Seal,
+        settings: Settings,
+        clock: Clock,
+        manager: Callable[[], SecretManager | None] = lambda: None,
+    ) -> None:
+        """The first of the sources that has a secret gives it. `manager` gives the one that `secret_manager` asks; None: it
+        asks the sources, too.
+        """
         self._sources = sources
         self._seal = seal
         self._tokens = Tokens(clock, settings)
-        self._manager = settings.text("secrets.manager")
+        self._settings = settings
+        self._clock = clock
+        self._manager = manager
         self._most = settings.integer("secrets.max_bytes")
 
     async def check(self, entries: Sequence[_Entry], scope: str) -> list[str]:
@@ -66,6 +77,8 @@ class LocalSecrets:
         return Credential(name, kind, fields, tuple(dict.fromkeys(hidden)))
 
     async def refused(self, entry: _Entry, scope: str) -> None:
+        if entry["kind"] == "secret_manager" and self._managed is not None:
+            self._managed.forget(str(entry.get("secret", entry["name"])), scope)
         if entry["kind"] != "oauth2":
             return
         try:
@@ -76,7 +89,17 @@ class LocalSecrets:
             raise _named(entry, SecretUnavailable(str(problem), retryable=True)) from None
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        if "_managed" in vars(self) and self._managed is not None:
+            await self._managed.close()
+
+    @cached_property
+    def _managed(self) -> ManagedSecrets | None:
+        """What a secret manager keeps; made when a playbook first names it."""
+        try:
+            manager = self._manager()
+        except SettingsError as problem:
+            raise SecretUnavailable(str(problem), kind="config") from None
+        return None if manager is None else ManagedSecrets(manager, self._settings, self._clock)
 
     async def _fields(self, entry: _Entry, scope: str) -> tuple[dict[str, Any], list[str]]:
         """What templates see of an entry, and which texts must not be seen."""
@@ -95,10 +118,8 @@ class LocalSecrets:
             case "secret":
                 return _any(await self._kept(str(entry.get("secret", name)), scope))
             case "secret_manager":
-                if self._manager not in MANAGERS:
-                    known = ", ".join(MANAGERS)
-                    raise SecretUnavailable(f"secrets.manager is {self._manager!r}; available here: {known}")
-                return _any(await self._kept(str(entry.get("secret", name)), scope))
+                named, managed = str(entry.get("secret", name)), self._managed
+                return _any(await (self._kept(named, scope) if managed is None else managed.get(named, scope)))
             case "bearer":
                 token = await self._text(entry.get("token", {"secret": name}), scope, "token")
                 return {"token": token, "value": token, "header": f"Bearer {token}"}, [token]
@@ -235,7 +256,7 @@ class LocalSecrets:
 
 def _named(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:
     message = f"keychain entry {entry['name']} (kind {entry['kind']}): {problem}"
-    return SecretUnavailable(message, retryable=problem.retryable)
+    return SecretUnavailable(message, retryable=problem.retryable, kind=problem.kind)
 
 
 def _plain(text: str) -> tuple[dict[str, Any], list[str]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
+from arclog.drivers.postgres.address import AddressError, parts_of
 from arclog.secrets.naming import json_fields
 
 #: What people and other programs call the fields.
@@ -23,7 +22,6 @@ _ALIASES = {
     "connection_string": "dsn",
     "url": "dsn",
 }
-_PAIR = re.compile(r"\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?:\s+|\Z)", re.DOTALL)
 
 
 def postgres_fields(text: str) -> dict[str, Any] | None:
@@ -41,28 +39,9 @@ def _renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_dsn(dsn: str) -> dict[str, Any] | None:
-    if dsn.startswith(("postgres://", "postgresql://")):
-        return _of_url(dsn)
-    found: dict[str, Any] = {"dsn": dsn}
-    at = 0
-    while at < len(dsn):
-        pair = _PAIR.match(dsn, at)
-        if pair is None:
-            return None
-        quoted = pair[2] if pair[2] is not None else pair[3]
-        found[pair[1]] = re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        at = pair.end()
-    return found if len(found) > 1 else None
-
-
-def _of_url(dsn: str) -> dict[str, Any] | None:
     try:
-        parts = urlsplit(dsn)
-        port = parts.port
-    except ValueError:
+        parts = parts_of(dsn)
+    except AddressError:
         return None
-    found: dict[str, Any] = {"dsn": dsn, **dict(parse_qsl(parts.query))}
-    named = {"host": parts.hostname, "port": port, "user": parts.username, "password": parts.password}
-    named["dbname"] = parts.path.removeprefix("/")
-    found.update({key: unquote(value) if isinstance(value, str) else value for key, value in named.items() if value})
-    return found
+    port = parts.get("port", "")
+    return {"dsn": dsn, **parts, **({"port": int(port)} if port.isdecimal() else {})}

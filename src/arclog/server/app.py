@@ -17,6 +17,7 @@ from arclog.server.routes import (
     executions,
     health,
     keys,
+    pages,
     pools,
     published,
     results,
@@ -50,29 +51,27 @@ ROUTERS = (
     credentials.router,
     doctor.router,
     pools.router,
+    pages.router,
 )
-#: The documentation of the API: what it says is no secret.
-DOCS, DOCUMENT = "/api/docs", "/api/openapi.json"
 
 
 def create_app(services: Services) -> FastAPI:
     app = FastAPI(
         title="arclog",
         version=__version__,
-        docs_url=DOCS,
-        swagger_ui_oauth2_redirect_url=None,
+        docs_url=None,  # a page of our own: FastAPI's loads its parts from the internet
         redoc_url=None,
-        openapi_url=DOCUMENT,
+        openapi_url=pages.DOCUMENT,
         # A redirect would be made from the Host header, which is anybody's.
         redirect_slashes=False,
     )
     app.state.services = services
     app.add_middleware(Admission, settings=services.settings, traffic=services.traffic, stopping=services.stopping)
-    app.add_middleware(SecurityHeaders, docs=DOCS)
+    app.add_middleware(SecurityHeaders)
     problems.install(app)
     audit.install(app, services.audit)
     for router in ROUTERS:
         app.include_router(router)
-    access.check_all(app, public_pages={DOCS, DOCUMENT})
+    access.check_all(app, public_pages={pages.DOCUMENT})
     schemas.install(app)
     return app

@@ -9,12 +9,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _NOTHING = "default-src 'none'; frame-ancestors 'none'"
-#: The page of the API's documentation draws itself with the Swagger UI.
-_DOCS = (
-    "default-src 'none'; frame-ancestors 'none'; connect-src 'self'; "
-    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; style-src https://cdn.jsdelivr.net 'unsafe-inline'; "
-    "img-src data: https://fastapi.tiangolo.com"
-)
 
 #: The type of content of which nothing is known.
 OCTETS = "application/octet-stream"
@@ -29,9 +23,8 @@ def media_type(said: str) -> str:
 class SecurityHeaders:
     """Plain ASGI: adds what an answer does not say itself."""
 
-    def __init__(self, app: ASGIApp, docs: str) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._docs = docs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,7 +37,7 @@ class SecurityHeaders:
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 headers.setdefault("Cache-Control", "no-store")
                 headers.setdefault("Referrer-Policy", "no-referrer")
-                headers.setdefault("Content-Security-Policy", _DOCS if scope["path"] == self._docs else _NOTHING)
+                headers.setdefault("Content-Security-Policy", _NOTHING)
             await send(message)
 
         await self._app(scope, receive, guarded)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from arclog.model.errors import RequestRejected, SettingsError, TooManyRequests, Unauthenticated
+from arclog.model.errors import RequestRejected, TooManyRequests, Unauthenticated
+from arclog.model.extras import required
 from arclog.model.ids import timestamp
 from arclog.model.principal import ROLES, Principal, checked_name
 from arclog.model.settings import Settings
@@ -190,8 +191,6 @@ def _digest(text: str) -> bytes:
 
 
 def _hasher() -> PasswordHasher:
-    try:
+    with required("server", "making and checking API keys"):
         from argon2 import PasswordHasher
-    except ImportError:
-        raise SettingsError("API keys need arclog's extra `server`: pip install 'arclog[server]'") from None
     return PasswordHasher(_TIME, _MEMORY_KIB, _LANES)

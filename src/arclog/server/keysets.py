@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from arclog.drivers.addresses import shown
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
@@ -44,11 +45,16 @@ class KeySet:
         self._keys: list[PyJWK] = []
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
-        parts = urlsplit(self._where)
-        self._is_url = parts.scheme in ("http", "https")
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        self._is_url = self._where.startswith(("http://", "https://"))
+        #: for messages
+        self._shown = shown(self._where) if self._is_url else self._where
+        try:
+            host = urlsplit(self._where).hostname or ""
+        except ValueError:
+            raise SettingsError("auth.jwt_keys is no address; give https://… or the path of a file") from None
+        if self._where.startswith("http://") and not is_loopback(host):
             raise SettingsError(
-                f"auth.jwt_keys {self._where} is not https: whoever is between could put in keys of their own"
+                f"auth.jwt_keys {self._shown} is not https: whoever is between could put in keys of their own"
             )
 
     async def find(self, kid: str, algorithm: str) -> PyJWK | None:
@@ -79,10 +85,10 @@ class KeySet:
                 body = await self._fetched() if self._is_url else await asyncio.to_thread(self._read)
                 self._keys = _usable(body)
             except (OSError, ValueError) as problem:
-                log.warning("auth.jwt_keys %s: %s; %d keys stay known", self._where, problem, len(self._keys))
+                log.warning("auth.jwt_keys %s: %s; %d keys stay known", self._shown, problem, len(self._keys))
                 if not self._keys:
                     raise StoreUnavailable(
-                        f"the keys of the token issuer cannot be had ({self._where}: {problem}); try again in a moment"
+                        f"the keys of the token issuer cannot be had ({self._shown}: {problem}); try again in a moment"
                     ) from None
 
     def _read(self) -> bytes:
@@ -106,6 +112,8 @@ class KeySet:
                 return body
         except httpx2.HTTPError as problem:
             raise OSError(str(problem) or type(problem).__name__) from None
+        except httpx2.InvalidURL:
+            raise ValueError("it is no address") from None
 
     def _small(self, body: bytes) -> bytes:
         if len(body) > self._max_bytes:

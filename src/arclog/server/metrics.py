@@ -21,7 +21,7 @@ from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import MICROS, minted_at_ms
 from arclog.ports.bus import Bus
-from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.control import Control, Until, WorkerInfo
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -174,8 +174,10 @@ class _MeasuredControl:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    async def claim(self, worker: WorkerInfo, limit: int, wait_s: float = 0.0) -> list[Command]:
-        found = await self._control.claim(worker, limit, wait_s)
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        found = await self._control.claim(worker, limit, wait_s, until)
         self._metrics.claims.inc(len(found))
         return found
 

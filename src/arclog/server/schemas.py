@@ -34,18 +34,18 @@ class Problem(Struct, frozen=True):
 
 _TITLES = {
     400: "The request cannot be read.",
-    401: "Nobody can tell who asks.",
-    403: "Only others may do this.",
-    404: "There is no such thing for this caller.",
-    405: "Nothing takes this method here.",
+    401: "Missing or invalid credentials.",
+    403: "The caller's roles do not allow it.",
+    404: "Not found, or not visible to the caller.",
+    405: "The route does not take this method.",
     408: "The body did not come within server.body_timeout_s.",
-    409: "It does not fit what is there.",
-    410: "It was there.",
+    409: "Conflicts with the current state.",
+    410: "Removed.",
     413: "The body is larger than server.max_body_bytes.",
-    416: "There are no such bytes.",
+    416: "The range is outside of the content.",
     422: "The request can never succeed as it was sent.",
-    429: "The server has its hands full; Retry-After says when to come again.",
-    503: "The server cannot work now; Retry-After says when to come again.",
+    429: "Too many requests; Retry-After says when to try again.",
+    503: "The server cannot answer now; Retry-After says when to try again.",
 }
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from arclog import __version__
 from arclog.core.state import State
 from arclog.dialects.spans import TYPES, Span, Spans
+from arclog.drivers.addresses import HIDDEN, secrets_of, shown
 from arclog.engine.engine import Engine
-from arclog.model.errors import ArclogError
+from arclog.model.errors import ArclogError, SettingsError
 from arclog.model.events import TERMINAL, Event
+from arclog.model.redact import Redactor
 from arclog.model.traces import span_id, trace_id
 from arclog.ports.store import ExecutionRecord
 
@@ -37,12 +39,16 @@ class Tracing:
         from opentelemetry.sdk.resources import Resource
 
         settings = engine.settings
+        endpoint = settings.text("telemetry.otlp_endpoint")
+        if shown(endpoint) == HIDDEN or not endpoint.startswith(("http://", "https://")):
+            raise SettingsError(
+                "ARCLOG_TELEMETRY_OTLP_ENDPOINT is no address of a collector; give http://127.0.0.1:4318/v1/traces"
+            )
+        self._words = _Words(endpoint)
         self._engine = engine
         self._most = settings.integer("telemetry.max_spans")
         self._ended: asyncio.Queue[int] = asyncio.Queue(settings.integer("telemetry.max_pending"))
-        self._exporter = OTLPSpanExporter(
-            settings.text("telemetry.otlp_endpoint"), timeout=settings.number("telemetry.timeout_s")
-        )
+        self._exporter = OTLPSpanExporter(endpoint, timeout=settings.number("telemetry.timeout_s"))
         self._resource = Resource.create({"service.name": "arclog", "service.version": __version__})
         engine.hints.on_committed.append(self._on_committed)
 
@@ -62,8 +68,9 @@ class Tracing:
                 await self._export(execution_id)
             except ArclogError as problem:
                 log.warning("run %s: its trace is dropped: %s", execution_id, problem)
-            except Exception:  # whatever the exporter does, later traces must go out
-                log.exception("run %s: its trace is dropped", execution_id)
+            except Exception as problem:  # noqa: BLE001 - whatever the exporter does, later traces must go out
+                # Its words may hold the collector's address, with a token.
+                log.error("run %s: its trace is dropped: %s", execution_id, type(problem).__name__)
             finally:
                 self._ended.task_done()
 
@@ -73,6 +80,7 @@ class Tracing:
             async with asyncio.timeout(timeout_s):
                 await self._ended.join()
         await asyncio.to_thread(self._exporter.shutdown)
+        self._words.end()
 
     async def _export(self, execution_id: int) -> None:
         from opentelemetry.sdk.trace.export import SpanExportResult
@@ -96,6 +104,26 @@ class Tracing:
             if sent is not SpanExportResult.SUCCESS:
                 log.warning("run %s: its trace is dropped: the collector did not take it", execution_id)
                 return
+
+
+class _Words(logging.Handler):
+    """The exporter's own log, as lines of ours. They may hold the collector's address: without the secrets in it."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(logging.WARNING)
+        self._redactor = Redactor.of(dict.fromkeys(secrets_of(endpoint), "telemetry.otlp_endpoint"))
+        self._source = logging.getLogger("opentelemetry")
+        self._propagated = self._source.propagate
+        self._source.propagate = False
+        self._source.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        log.log(record.levelno, "traces: %s", self._redactor.text(text) if self._redactor else text)
+
+    def end(self) -> None:
+        self._source.removeHandler(self)
+        self._source.propagate = self._propagated
 
 
 def _about(record: ExecutionRecord) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
-from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, status_of
+from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, is_closing, status_of
+from arclog.model.ids import MAX_SEQUENCE, moved
 from arclog.model.refs import ResultRef, parse_ref
 from arclog.model.retention import SCOPES
 from arclog.model.settings import Settings
@@ -154,17 +155,21 @@ class Codec:
         body = encode(events)
         if 0 < append.max_event_bytes < len(body):
             _check_sizes(append)
-        if len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1):
+        #: events whose ids rise by one: a run that goes on in the next millisecond goes on in another row
+        run = MAX_SEQUENCE + 1 - (append.base_id & MAX_SEQUENCE)
+        fits = len(events) <= self._max_events and (len(body) <= self._max_bytes or len(events) == 1)
+        if fits and len(events) <= run:
             yield Row(append.expected + 1, append.expected + len(events), append.base_id, bits, self._packed(body))
             return
         start = 0
-        for stop in _cuts([len(encode(event)) for event in events], self._max_events, self._max_bytes):
+        sizes = [len(encode(event)) for event in events]
+        for stop in _cuts(sizes, self._max_events, self._max_bytes, run):
             part = events[start:stop]
             bits = 0
             for event in part:
                 bits |= BITS[event.type]
             seq0 = append.expected + 1 + start
-            yield Row(seq0, seq0 + stop - start - 1, append.base_id + start, bits, self._packed(encode(part)))
+            yield Row(seq0, seq0 + stop - start - 1, moved(append.base_id, start), bits, self._packed(encode(part)))
             start = stop
 
     def _packed(self, body: bytes) -> bytes:
@@ -258,17 +263,20 @@ def _note(change: StepChange, event: Event, seq: int) -> None:
     elif not change.closed and (name in {"step.done", "step.failed"}):
         change.closed = seq
         if name == "step.failed":
-            change.status = "failed"
+            change.status = "cancelled" if is_closing(event) else "failed"
         else:
             change.status = "skipped" if status_of(event) == "skipped" else "done"
 
 
-def _cuts(sizes: Sequence[int], max_events: int, max_bytes: int) -> Iterator[int]:
-    """Where to cut a transaction into rows: greedy, in order; an event above the limit has a row of its own."""
+def _cuts(sizes: Sequence[int], max_events: int, max_bytes: int, run: int) -> Iterator[int]:
+    """Where to cut a transaction into rows: greedy, in order; an event above the limit has a row of its own. The first
+    `run` events have ids that rise by one, and so have as many as a millisecond holds after them.
+    """
     start = 0
     held = 2
     for i, size in enumerate(sizes):
-        if i > start and (i - start == max_events or held + size + 1 > max_bytes):
+        breaks = i >= run and (i - run) % (MAX_SEQUENCE + 1) == 0
+        if i > start and (breaks or i - start == max_events or held + size + 1 > max_bytes):
             yield i
             start = i
             held = 2

@@ -12,6 +12,7 @@ from arclog.dialects.names import DIALECTS, reader_of, state_of
 from arclog.dialects.run_record import RunSubject
 from arclog.dialects.telling import Told
 from arclog.model import status
+from arclog.testing.closed import check_layers, check_run_records
 
 SUBJECT = RunSubject("00000000-0000-4000-8000-000000000001", "flows/demo", "3")
 _RUN_ENDS = {"RunCompleted", "RunFailed", "RunCancelled"}
@@ -32,6 +33,8 @@ def check_dialects(log: Log, cursor: int) -> None:
         said = told(dialect, log)
         assert all(a.seq <= b.seq for a, b in pairwise(said)), f"{dialect} is out of order"
         check_cursor(dialect, log, cursor)
+    for dialect in ("lifecycle", "wire", "legacy"):
+        check_layers(dialect, [one.record for one in told(dialect, log)])
     check_commands(told("lifecycle", log))
     check_run(told("run", log))
     back = [lifecycle.canonical(one.record) for one in told("lifecycle", log)]
@@ -83,7 +86,6 @@ def check_run(said: Sequence[Told]) -> None:
             step, attempt = one["stepId"], one["logicalAttemptId"]
             before = attempts.get(step, 0)
             begins = one["eventType"] == "StepStarted"
-            assert attempt == before + 1 if begins else attempt in (before, before + 1), (
-                f"{step}: {attempt} after {before}"
-            )
+            assert attempt == before + begins, f"{step}: {attempt} after {before}"
             attempts[step] = attempt
+    check_run_records(records)

@@ -9,8 +9,11 @@ from typing import Any
 
 from arclog.core.reports import WORKER_TYPES
 from arclog.model.envelope import Subject, widen
-from arclog.model.events import REGISTRY, TERMINAL, Event, status_of
+from arclog.model.events import REGISTRY, TERMINAL, Event, is_closing, status_of
+from arclog.model.ids import moved
 from arclog.ports.store import StoredEvent
+from arclog.testing.closed import check_events, check_layers, check_run_records
+from arclog.testing.dialect_laws import check_commands, told
 
 _OPENING = ["playbook.execution.requested", "playbook.request.evaluated", "playbook.started", "workflow.started"]
 _ENVELOPE = {
@@ -18,6 +21,12 @@ _ENVELOPE = {
     "entity_id", "status", "workflow_run_id", "payload",
 }  # fmt: skip
 _TASK_ENDS = {"task.done", "task.failed"}
+#: these always say how long it took; the ends of steps do when somebody had begun them
+_TIMED = _TASK_ENDS | {
+    "task.attempt.done", "task.attempt.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
+    "workflow.finished",
+}  # fmt: skip
+_STEP_ENDS = {"step.done", "step.failed"}
 
 
 def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process: bool = True) -> None:
@@ -32,13 +41,24 @@ def check_log(stored: Sequence[StoredEvent], name: str = "test", *, one_process:
         _never_started(events)
         return
     _lifecycle(events)
-    ended_well = status_of(next(event for event in events if event.type in TERMINAL)) == "success"
-    _step_runs(events, complete=ended_well)
-    _tasks(events, complete=ended_well)
-    _tokens(events, complete=ended_well)
+    _step_runs(events)
+    _tasks(events)
+    _tokens(events)
     _causes(stored)
     _reports(events)
-    _envelopes(stored, name)
+    closed(stored, name)
+
+
+def closed(stored: Sequence[StoredEvent], name: str = "test") -> None:
+    """Everything that the log of an ended run opens is closed, exactly once and in order, in the log and in every dialect."""
+    check_events([one.event for one in stored])
+    log = _envelopes(stored, name)
+    for dialect in ("lifecycle", "wire", "legacy"):
+        records = told(dialect, log)
+        check_layers(dialect, [record.record for record in records])
+        if dialect == "lifecycle":
+            check_commands(records)
+    check_run_records([record.record for record in told("run", log)])
 
 
 def _lifecycle(events: Sequence[Event]) -> None:
@@ -66,7 +86,7 @@ def _never_started(events: Sequence[Event]) -> None:
     assert set(types) <= {*_OPENING[:2], *TERMINAL, "playbook.processed"}, "work of a run that never started"
 
 
-def _step_runs(events: Sequence[Event], *, complete: bool) -> None:
+def _step_runs(events: Sequence[Event]) -> None:
     by_run: dict[tuple[str, int], list[Event]] = {}
     for event in events:
         if event.run:
@@ -75,10 +95,10 @@ def _step_runs(events: Sequence[Event], *, complete: bool) -> None:
     for (step, run), own in by_run.items():
         assert run == scheduled.get(step, 0) + 1, f"run {run} of step {step} came after run {scheduled.get(step, 0)}"
         scheduled[step] = run
-        _one_step_run(f"step {step} run {run}", own, complete=complete)
+        _one_step_run(f"step {step} run {run}", own)
 
 
-def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
+def _one_step_run(what: str, own: list[Event]) -> None:
     # What a worker did beyond the end of its step run is a fact for readers, without effect.
     beside = ("command.", "signal.", "result.")
     own = [event for event in own if not event.informative and not event.type.startswith(beside)]
@@ -88,10 +108,10 @@ def _one_step_run(what: str, own: list[Event], *, complete: bool) -> None:
     outer = Counter(event.type for event in own if event.iteration is None)
     for kind in ("step.scheduled", "step.started", "loop.started", "loop.done", "next.evaluated"):
         assert outer[kind] <= 1, f"{what} has {counts[kind]} {kind}"
-    ends = counts["step.done"] + counts["step.failed"]
-    assert ends <= 1, f"{what} ends {ends} times"
-    if complete:
-        assert ends == counts["next.evaluated"] == 1, f"{what} was not ended and routed exactly once"
+    ends = [event for event in own if event.type in {"step.done", "step.failed"}]
+    assert len(ends) == 1, f"{what} ends {len(ends)} times"
+    # One that the end of the run closes is not routed.
+    assert counts["next.evaluated"] == (not is_closing(ends[0])), f"{what} was not routed exactly once"
     if counts["step.started"]:
         assert types[1] == "step.started"
     if counts["next.evaluated"]:
@@ -137,16 +157,12 @@ def _iterations(what: str, own: list[Event], *, in_loop: bool) -> None:
             assert path is None or path in inside, f"{what}: {event.type} outside an iteration"
 
 
-def _tasks(events: Iterable[Event], *, complete: bool) -> None:
+def _tasks(events: Iterable[Event]) -> None:
     open_tasks: dict[Any, int] = {}
     runs: dict[Any, int] = {}
     ended: set[Any] = set()
     begun: set[Any] = set()
     for event in events:
-        if event.type == "step.done" and event.status == "skipped":
-            # What was under way in a step run that somebody skips has no end of its own.
-            for key in [key for key in open_tasks if key[:2] == (event.step, event.run)]:
-                del open_tasks[key]
         if not event.task or event.informative:
             continue
         pipeline = (event.step, event.run, event.iteration)
@@ -170,30 +186,21 @@ def _tasks(events: Iterable[Event], *, complete: bool) -> None:
             del open_tasks[key]
             assert key not in ended, f"{key} ended twice"
             ended.add(key)
-    if complete:
-        assert not open_tasks, f"tasks never ended: {open_tasks}"
+    assert not open_tasks, f"tasks never ended: {open_tasks}"
 
 
-def _tokens(events: Iterable[Event], *, complete: bool) -> None:
-    made: set[int] = set()
-    taken: set[int] = set()
+def _tokens(events: Iterable[Event]) -> None:
+    """Tokens are numbered as they are made; that each is taken once is part of `closed`."""
+    made = 0
     for event in events:
-        for token in event.payload.get("tokens") or ():
-            assert token in made, f"token {token} taken before it was made"
-            assert token not in taken, f"token {token} taken twice"
-            taken.add(token)
-        new = (
-            [event.payload["token"]]
-            if event.type in {"workflow.started", "signal.received"} and "token" in event.payload
-            else []
-        )
-        if event.type == "next.evaluated":
-            new = [choice["token"] for choice in event.payload["selected"] if not choice.get("absorbed")]
+        new: list[int] = []
+        if event.type in {"workflow.started", "signal.received"} and "token" in event.payload:
+            new = [event.payload["token"]]
+        elif event.type == "next.evaluated":
+            new = [choice["token"] for choice in event.payload["selected"]]
         for token in new:
-            assert token == len(made) + 1, f"token {token} made after {len(made)} others"
-            made.add(token)
-    if complete:
-        assert made == taken, f"tokens left over: {made - taken}"
+            made += 1
+            assert token == made, f"token {token} made after {made - 1} others"
 
 
 def _causes(stored: Sequence[StoredEvent]) -> None:
@@ -201,7 +208,7 @@ def _causes(stored: Sequence[StoredEvent]) -> None:
         if one.event.cause:
             seq = one.seq - one.event.cause
             assert seq >= 1, f"{one.event.type} at {one.seq} is caused by what is not there"
-            assert stored[seq - 1].event_id == one.event_id - one.event.cause, (
+            assert stored[seq - 1].event_id == moved(one.event_id, -one.event.cause), (
                 f"cause_id of event {one.seq} names no event"
             )
 
@@ -233,9 +240,13 @@ def _reports(events: Iterable[Event]) -> None:
             assert event.fence, "a worker's event without its fence"
 
 
-def _envelopes(stored: Sequence[StoredEvent], name: str) -> None:
+def _envelopes(stored: Sequence[StoredEvent], name: str) -> list[dict[str, Any]]:
+    log: list[dict[str, Any]] = []
+    begun: set[tuple[str, int]] = set()
     for one in stored:
         event = one.event
+        if event.type == "step.started":
+            begun.add((event.step, event.run))
         full = widen(event, Subject(one.execution_id, name), one.seq, one.event_id, one.persisted_at)
         missing = _ENVELOPE - full.keys()
         assert not missing, f"{event.type} lacks {missing}"
@@ -251,4 +262,10 @@ def _envelopes(stored: Sequence[StoredEvent], name: str) -> None:
         if event.type in _TASK_ENDS:
             outcome = full["payload"]["outcome"]
             assert {"status", "result", "data", "error", "meta"} <= outcome.keys()
-            assert "duration_ms" in full
+        timed = event.type in _TIMED or (event.type in _STEP_ENDS and (event.step, event.run) in begun)
+        if timed and not event.informative:
+            assert isinstance(full["duration_ms"], int), f"{event.type} has duration_ms {full['duration_ms']!r}"
+        if entity == "task" and not event.informative:
+            assert full["attempt"] >= 1, event.type
+        log.append(full)
+    return log

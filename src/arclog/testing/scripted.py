@@ -102,7 +102,7 @@ _FIELDS = (
     Field("returns", "any", "What the task returns.", template=True),
     Field("fail_attempts", "integer", "Its first n attempts fail.", template=True),
     Field("error", "string", "Error kind of a failure."),
-    Field("takes", "number", "Seconds that it takes."),
+    Field("takes", "number", "Seconds that it takes.", template=True),
 )
 
 ACT = KindSpec(name="act", summary="Scripted, effectful.", fields=_FIELDS)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
@@ -26,14 +27,13 @@ from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
 from arclog.tools.sql.values import checked, is_flat, json_text
 
 if TYPE_CHECKING:
     import duckdb
 
 HELPER = "duckdb"
-_MISSING = "kind duckdb needs its driver: pip install 'arclog[duckdb]'"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
 #: The one column of a statement that only changes rows.
 _CHANGED = ["Count"]
@@ -85,15 +85,10 @@ class DuckdbTool:
         self._options = options_of(settings, scratch)
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._home = Path(settings.text("home"))
-        self._missing = ""
-        try:
+        with required("duckdb", "kind duckdb"):
             import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
-        except ImportError:
-            self._missing = _MISSING
 
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
-        if self._missing:
-            return failed_with(SqlFailure("config", self._missing), HELPER)
         session = _Session(config.database, self._home, self._options, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 

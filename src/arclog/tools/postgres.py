@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from arclog.tools.sql.pg_pool import Pools
 
 HELPER = "pg"
-_MISSING = "kind postgres needs its driver: pip install 'arclog[postgres]'"
 #: What a credential may say of a connection, by libpq's names; and other names for the same.
 _KEYS = frozenset(
     {"dsn", "host", "hostaddr", "port", "user", "password", "dbname", "options", "sslmode", "sslrootcert", "sslcert"}
@@ -48,11 +48,8 @@ class PostgresTool:
 
     def __init__(self, settings: Settings) -> None:
         self._grace_s = settings.number("tasks.kill_grace_s")
-        self._pools: Pools | None = None
-        try:
+        with required("postgres", "kind postgres"):
             from arclog.tools.sql import pg_pool, pg_session
-        except ImportError:
-            return
         self._session = pg_session.PgSession
         self._pools = pg_pool.Pools(
             settings.integer("sql.pool_max"),
@@ -61,8 +58,6 @@ class PostgresTool:
         )
 
     async def run(self, config: PostgresConfig, context: TaskContext) -> Outcome:
-        if self._pools is None:
-            return failed_with(SqlFailure("config", _MISSING), HELPER)
         return await cancellable(self._run(self._pools, config, context), self._grace_s)
 
     async def _run(self, pools: Pools, config: PostgresConfig, context: TaskContext) -> Outcome:
@@ -82,8 +77,7 @@ class PostgresTool:
         """Connections serve every execution."""
 
     async def close(self) -> None:
-        if self._pools is not None:
-            await self._pools.close()
+        await self._pools.close()
 
 
 def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:

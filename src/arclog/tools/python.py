@@ -23,6 +23,7 @@ from arclog.sandbox.folders import Folders
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import ended_by
 from arclog.sandbox.protocol import Report
+from arclog.sandbox.stacks import as_traceback
 
 if TYPE_CHECKING:  # loaded when a task has requirements
     from arclog.sandbox.environments import Environment, Environments
@@ -47,11 +48,19 @@ class _NotStored(Exception):
 class _Listener:
     """Takes what a task says while it runs; items of its result go to the result store as they come."""
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(self, context: TaskContext, code: str) -> None:
         self.log = context.log
+        self._context = context
+        self._code = code
         self.progress = context.progress
         self._results = context.results
         self._writer: ResultWriter | None = None
+
+    def stopped(self, stack: str) -> None:
+        """Keep where the task was: if it took too long, its outcome says so."""
+        traceback = as_traceback(stack, code_name(self._context), self._code)
+        if traceback:
+            self._context.stopped["py"] = {"exception": None, "traceback": traceback}
 
     async def items(self, body: bytes) -> None:
         try:
@@ -102,10 +111,10 @@ class PythonTool:
         except (TypeError, ValueError) as problem:
             return _failed(error("config", f"the args of a python task must be JSON: {problem}"))
         if not config.requirements:
-            return await self._run(task, context, None)
-        return await self._run_with(config.requirements, task, context)
+            return await self._run(config, task, context, None)
+        return await self._run_with(config, task, context)
 
-    async def _run_with(self, requirements: list[str], task: Task, context: TaskContext) -> Outcome:
+    async def _run_with(self, config: PythonConfig, task: Task, context: TaskContext) -> Outcome:
         """Run the task in an environment that holds its requirements."""
         from arclog.sandbox.environments import EnvironmentFailed, Environments
         from arclog.sandbox.installers import source_of
@@ -117,16 +126,18 @@ class PythonTool:
                 folder, self._pool.launcher, source, self._limits.max_log_bytes, self._installer
             )
         try:
-            environment = await self._environments.get(requirements, context.log)
+            environment = await self._environments.get(config.requirements, context.log)
         except EnvironmentFailed as failure:
             return _failed(failure.problem)
         try:
-            return await self._run(task, context, environment)
+            return await self._run(config, task, context, environment)
         finally:
             environment.release()
 
-    async def _run(self, task: Task, context: TaskContext, environment: Environment | None) -> Outcome:
-        listener = _Listener(context)
+    async def _run(
+        self, config: PythonConfig, task: Task, context: TaskContext, environment: Environment | None
+    ) -> Outcome:
+        listener = _Listener(context, config.code)
         try:
             answer, cell = await self._pool.run(context.execution_id, task, listener, environment)
             if isinstance(answer, Report):
@@ -183,9 +194,14 @@ def environments_folder(settings: Settings) -> Path:
     return Path(settings.text("python.environments") or Path(settings.text("home")) / "environments")
 
 
+def code_name(context: TaskContext) -> str:
+    """What tracebacks call the task's code."""
+    return f"<{context.step}.{context.task}>"
+
+
 def _task(config: PythonConfig, context: TaskContext) -> Task:
     header = {
-        "name": f"<{context.step}.{context.task}>",
+        "name": code_name(context),
         "code": config.code,
         "args": config.args,
         "libs": config.libs,

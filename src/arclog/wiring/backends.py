@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from arclog.model.errors import SettingsError
+from arclog.model.extras import required
 from arclog.model.settings import Settings
 from arclog.ports.bus import Bus
 from arclog.ports.checks import Check
@@ -38,17 +38,11 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
 
 def _require_postgres(url: str) -> None:
     """The one other store that there is, and its driver."""
-    scheme = url.partition(":")[0]  # nothing of what may be a password
-    if scheme not in {"postgresql", "postgres"}:
-        raise SettingsError(
-            f"ARCLOG_STORE_URL: there is no store {scheme!r}; give postgresql://user:password@host/database"
-        )
-    try:
+    if not url.strip().startswith(("postgresql://", "postgres://")):
+        # Nothing of it is repeated: it may be a password.
+        raise SettingsError("ARCLOG_STORE_URL names no store; give postgresql://user:password@host/database")
+    with required("postgres", "ARCLOG_STORE_URL"):
         import psycopg  # noqa: F401 - whether it is there
-    except ImportError as missing:
-        raise SettingsError(
-            "ARCLOG_STORE_URL asks for PostgreSQL, which needs psycopg: install it with `pip install 'arclog[postgres]'`"
-        ) from missing
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
@@ -73,20 +67,20 @@ def choose_results(settings: Settings) -> Results:
                 "ARCLOG_RESULTS_URL is postgres, which is where ARCLOG_STORE_URL says, and that is not set; set it, or give "
                 "postgresql://user:password@host/database"
             )
-        with _installed("postgres"):
+        with required("postgres", "ARCLOG_RESULTS_URL"):
             from arclog.results.postgres import PostgresResults
         return PostgresResults(url if slashes else settings.text("store.url"), settings)
     if url == "nats":
         if not settings.text("bus.url"):
             raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
-        with _installed("nats"):
+        with required("nats", "ARCLOG_RESULTS_URL"):
             from arclog.buses.nats_address import address_of
             from arclog.buses.nats_connect import connect
             from arclog.results.nats import NatsResults
         address, timeout_s = address_of(settings), settings.number("results.timeout_s")
         return NatsResults(lambda: connect(address, timeout_s), f"NATS {address}", settings)
     if slashes and scheme in ("s3", "gs", "az"):
-        with _installed("object"):
+        with required("object", "ARCLOG_RESULTS_URL"):
             from arclog.results.objects import ObjectResults
         return ObjectResults(url, settings)
     # What is not understood may be a password in a wrong place.
@@ -95,24 +89,11 @@ def choose_results(settings: Settings) -> Results:
     )
 
 
-@contextmanager
-def _installed(extra: str) -> Iterator[None]:
-    """While a result store is imported: what it needs may not be there."""
-    try:
-        yield
-    except ImportError as problem:
-        raise SettingsError(
-            f"ARCLOG_RESULTS_URL needs a library that is not installed ({problem.name}): pip install 'arclog[{extra}]'"
-        ) from None
-
-
 def choose_bus(settings: Settings) -> Bus | None:
     """None: nobody else is there to be told."""
     if settings.text("bus.url"):
-        try:
+        with required("nats", "ARCLOG_BUS_URL"):
             from arclog.buses.nats import NatsBus
-        except ImportError:
-            raise SettingsError("ARCLOG_BUS_URL: the driver of NATS is missing; install arclog[nats]") from None
         return NatsBus(settings)
     if keeps_files(settings):
         return None

@@ -16,6 +16,7 @@ from arclog import __version__
 from arclog.engine.doctor import WorkDoctor
 from arclog.engine.examining import Probe, examined
 from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
+from arclog.model.extras import required
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
 from arclog.ports import work
@@ -23,7 +24,7 @@ from arclog.ports.checks import FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.ports.secrets import Vault
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.secrets import choose_vault, left_in_home
+from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 #: Under this tenant's name the result store is tried; no run can have it.
 _TENANT = "arclog-doctor"
@@ -125,7 +126,25 @@ async def _secrets(settings: Settings, here: Embedded) -> Sequence[Check]:
     checks = [await _kept(vault)]
     if left := await asyncio.to_thread(left_in_home, settings, vault):
         checks.append(Check(SECRETS, WARN, left, "set them there (arclog secret set), then remove the file"))
+    if (managed := await _managed(settings, here)) is not None:
+        checks.append(managed)
     return checks
+
+
+async def _managed(settings: Settings, here: Embedded) -> Check | None:
+    """Whether the secret manager knows this process."""
+    try:
+        manager = choose_manager(settings, here.engine.clock)
+        if manager is None:
+            return None
+        try:
+            await manager.check()
+        finally:
+            await manager.close()
+    except (SecretUnavailable, SettingsError) as problem:
+        detail, _, remedy = str(problem).rpartition("; ")
+        return Check(SECRETS, FAIL, detail or remedy, remedy if detail else "see docs/playbook.md, Secret managers")
+    return Check(SECRETS, OK, f"{manager.place} answers, and knows this process")
 
 
 async def _kept(vault: Vault) -> Check:
@@ -142,24 +161,25 @@ async def _kept(vault: Vault) -> Check:
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:
-    return [await _one_bus(url.strip()) for url in settings.text("bus.url").split(",")]
+    from arclog.buses.nats_address import address_of
+
+    with required("nats", "ARCLOG_BUS_URL"):
+        servers = address_of(settings).servers
+    return [await _one_bus(server) for server in servers]
 
 
 async def _one_bus(url: str) -> Check:
-    from arclog.wiring.nats_greeting import Greeting, greeting, shown
+    """`url` has neither user nor password."""
+    from arclog.wiring.nats_greeting import Greeting, greeting
 
     remedy = "runs go on without it, more slowly: start NATS there, or mend ARCLOG_BUS_URL and the network between"
     try:
         found: Greeting = await greeting(url)
-    except SettingsError as problem:
-        return Check("bus", FAIL, str(problem), "write nats://host:4222")
     except OSError as problem:
-        return Check("bus", WARN, f"{shown(url)} cannot be reached: {problem.strerror or problem}", remedy)
+        return Check("bus", WARN, f"{url} cannot be reached: {problem.strerror or problem}", remedy)
     except ValueError as problem:
-        return Check(
-            "bus", FAIL, f"{shown(url)} is no NATS server: {problem}", "name NATS' client port, 4222 if not set"
-        )
-    detail = f"NATS {found.version} at {shown(url)}"
+        return Check("bus", FAIL, f"{url} is no NATS server: {problem}", "name NATS' client port, 4222 if not set")
+    detail = f"NATS {found.version} at {url}"
     if not found.jetstream:
         return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")
     return Check("bus", OK, f"{detail}, with JetStream")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,11 @@ from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
 from arclog.engine.upkeep import Upkeep
-from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
+from arclog.plan.net import Plan
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
 from arclog.ports.pools import PoolApi
@@ -81,7 +82,7 @@ class Embedded:
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive)
+        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive, self._is_served)
         self._worker_id = worker_id
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
@@ -97,11 +98,16 @@ class Embedded:
         #: resolves with what stopped the worker
         self.worker: asyncio.Task[None] | None = None
 
+    def keep_plan(self, text: str, plan: Plan) -> None:
+        """A playbook that the caller has compiled already is not compiled again."""
+        self.api.compiler.keep(text, plan)
+
     def open_tools(self, text: str) -> None:
         """Open the tools that a playbook's text seems to name: a process that starts now is there when it is needed."""
         toolbox = self._tools()
         for kind in kinds_named_in(text):
-            toolbox.prepare(kind)
+            with suppress(MissingExtra):  # a task of that kind says so, if there is one
+                toolbox.prepare(kind)
 
     def _tools(self) -> Toolbox:
         if self._toolbox is None:
@@ -149,6 +155,7 @@ class Embedded:
         an id for that one's sake, without asking whether another process does so, too; else as one server of several.
         """
         if self._upkeep is None:
+            self._presence.enter(self._worker_id, only)
             self._upkeep = Upkeep(
                 self.engine,
                 self.control,
@@ -239,6 +246,10 @@ class Embedded:
         if not keeps_files(self._settings) or not worker_id.startswith(f"{socket.gethostname()}-"):
             return None
         return self._presence.is_alive(worker_id)
+
+    def _is_served(self, execution_ids: Collection[int]) -> bool | None:
+        """Whether a process of this home runs one of these executions; where others share the store, nobody can tell."""
+        return self._presence.is_served(execution_ids) if keeps_files(self._settings) else None
 
     async def close(self) -> None:
         there = self.in_touch = await self._is_store_there() if self._tasks else True

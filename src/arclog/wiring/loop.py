@@ -1,5 +1,6 @@
-"""How programs that run work run: on uvloop, whose turns cost less than those of asyncio's own loop, and seldom stopping to
-look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else depends on which one it is.
+"""How programs that run work run: on uvloop if it is installed, whose turns cost less than those of asyncio's own loop,
+and seldom stopping to look for garbage. Whoever embeds arclog brings a loop of theirs: nothing else depends on which one
+it is.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ def run(work: Coroutine[Any, Any, T], *, briefly: bool = False) -> T:
     gc.set_threshold(_NEW_OBJECTS)
     if briefly:
         return asyncio.run(work)
-    import uvloop
-
+    try:
+        import uvloop
+    except ImportError:  # an accelerator only: the extra `server` brings it
+        return asyncio.run(work)
     _fill_streams()
     return uvloop.run(work)
 

@@ -8,9 +8,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from arclog.model.errors import SettingsError
-
-_PORT = 4222
 _MAX_BYTES = 64 * 1024
 
 
@@ -19,22 +16,10 @@ class Greeting(Struct, frozen=True):
     jetstream: bool
 
 
-def shown(url: str) -> str:
-    """The address without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or _PORT}"
-
-
 async def greeting(url: str) -> Greeting:
-    """Raises OSError (out of reach), ValueError (something else answers) or SettingsError (no address)."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or _PORT
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("nats", "tls"):
-        raise SettingsError("ARCLOG_BUS_URL has an address that is none of a NATS server")
-    reader, writer = await asyncio.open_connection(host, port, limit=_MAX_BYTES)
+    """`url` is one of `Address.servers`. Raises OSError (out of reach) or ValueError (something else answers)."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=_MAX_BYTES)
     try:
         line = await reader.readline()
     finally:

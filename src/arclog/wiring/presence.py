@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class Presence:
 
     def enter(self, worker_id: str, execution_id: int = 0) -> None:
         """Be seen as alive until the process ends or `leave`; with an id, as there for that execution alone."""
+        if worker_id in self._mine:
+            return
         descriptor = self._opened(worker_id)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, str(execution_id).encode())
@@ -51,6 +54,18 @@ class Presence:
             if wanted and worker_id not in self._mine and self.is_alive(worker_id):
                 return worker_id
         return ""
+
+    def is_served(self, execution_ids: Collection[int]) -> bool:
+        """Whether a process is there that runs all executions of this home, or one of these (and those below it)."""
+        wanted = {"0", *map(str, execution_ids)}
+        for path in sorted(self._folder.glob("*")) if self._folder.is_dir() else ():
+            try:
+                serves = path.read_text() in wanted
+            except OSError:
+                continue
+            if serves and self.is_alive(path.name):
+                return True
+        return False
 
     def is_alive(self, worker_id: str) -> bool:
         """Whether the worker's process is there; a file without a holder is cleared away."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from arclog.client.asynchronous import AsyncClient
 from arclog.model.settings import Settings
+from arclog.plan.net import Plan
 from arclog.ports.api import Api
 from arclog.ports.pools import PoolApi
 from arclog.ports.schedules import ScheduleApi
@@ -29,6 +30,9 @@ class Remote:
     def pools(self) -> PoolApi:
         """Pools and workers, as the caller sees them."""
         return self._client.pools
+
+    def keep_plan(self, text: str, plan: Plan) -> None:
+        """The server compiles it."""
 
     def open_tools(self, text: str) -> None:
         """Tools are opened by the workers."""

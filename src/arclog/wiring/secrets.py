@@ -14,7 +14,7 @@ from typing import Any
 from arclog.model.errors import ArclogError
 from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.secrets import Credential, SecretBook, Secrets, SecretSource, Vault
+from arclog.ports.secrets import Credential, SecretBook, SecretManager, Secrets, SecretSource, Vault
 from arclog.ports.store import Store
 
 
@@ -30,6 +30,28 @@ def choose_vault(settings: Settings, store: Store | None = None) -> Vault:
     from arclog.secrets.store import HomeVault, LocalStore
 
     return HomeVault(LocalStore(home, settings))
+
+
+def choose_manager(settings: Settings, clock: Clock) -> SecretManager | None:
+    """The secret manager that `kind: secret_manager` asks; None: the one place where secrets are kept."""
+    match settings.text("secrets.manager"):
+        case "vault":
+            from arclog.secrets.managers.vault import Vault as HashicorpVault
+
+            return HashicorpVault(settings, clock)
+        case "aws":
+            from arclog.secrets.managers.aws import AwsSecretsManager
+
+            return AwsSecretsManager(settings, clock)
+        case "google":
+            from arclog.secrets.managers.google import GoogleSecretManager
+
+            return GoogleSecretManager(settings, clock)
+        case "azure":
+            from arclog.secrets.managers.azure import AzureKeyVault
+
+            return AzureKeyVault(settings, clock)
+    return None
 
 
 def left_in_home(settings: Settings, vault: Vault) -> str:
@@ -61,7 +83,9 @@ class SecretsOnDemand:
         from arclog.secrets.seal import Seal
 
         seal = Seal(key_source(self._settings, Path(self._settings.text("home"))))
-        return LocalSecrets(self._sources(), seal, self._settings, self._clock)
+        return LocalSecrets(
+            self._sources(), seal, self._settings, self._clock, lambda: choose_manager(self._settings, self._clock)
+        )
 
     async def check(self, entries: Sequence[Mapping[str, Any]], scope: str) -> list[str]:
         return await self._secrets.check(entries, scope)

@@ -177,7 +177,7 @@ class AttemptSecrets:
         return sink if redactor is None else _RedactedSink(sink, redactor)
 
     def _failed(self, problem: SecretUnavailable) -> Outcome:
-        return failed(error("auth", self.text(str(problem)), code="KEYCHAIN", retryable=problem.retryable))
+        return failed(error(problem.kind, self.text(str(problem)), code="KEYCHAIN", retryable=problem.retryable))
 
 
 class _RedactedSink:

@@ -23,7 +23,7 @@ from arclog.core.pipeline import Ask, Frame, Over, Run
 from arclog.core.scopes import ctx_of, task_key
 from arclog.core.state import path_of
 from arclog.expr import Stored
-from arclog.model.commands import Command, LoopWork, Pipeline
+from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
@@ -275,7 +275,7 @@ class CommandRun:
         config = {**config, **by_ref, **move.task.verbatim}
         outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)
         outcome = await secrets.conclude(outcome)
-        duration_ms = round((self.clock.monotonic() - begun) * 1000, 3)
+        duration_ms = round((self.clock.monotonic() - begun) * 1000)
         return await self._record(move, frame, outcome, duration_ms)
 
     async def _run_tool(
@@ -306,12 +306,17 @@ class CommandRun:
             self.stream.flush_soon()
         try:
             return await toolbox.run(plan.kind, config, context)
+        except asyncio.CancelledError as stop:
+            if TOO_LONG in stop.args:
+                for helper in context.stopped.values():
+                    context.log("log", str(helper.get("traceback") or ""))
+            raise
         except Exception as bug:  # noqa: BLE001 - a tool must not raise; if it does, the run says so and goes on
             return failed(error("internal", f"the {plan.kind} tool broke: {type(bug).__name__}: {bug}"))
         finally:
             progress.end()
 
-    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: float) -> dict[str, Any]:
+    async def _record(self, move: Run, frame: Frame, outcome: Outcome, duration_ms: int) -> dict[str, Any]:
         """The record of an outcome; what is large is stored, and an event says so."""
         record, said = await self.storing.outcome(move, frame, outcome, self.results, self.clock.now())
         for event in said:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from arclog.model.commands import Command, Revocation
+from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
 from arclog.model.kept import Kept
 from arclog.model.settings import Settings
@@ -323,17 +323,17 @@ class Worker:
         if revocation.pause:
             held.stream.pausing.set()
             return
-        self._drop(revocation.command_id, "it was withdrawn")
+        self._drop(revocation.command_id, "it was withdrawn", late=revocation.late)
         if revocation.kill and held.task is not None:
             # A tool that is cancelled again while it gives its processes time to end kills them.
             asyncio.get_running_loop().call_later(_NO_GRACE_S, held.task.cancel)
 
-    def _drop(self, command_id: int, why: str) -> None:
+    def _drop(self, command_id: int, why: str, *, late: bool = False) -> None:
         held = self._held.pop(command_id, None)
         if held is not None:
             log.warning("worker %s stops command %s: %s", self.info.worker_id, command_id, why)
             if held.task is not None:
-                held.task.cancel()
+                held.task.cancel(TOO_LONG if late else None)
 
     async def _stop(self) -> None:
         with suppress(ArclogError, TimeoutError):

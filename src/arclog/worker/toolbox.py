@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.errors import MissingExtra
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
 
@@ -25,7 +26,7 @@ class Toolbox:
         return tuple(self._kinds)
 
     def prepare(self, kind: str) -> Tool:
-        """The tool of a kind, opened."""
+        """The tool of a kind, opened. Raises MissingExtra if its driver is not installed."""
         tool = self._open.get(kind)
         if tool is None:
             tool = self._open[kind] = self._kinds[kind].open(self._services)
@@ -36,6 +37,12 @@ class Toolbox:
 
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
+        try:
+            return await self._run(kind, config, context)
+        except MissingExtra as missing:
+            return failed(error("config", str(missing), code="MISSING_EXTRA"))
+
+    async def _run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         tool = self.prepare(kind)
         try:
             typed = msgspec.convert(config, tool.Config)
@@ -51,7 +58,7 @@ class Toolbox:
             if not limit.expired():
                 raise
             message = f"task {context.task} took longer than {context.timeout_s:g} s (spec.timeout)"
-            return failed(error("timeout", message))
+            return failed(error("timeout", message), **context.stopped)
 
     async def execution_ended(self, execution_id: str) -> None:
         for tool in list(self._open.values()):  # another command may open one meanwhile

@@ -164,7 +164,7 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://host", "there is no bus 'http'"),
+        ("http://host", "names no bus"),
         ("nats://", "not an address"),
         ("nats://joe:hunter2@host:port", "not an address"),
         ("nats://joe:hunter2@host/path", "not an address"),

@@ -26,7 +26,7 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import StateView, StepSummary, Wait, Why
+from arclog.ports.insight import Cause, StateView, StepSummary, Wait, Why
 from arclog.ports.task_logs import ANY_LINE, LogFilter
 
 #: what tests of the catalog need, they ask of a real engine
@@ -128,15 +128,26 @@ class FakeApi:
         now = await self.status(execution_id)
         steps = {name: StepSummary(*row) for name, row in run.summary["steps"].items()}
         rest = {**run.summary, "steps": steps}
-        return Summary(execution_id, RUN_ID, now.state, now.terminal_event, now.started_at, now.ended_at, **rest)
+        about = (RUN_ID, now.state, now.terminal_event, now.started_at, now.ended_at)
+        return Summary(execution_id, *about, **{"name": "demo", **rest})
 
     async def list(
-        self, *, states: Sequence[str] = (), path: str = "", before: str = "", limit: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
     ) -> builtins.list[Listed]:
         rows = []
         for execution_id in sorted(self.runs, key=int, reverse=True):
             now = await self.status(execution_id)
             if (states and now.state not in states) or (before and int(execution_id) >= int(before)):
+                continue
+            if name not in "demo" or parent or (since and since > timestamp(T0)):
                 continue
             times = (timestamp(T0), now.started_at, now.ended_at)
             rows.append(Listed(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
@@ -265,6 +276,9 @@ class FakeEmbedded:
     def open_tools(self, text: str) -> None:
         """Nothing to open."""
 
+    def keep_plan(self, text: str, plan: Any) -> None:
+        """Nothing to keep."""
+
     async def start_worker(self, execution_id: str = "") -> None:
         self.worked_on.append(execution_id)
         if self.death is not None:
@@ -313,7 +327,12 @@ def completed(*names: str, **summary: Any) -> FakeRun:
 
 
 def failed() -> FakeRun:
-    error = {"kind": "exception", "message": "KeyError: 'x\x1b[2J'", "code": "KeyError", "retryable": False}
+    error: dict[str, Any] = {
+        "kind": "exception",
+        "message": "KeyError: 'x\x1b[2J'",
+        "code": "KeyError",
+        "retryable": False,
+    }
     outcome = {"status": "error", "error": error, "py": {"exception": "KeyError", "traceback": "Traceback\n  line 3"}}
     where = {"step": "start", "run": 1}
     run = FakeRun(
@@ -325,6 +344,20 @@ def failed() -> FakeRun:
         state="FAILED",
         steps={"start": ("failed", 1)},
         error={**error, "step": "start"},
+        cause=Cause(
+            error["kind"],
+            error["message"],
+            error["code"],
+            step="start",
+            task="boom",
+            attempt=2,
+            at="5:9",
+            file="demo.yaml",
+            line=5,
+            source="- name: boom",
+            traceback="Traceback\n  line 3",
+        ),
+        next=[f"arclog logs {ID} --step start"],
     )
     run.source = (
         "metadata: {name: demo}\nworkflow:\n  - step: start\n    tool:\n      - name: boom\n        kind: noop\n"

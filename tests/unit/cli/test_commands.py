@@ -28,6 +28,10 @@ SUMMARY_KEYS = [
     "result",
     "error",
     "result_ref",
+    "name",
+    "problems",
+    "cause",
+    "next",
 ]
 STATUS_KEYS = [
     "execution_id",
@@ -80,10 +84,10 @@ def test_run_says_what_failed_where_and_what_next(arclog, api, playbook):
     done = arclog("run", playbook)
     assert done.code == 1
     assert f"✗ demo failed in 0.12 s · execution {ID}" in done.out
-    assert "step start · task boom · attempt 2: exception (KeyError): KeyError: 'x\\x1b[2J'" in done.out
+    assert "step start · task boom · attempt 2: exception: KeyError: 'x\\x1b[2J'" in done.out
     assert "at demo.yaml:5:9  - name: boom" in done.out
     assert "  Traceback\n" in done.out
-    for command in ("why", "events", "logs"):
+    for command in ("why", "logs"):
         assert f"arclog {command} {ID}" in done.out
     assert "\x1b" not in done.out
 
@@ -222,12 +226,12 @@ def test_an_unknown_id_and_no_runs_are_exit_code_2(arclog, home, command):
 def test_list(arclog, api, home):
     api.runs = {"11": completed("start"), "12": failed(), "9": FakeRun(("playbook.started", {}))}
     done = arclog("list")
-    assert [line.split()[0] for line in done.out.splitlines()] == ["EXECUTION", "12", "11", "9"]
+    assert [line.split()[0] for line in done.out.splitlines()] == ["EXECUTION", "12", "11", "9", "at"]
     assert "✗ failed" in done.out
     rows = json.loads(arclog("list", "--json").out)
     assert [row["execution_id"] for row in rows] == ["12", "11", "9"]
     assert list(rows[0]) == ["execution_id", "run_id", "name", "path", "version", "state", "current_step", "created_at",
-                             "started_at", "ended_at", "error", "parent", "paused"]  # fmt: skip
+                             "started_at", "ended_at", "error", "parent", "paused", "warning"]  # fmt: skip
     assert [row["execution_id"] for row in json.loads(arclog("list", "--json", "--state", "RUNNING").out)] == ["9"]
     assert len(json.loads(arclog("list", "--json", "--limit", "2").out)) == 2
     assert arclog("list", "--state", "cancelled").out == "no cancelled runs\n"
@@ -253,7 +257,7 @@ def test_show(arclog, api):
     api.runs = {ID: failed()}
     done = arclog("show", "last")
     assert done.code == 0
-    for text in ("demo", ID, "✗ failed", "start", "KeyError", f"arclog events {ID}", "at playbook:5:9"):
+    for text in ("demo", ID, "✗ failed", "start", "KeyError", f"arclog logs {ID}", "at demo.yaml:5:9"):
         assert text in done.out
     assert list(json.loads(arclog("show", ID, "--json").out)) == SUMMARY_KEYS
 
@@ -294,7 +298,7 @@ def names(done, key="event_type"):
 def test_events_in_a_dialect(arclog, api):
     api.runs = {ID: failed()}
     rows = [json.loads(line) for line in arclog("events", ID, "--json", "--dialect", "run").out.splitlines()]
-    assert [row["eventType"] for row in rows] == ["RunStarted", "StepFailed", "RunFailed"]
+    assert [row["eventType"] for row in rows] == ["RunStarted", "StepStarted", "StepFailed", "RunFailed"]
     assert (rows[0]["runId"], rows[0]["planId"], rows[0]["planVersion"]) == (RUN_ID, "demo", "1")
     assert names(arclog("events", ID, "--json", "--dialect", "lifecycle")) == [
         "playbook.initialized", "step.scheduled", "call.error", "step.exit", "playbook.failed",
@@ -441,8 +445,8 @@ def test_why(arclog, api):
     assert "two steps wait" in out
     assert "start: waits for attempt 2" in out
     answer = json.loads(arclog("why", ID, "--json").out)
-    assert list(answer) == ["execution_id", "state", "summary", "waits", "cause", "next"]
-    assert list(answer["waits"][0]) == ["what", "text", "step", "until"]
+    assert list(answer) == ["execution_id", "state", "summary", "waits", "cause", "next", "problems"]
+    assert list(answer["waits"][0]) == ["what", "text", "step", "until", "key", "signal", "child"]
 
 
 def test_state(arclog, api, home):

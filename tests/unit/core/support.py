@@ -9,6 +9,7 @@ from arclog.core.decide import decide
 from arclog.core.inputs import Input, NewWork, Request, Txn, WorkReported
 from arclog.core.state import State
 from arclog.model.events import Event
+from arclog.model.ids import moved
 from arclog.model.settings import Settings
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
@@ -33,7 +34,7 @@ class Core:
     def put(self, given: Input) -> Txn:
         txn = decide(self.program, self.state, given, NOW, self.next_id)
         self.events += txn.events
-        self.next_id += max(len(txn.events), 1)
+        self.next_id = moved(self.next_id, max(len(txn.events), 1))
         return txn
 
     def start(self, **workload: Any) -> NewWork:

@@ -79,9 +79,16 @@ def test_a_poison_command_fails_its_step_and_is_routed_like_any_failure() -> Non
     for fence in (1, 2):
         assert core.put(LeaseEnded(work.command_id, fence, "w", max_losses=3)).release == [work.command_id]
     txn = core.put(LeaseEnded(work.command_id, 3, "w", max_losses=3))
-    assert [one.type for one in txn.events] == ["command.failed", "step.failed", "next.evaluated", "step.scheduled"]
+    assert [one.type for one in txn.events] == [
+        "command.failed",
+        "task.failed",
+        "step.failed",
+        "next.evaluated",
+        "step.scheduled",
+    ]
     assert txn.close == [work.command_id]
-    assert txn.events[1].payload["error"]["kind"] == "poison"
+    assert txn.events[1].payload["outcome"]["error"]["kind"] == "cancelled"
+    assert txn.events[2].payload["error"]["kind"] == "poison"
     assert txn.events[-1].payload["args"] == {"kind": "poison"}
     assert core.state.status == "RUNNING"
     same(core)
@@ -106,6 +113,7 @@ def test_cancel_withdraws_everything_at_once_and_is_final() -> None:
     assert [one.type for one in cancelled.events] == [
         "signal.received",
         *["command.cancelled"] * 3,
+        *["step.failed"] * 3,
         "workflow.finished",
         "execution.cancelled",
         "playbook.processed",

@@ -165,11 +165,32 @@ def test_what_is_gathered_shows_when_the_loop_is_done() -> None:
     assert core.state.ctx == {"sum": 9, "key": 7}
 
 
-def test_a_loop_that_failed_leaves_ctx_as_it_was() -> None:
-    core = Looping(over(4), sets={"any": 1}, ctx=reducers("sum", sum=5))
+def test_a_loop_that_failed_keeps_what_the_items_that_ended_did() -> None:
+    core = Looping(over(6, 4), sets={"any": 1}, ctx=reducers("sum", sum=5))
     core.go()
     core.finish(ctx=lambda _: {"sum": 1}, failing=[(3,)], us=ONE_BY_ONE)
-    assert core.of("step.failed")
+    assert core.of("step.failed")[0].payload["loop"] == {"total": 6, "ok": 3, "failed": 1, "cancelled": 0}
+    assert core.state.ctx == {"sum": 9}
+    core.same()
+
+
+def test_an_item_that_was_cancelled_writes_nothing() -> None:
+    core = Looping(over(4, 4), sets={"any": 1}, ctx=reducers("sum", sum=5))
+    core.go()
+    first, second, third, _ = core.open
+    core.carry_out(first, ctx=lambda _: {"sum": 1})
+    core.report(second, *core.ran(second, (1,), ctx={"sum": 100})[:-1])
+    core.carry_out(third, ctx=lambda _: {"sum": 10}, failing=[(2,)])
+    assert core.of("step.failed")[0].payload["loop"] == {"total": 4, "ok": 1, "failed": 1, "cancelled": 1}
+    assert core.state.ctx == {"sum": 16}
+    core.same()
+
+
+def test_a_conflict_leaves_ctx_as_it_was() -> None:
+    core = Looping(over(3), sets={"any": 1}, ctx=reducers("sum", sum=5))
+    core.go()
+    core.finish(ctx=lambda path: {"sum": 1, "key": path[0]}, us=ONE_BY_ONE)
+    assert core.of("step.failed")[0].payload["error"]["code"] == "CTX_CONFLICT"
     assert core.state.ctx == {"sum": 5}
 
 

@@ -253,7 +253,7 @@ def test_a_count_fires_early_and_absorbs_the_rest_of_its_wave():
     assert net.state.absorbs == {"j": {"arc:b:0": 1}}
     net.end("b")
     (choice,) = net.log[-1].payload["selected"]
-    assert choice == {"step": "j", "arc": 0, "absorbed": True}
+    assert choice == {"step": "j", "arc": 0, "token": 7, "absorbed": True}
     assert net.state.absorbs == {}
     net.end("j")
     assert net.state.status == "COMPLETED"

@@ -199,6 +199,7 @@ def test_what_an_event_says_is_checked_too(bad: dict[str, Any]) -> None:
         pytest.param({"informative": True}, id="informative"),
         pytest.param({"own_id": 7}, id="an id of its own"),
         pytest.param({"cause": 1000}, id="a cause that is not there"),
+        pytest.param({"payload": {"source": "server"}}, id="in the name of the server"),
     ],
 )
 def test_the_servers_fields_of_an_event_are_not_the_workers(forged: dict[str, Any]) -> None:

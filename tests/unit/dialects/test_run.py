@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -107,7 +108,12 @@ def test_a_step_that_a_signal_fires_again_is_its_next_attempt() -> None:
 
 def test_an_attempt_that_a_signal_restarts_is_the_next_one() -> None:
     own = [one[:3] for one in briefly("restarted") if one[1] == "start"]
-    assert own == [("StepStarted", "start", 1), ("StepStarted", "start", 2), ("StepCompleted", "start", 2)]
+    assert own == [
+        ("StepStarted", "start", 1),
+        ("StepFailed", "start", 1),
+        ("StepStarted", "start", 2),
+        ("StepCompleted", "start", 2),
+    ]
 
 
 def test_lost_leases_count_as_engine_attempts_alone() -> None:
@@ -132,7 +138,8 @@ def test_each_pause_has_its_ordinal() -> None:
     ]
     (first, _) = payloads("paused_twice", "RunPaused")
     assert first["reason"] == "because"
-    assert first["signalId"].startswith("sig-")
+    assert str(UUID(first["signalId"])) == first["signalId"], "whatever the signal's own id was"
+    assert first["signalId"] != payloads("paused_twice", "RunPaused")[1]["signalId"]
 
 
 def test_a_pause_that_was_withdrawn_leaves_no_event() -> None:
@@ -141,7 +148,8 @@ def test_a_pause_that_was_withdrawn_leaves_no_event() -> None:
 
 def test_payloads_have_what_the_contract_asks_for() -> None:
     (done,) = payloads("lost_lease", "StepCompleted")
-    assert (done["result"], done["durationMs"]) == (3, 35000.0)
+    assert (done["result"], done["durationMs"]) == (3, 35000)
+    assert type(done["durationMs"]) is int
     (failed,) = payloads("unhandled_failure", "RunFailed")
     assert failed["errorCode"]
     assert failed["errorMessage"]
@@ -157,8 +165,31 @@ def test_a_failure_brings_its_stack() -> None:
     failed = next(one for one in log if one["event_type"] == "task.failed")
     outcome = {**failed["payload"]["outcome"], "py": {"exception": "KeyError", "traceback": "Traceback …"}}
     failed["payload"] = {"outcome": outcome}
-    said = [one.record["payload"] for one in told("run", log) if one.name == "StepFailed"]
-    assert said[0]["stack"] == "Traceback …"
+    said = {one.name: one.record.get("payload", {}) for one in told("run", log) if one.record.get("stepId") != "slow"}
+    assert said["StepFailed"]["stack"] == said["RunFailed"]["stack"] == "Traceback …"
+
+
+@pytest.mark.parametrize("name", ["error_in_step_args", "error_in_loop"])
+def test_a_step_that_fails_before_anybody_begins_it_is_told_as_started_and_failed(name: str) -> None:
+    log = log_of(name)
+    failed = next(one for one in log if one["event_type"] == "step.failed")
+    assert not any(
+        one["event_type"] == "step.started" and one["step_run_id"] == failed["step_run_id"] for one in log
+    ), "it never began"
+    said = [one.name for one in told("run", log) if one.seq == failed["seq"]]
+    assert said == ["StepStarted", "StepFailed"]
+
+
+def test_steps_that_are_open_when_the_run_ends_are_cancelled() -> None:
+    (failed,) = payloads("cancelled", "StepFailed")
+    assert (failed["errorCode"], failed["retryable"]) == ("CANCELLED", False)
+    assert failed["errorMessage"] == "the run was cancelled: because"
+    kinds = [
+        one.record["payload"]["errorCode"]
+        for one in told("run", log_of("unhandled_failure"))
+        if one.name == "StepFailed"
+    ]
+    assert kinds == ["EXCEPTION", "CANCELLED"]
 
 
 def with_ref(payload: dict[str, Any], *, in_outcome: bool) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Crowd:
     def __init__(self) -> None:
         clock = FakeClock()
         self.store = MemoryStore(clock=clock)
-        settings = Settings({"engine.look_again_s": 600, "scope.tenant": "t"})
+        settings = Settings({"engine.idle_look_s": 600, "scope.tenant": "t"})
         self.engine = Engine(self.store, clock, settings, Minter(clock, 1))
         self.control = EngineControl(self.engine)
         self.api = EngineApi(self.engine, {"noop": noop.KIND.spec}, MemoryResults())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from arclog.engine.minter import LONGEST_RUN, Minter, new_run_id
-from arclog.model.ids import MAX_SEQUENCE, NODE_BITS, SEQUENCE_BITS, minted_at_ms
+from arclog.engine.minter import LONGEST_RUN, Minter, new_uuid
+from arclog.model.ids import MAX_SEQUENCE, NODE_BITS, SEQUENCE_BITS, minted_at_ms, moved
 from arclog.testing.clock import FakeClock
 
 
@@ -14,7 +14,7 @@ def _node(snowflake: int) -> int:
 
 
 def test_run_ids_are_random_uuids() -> None:
-    found = {new_run_id() for _ in range(100)}
+    found = {new_uuid() for _ in range(100)}
     assert len(found) == 100
     for text in found:
         parsed = uuid.UUID(text)
@@ -42,3 +42,15 @@ def test_a_run_of_ids_stays_on_its_node() -> None:
         assert _node(base) == _node(base + count - 1) == 1023
         last = base + count - 1
     assert minted_at_ms(last) > 0
+
+
+def test_a_run_that_is_longer_than_a_millisecond_stays_on_its_node_and_below_what_comes_after_it() -> None:
+    minter = Minter(FakeClock(), 1023)
+    last = 0
+    for count in (300, 20_000, 1, MAX_SEQUENCE + 1, LONGEST_RUN, 9_999):
+        base = minter.peek()
+        minter.take(count)
+        assert base > last
+        last = moved(base, count - 1)
+        assert _node(last) == 1023
+    assert minter.peek() > last

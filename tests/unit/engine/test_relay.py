@@ -48,7 +48,9 @@ class Server:
 
 @pytest.fixture
 async def servers(postgres: Database) -> AsyncIterator[tuple[Server, Server]]:
-    settings = Settings({"store.url": postgres.dsn, "engine.look_again_s": DAY, "engine.sweep_s": DAY})
+    settings = Settings(
+        {"store.url": postgres.dsn, "engine.look_again_s": DAY, "engine.idle_look_s": DAY, "engine.sweep_s": DAY}
+    )
     store = MemoryStore(clock=SystemClock(), settings=settings)
     await store.open()
     pair = Server(store, settings, 1), Server(store, settings, 2)

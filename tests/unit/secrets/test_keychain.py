@@ -145,11 +145,6 @@ async def test_secret_and_secret_manager_by_their_own_name_or_another(tmp_path):
     assert (await secrets.resolve({"name": "plain", "kind": "secret"}, SCOPE)).fields == {"value": "value-2"}
 
 
-async def test_a_manager_that_is_not_here_is_said_with_those_that_are(tmp_path):
-    problem = await refusal(made(tmp_path, secrets__manager="vault"), {"name": "a", "kind": "secret_manager"})
-    assert "available here: local" in str(problem)
-
-
 async def test_bearer(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKEN", '{"deep": "tok-123"}')
     entry = {"name": "b", "kind": "bearer", "token": {"env": "TOKEN", "key": "deep"}}

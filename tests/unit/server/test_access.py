@@ -28,7 +28,7 @@ ROUTES = [
     for method in sorted(route.methods or ())
 ]
 #: The only ones that anybody may call.
-PUBLIC = {"/health", "/ready", "/metrics"}
+PUBLIC = {"/", "/api/docs", "/health", "/ready", "/metrics"}
 GARBAGE = ("ark_0123456789abcdef_" + "x" * 43, "garbage", "eyJhbGciOiJub25lIn0.e30.", "null")
 PLAYBOOK = """\
 metadata: {name: waits, path: flows/waits}

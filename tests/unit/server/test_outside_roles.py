@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import httpx2
 import pytest
@@ -31,7 +32,7 @@ class World:
         return await self.ask("POST", "/api/events", role, tenant, json=body)
 
     async def signal(self, role: str, kind: str, signal_id: str, **more: Any) -> httpx2.Response:
-        body = {"type": kind, "signalId": signal_id, "reason": "why not", **more}
+        body = {"type": kind, "signalId": str(uuid5(NAMESPACE_OID, signal_id)), "reason": "why not", **more}
         return await self.ask("POST", f"/api/runs/{self.run['runId']}/signal", role, json=body)
 
 

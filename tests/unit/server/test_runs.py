@@ -7,6 +7,7 @@ import json
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import httpx2
 import jsonschema
@@ -17,6 +18,11 @@ from tests.servers.arclog import RunningServer, running
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "run_idempotency_vectors.json").read_text("utf-8"))
 UNKNOWN = "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"
+
+
+def uuid_of(name: str) -> str:
+    return str(uuid5(NAMESPACE_OID, name))
+
 
 PLAIN = """
 metadata: {name: plain, path: flows/plain}
@@ -83,8 +89,9 @@ class Client:
         found: dict[str, Any] = answer.json()
         return found
 
-    async def signal(self, run_id: str, kind: str, signal_id: str, **more: Any) -> httpx2.Response:
-        return await self.http.post(f"/api/runs/{run_id}/signal", json={"type": kind, "signalId": signal_id, **more})
+    async def signal(self, run_id: str, kind: str, name: str, **more: Any) -> httpx2.Response:
+        body = {"type": kind, "signalId": uuid_of(name), **more}
+        return await self.http.post(f"/api/runs/{run_id}/signal", json=body)
 
     async def records(self, run_id: str, **query: Any) -> list[dict[str, Any]]:
         answer = await self.http.get(f"/api/runs/{run_id}/events", params=query)
@@ -170,7 +177,8 @@ async def test_a_retry_is_an_attempt_of_its_own_and_errors_say_what_they_must(cl
         assert payload["errorCode"]
         assert "no such order" in payload["errorMessage"]
         assert isinstance(payload["retryable"], bool)
-    assert "ValueError" in failures[0]["stack"]
+        assert "ValueError" in payload["stack"]
+    assert failures[-1]["step"] == "start"
     assert (await client.status(run["runId"]))["error"]
 
 
@@ -296,12 +304,12 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
         assert (status["status"], status["substatus"]) == ("PAUSED", None)
         again = await client.signal(run["runId"], "PAUSE", "p-1", reason="maintenance")
         assert (again.status_code, again.json()["status"]) == (200, "PAUSED")
-        resumed = await client.signal(run["runId"], "RESUME", "r-1")
+        resumed = await client.signal(run["runId"], "RESUME", "r-1", reason="done")
         assert resumed.json()["status"] == "RUNNING"
         told = [(one["eventType"], one.get("payload")) for one in await client.records(run["runId"])]
         assert told[1:] == [
-            ("RunPaused", {"signalId": "p-1", "reason": "maintenance"}),
-            ("RunResumed", {"signalId": "r-1"}),
+            ("RunPaused", {"signalId": uuid_of("p-1"), "reason": "maintenance"}),
+            ("RunResumed", {"signalId": uuid_of("r-1"), "reason": "done"}),
         ]
 
 
@@ -311,12 +319,14 @@ async def test_a_signal_id_gets_one_decision(idle: Client) -> None:
     again = await idle.signal(run["runId"], "RESUME", "s-1")
     assert (first.status_code, first.json()) == (409, again.json())
     other = await idle.signal(run["runId"], "PAUSE", "s-1")
-    assert (other.status_code, "s-1" in other.json()["detail"]) == (409, True)
+    assert (other.status_code, uuid_of("s-1") in other.json()["detail"]) == (409, True)
     for bad in (
         {"type": "PAUSE"},
         {"type": "PAUSE", "signalId": ""},
-        {"signalId": "x"},
-        {"type": "a b", "signalId": "x"},
+        {"type": "PAUSE", "signalId": "pause-1"},
+        {"type": "PAUSE", "signalId": uuid_of("x").replace("-", "")},
+        {"signalId": uuid_of("x")},
+        {"type": "a b", "signalId": uuid_of("x")},
     ):
         answer = await idle.http.post(f"/api/runs/{run['runId']}/signal", json=bad)
         assert answer.status_code == 422, bad
@@ -355,7 +365,7 @@ async def test_a_run_that_is_not_there(idle: Client) -> None:
         ("GET", "status", None),
         ("GET", "events", None),
         ("POST", "cancel", {"reason": "x"}),
-        ("POST", "signal", {"type": "PAUSE", "signalId": "1"}),
+        ("POST", "signal", {"type": "PAUSE", "signalId": uuid_of("1")}),
     ):
         answer = await idle.http.request(method, f"/api/runs/{UNKNOWN}/{path}", json=body)
         assert answer.status_code == 404

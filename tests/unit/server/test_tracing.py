@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from arclog.model.traces import span_id, trace_id, traceparent
+from arclog.server.tracing import _Words
 from tests.servers.arclog import RunningServer, running
 from tests.servers.web import Web
 
@@ -153,3 +155,14 @@ def test_off_imports_nothing() -> None:
     code = "import sys, arclog.wiring.server; print([m for m in sys.modules if m.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_exporters_words_hold_no_secret_of_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    words = _Words("http://user:canary@127.0.0.1:4318/v1/traces?token=yranac")
+    try:
+        with caplog.at_level(logging.WARNING):
+            logging.getLogger("opentelemetry.exporter.x").error("no answer from /v1/traces?token=%s (canary)", "yranac")
+    finally:
+        words.end()
+    assert "traces: no answer from /v1/traces?token=[redacted:telemetry.otlp_endpoint]" in caplog.text
+    assert "canary" not in caplog.text

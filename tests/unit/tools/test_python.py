@@ -65,6 +65,44 @@ async def python(tmp_path: Path) -> AsyncIterator[Python]:
     assert not list(python.scratch.iterdir())
 
 
+SPINNING = """
+import time, threading
+
+def wait_for(it):
+    IT
+
+def main():
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    wait_for(1)
+"""
+
+
+@pytest.mark.parametrize("line", ['print("here") or time.sleep(60)', 'print("here") or any(iter(int, 1))'])
+async def test_a_task_that_is_stopped_says_where_it_was(python: Python, line: str) -> None:
+    """Asleep in the kernel, and inside C code that never lets Python look at signals."""
+    said = asyncio.Event()
+
+    def log(_stream: str, text: str) -> None:
+        if "here" in text:
+            said.set()
+
+    around = context(log)
+    code = SPINNING.replace("IT", line)
+    running = asyncio.ensure_future(python.tool.run(PythonConfig(code=code), around))
+    await said.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    traceback = around.stopped["py"]["traceback"]
+    assert traceback.splitlines() == [
+        "Stack when it was stopped (most recent call last):",
+        '  File "<fetch.parse>", line 9, in main',
+        "    wait_for(1)",
+        '  File "<fetch.parse>", line 5, in wait_for',
+        f"    {line}",
+    ]
+
+
 def test_the_kind_says_what_the_config_takes() -> None:
     declared = {field.name: field.required for field in KIND.spec.fields}
     taken = {field.name: field.required for field in msgspec.structs.fields(PythonConfig)}
@@ -363,8 +401,8 @@ async def test_the_environment_is_clean(python: Python, monkeypatch: pytest.Monk
     assert cwd == str(Path.cwd())
     os.umask(mask := os.umask(0o022))
     assert umask == mask
-    # stdin, stdout, stderr, the null device, the task socket, and the listing itself
-    assert len(files) == 6
+    # stdin, stdout, stderr, the null device, the task socket, the pipe for its stack, and the listing itself
+    assert len(files) == 7
 
 
 @pytest.mark.skipif(not may_isolate(), reason="needs the right to make namespaces")

@@ -1,7 +1,8 @@
 """A guard owns one runner and its whole family: when the runner ends, or the worker asks or is gone, nobody survives.
 
 As first process of its own pid namespace it kills by kernel decree; elsewhere it is the family's subreaper and kills
-until it has no child left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of file) kills.
+until it has no child left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of file) kills, `s`
+kills after the python runner has written where it is.
 It answers with one JSON report once all are dead.
 """
 
@@ -23,6 +24,10 @@ from typing import Any, NoReturn
 from . import kernel, start, trees
 
 _CENSUS_MS = 250
+#: Time that a runner has to begin to write its stack, and how long its silence means that it has ended.
+_STACK_MS = 300
+_STACK_QUIET_MS = 20
+_STACK_MAX = 65536
 _SIZE = struct.Struct("<I")
 
 
@@ -59,20 +64,31 @@ class _Watch:
         self.status: int | None = None
         self.crowd = 0
         self.asked = False
+        self.stack = b""
+        self.stack_read, self.stack_write = os.pipe()
 
     def run(self, files: list[int]) -> None:
         failure_read, failure_write = os.pipe()
         self.runner = os.fork()
         if self.runner == 0:
             signal.set_wakeup_fd(-1)
-            start.runner(self.spec, files[1:], failure_write, guard=os.getppid())
+            start.runner(self.spec, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
         os.close(failure_write)
+        os.close(self.stack_write)
         for file in files[1:]:
             os.close(file)
         self._watch()
         left = self._end_family()
         failure = os.read(failure_read, 4096).decode()
-        report(self.channel, status=self.status, left=left, crowd=self.crowd, failed=failure, isolated=self.isolated)
+        report(
+            self.channel,
+            status=self.status,
+            left=left,
+            crowd=self.crowd,
+            failed=failure,
+            isolated=self.isolated,
+            stack=self.stack.decode("utf-8", "replace"),
+        )
         if self.spec.get("folder"):
             trees.remove_tree(self.spec["folder"])
 
@@ -88,16 +104,31 @@ class _Watch:
                 if fd == self.wakeup:
                     if signal.SIGTERM in os.read(self.wakeup, 4096) or self._reap():
                         return
-                elif self._letter() != b"t":
-                    return
-                else:
+                elif (letter := self._letter()) == b"t":
                     self.asked = True
                     trees.send_signal(-self.runner, signal.SIGTERM)
+                else:
+                    if letter == b"s" and "argv" not in self.spec:
+                        self._ask_stack()
+                    return
             if limit and not ready:
                 count = self._count()
                 if count > limit:
                     self.crowd = count
                     return
+
+    def _ask_stack(self) -> None:
+        """Have the runner write where it is, for as long as it does."""
+        trees.send_signal(self.runner, signal.SIGUSR1)
+        poll = select.poll()
+        poll.register(self.stack_read, select.POLLIN)
+        wait_ms = _STACK_MS
+        while len(self.stack) < _STACK_MAX and poll.poll(wait_ms):
+            part = os.read(self.stack_read, _STACK_MAX)
+            if not part:
+                return
+            self.stack += part
+            wait_ms = _STACK_QUIET_MS
 
     def _letter(self) -> bytes:
         try:

@@ -9,6 +9,7 @@ A spec with `argv` becomes that program; one without becomes the python runner.
 from __future__ import annotations
 
 import _socket
+import faulthandler
 import os
 import resource
 import signal
@@ -22,8 +23,10 @@ _NOFILE = 1024
 _STDERR = 2
 
 
-def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int) -> NoReturn:
-    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word."""
+def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int, stack: int) -> NoReturn:
+    """Become the runner. `files` are the task socket or stdin, stdout and stderr; `failure` takes a last word, `stack`
+    where python code is when the guard asks.
+    """
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -34,7 +37,7 @@ def runner(spec: dict[str, Any], files: list[int], failure: int, *, guard: int) 
         if "argv" in spec:
             _program(spec, files)
         else:
-            _python(spec, files, failure)
+            _python(spec, files, failure, stack)
     except BaseException as problem:  # noqa: BLE001 - the last line of defence: the guard must hear of it
         number = getattr(problem, "errno", None) or 0
         os.write(failure, f"{number} {type(problem).__name__}: {problem}".encode("utf-8", "replace")[:4000])
@@ -51,7 +54,7 @@ def _program(spec: dict[str, Any], files: list[int]) -> None:
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
 
 
-def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
+def _python(spec: dict[str, Any], files: list[int], failure: int, stack: int) -> None:
     kernel.set_name("arclog-python")
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
@@ -64,7 +67,7 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
     for target, file in enumerate((null, files[1], files[2])):
         os.dup2(file, target)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > _STDERR and int(name) not in (tasks.fileno(), failure):
+        if int(name) > _STDERR and int(name) not in (tasks.fileno(), failure, stack):
             _close(int(name))
     for kind, value in (
         (resource.RLIMIT_AS, spec["max_memory_bytes"]),
@@ -81,6 +84,8 @@ def _python(spec: dict[str, Any], files: list[int], failure: int) -> None:
 
         site.main()
     os.close(failure)
+    # Written by the signal's handler itself: also when the task holds the interpreter, or hangs in the kernel.
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     python.serve(tasks, Places(spec), int(spec["max_result_bytes"]), spec["limits"])
 
 

@@ -6,14 +6,10 @@ given back at once. Claims and revocations are counted by their worker: an answe
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.commands import Report, ReportAnswer
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import LATEST, MAX_ID
 from arclog.plan import net
@@ -24,19 +20,16 @@ from arclog.server import work_examples as examples
 from arclog.server.access import WORK, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of, numbers_fit
 from arclog.server.schemas import documented
+from arclog.server.waiting import caller_gone, longest_wait, unless_gone
 
 router = APIRouter(prefix=work.ROOT, tags=["workers"], dependencies=[allows(WORK)])
 
-#: A long poll looks after its caller, and whether the server drains, this often.
-_LOOK_S = 0.5
 _MOST_COMMANDS = 1000
 _MOST_EVENTS = 10_000
 #: Commands that one worker may say it holds; kinds or pools that it may name, and how long each may be.
 _MOST_HELD = 10_000
 _MOST_NAMES = 1000
 _LONGEST_NAME = 128
-
-T = TypeVar("T")
 
 
 @router.post(
@@ -72,11 +65,10 @@ async def claim(request: Request) -> Response:
     services = services_of(request)
     key = _asker(request, worker.worker_id, "claim")
 
-    async def some(wait_s: float) -> list[Command]:
-        return await control.claim(worker, asked.limit, wait_s)
-
     async def claimed() -> work.Claimed:
-        commands = await _long_poll(request, asked.wait_s, some)
+        wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
+        # Not cancelled when the caller is gone, but told so: a claim that is under way may have taken commands.
+        commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(request, services))
         if commands and await request.is_disconnected():
             for command in commands:
                 await control.give_back(worker.worker_id, command.execution_id, command.command_id, command.fence)
@@ -151,11 +143,10 @@ async def revoked(request: Request) -> Response:
     if len(asked.held) > _MOST_COMMANDS:
         raise RequestRejected(f"held: {len(asked.held)} commands; a worker names {_MOST_COMMANDS} at most")
 
-    async def news(wait_s: float) -> list[Revocation]:
-        return await control.revoked(asked.worker_id, wait_s, asked.held)
-
     async def told() -> work.Revoked:
-        return work.Revoked(await _long_poll(request, asked.wait_s, news))
+        wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
+        news = control.revoked(asked.worker_id, wait_s, asked.held)
+        return work.Revoked(await unless_gone(request, services, news) or [])
 
     with numbers_fit():
         return answered(await services.answers.once(key, asked.n, told, work.Revoked()))
@@ -232,18 +223,3 @@ def _check_line(line: LogLine) -> None:
         raise RequestRejected("lines: a number is larger than any that there can be, or less than nothing")
     if len(line.step) > _LONGEST_NAME or len(line.task) > 2 * _LONGEST_NAME:
         raise RequestRejected("lines: no step and no task has so long a name")
-
-
-async def _long_poll(request: Request, wait_s: float, ask: Callable[[float], Awaitable[list[T]]]) -> list[T]:
-    """Ask until there is something, the time is over, the caller is gone, or the server drains."""
-    if wait_s < 0:
-        raise RequestRejected(f"wait_s: {wait_s:g} is less than nothing")
-    services = services_of(request)
-    draining = services.draining
-    loop = asyncio.get_running_loop()
-    until = loop.time() + min(wait_s, services.settings.number("server.long_poll_s"))
-    while True:
-        left = until - loop.time()
-        found = await ask(0.0 if draining() else max(0.0, min(left, _LOOK_S)))
-        if found or left <= _LOOK_S or draining() or await request.is_disconnected():
-            return found

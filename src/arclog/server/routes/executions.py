@@ -102,13 +102,18 @@ async def list_executions(
     state: Annotated[list[str], Query(description="Only runs in one of these states", max_length=10)] = [],  # noqa: B006 - FastAPI copies it
     path: Annotated[str, Query(description="Only runs of this catalog path")] = "",
     before: Annotated[str, Query(description="Only runs older than this one")] = "",
+    name: Annotated[str, Query(description="Only runs whose playbook's name contains this")] = "",
+    since: Annotated[str, Query(description="Only runs asked for at this time (RFC 3339) or later")] = "",
+    parent: Annotated[str, Query(description="Only runs that this run called")] = "",
     limit: Limit = 50,
 ) -> Response:
     """Runs, newest first; page by `before`."""
     unknown = next((one for one in state if one not in _STATES), None)
     if unknown is not None:
         raise RequestRejected(f"there is no state {unknown!r}; there are {', '.join(_STATES)}")
-    found = await api_of(request).list(states=state, path=path, before=before, limit=limit)
+    found = await api_of(request).list(
+        states=state, path=path, before=before, limit=limit, name=name, since=since, parent=parent
+    )
     return answered(Executions(found, found[-1].execution_id if len(found) == limit else None))
 
 

@@ -109,7 +109,7 @@ async def cancel(run_id: str, request: Request) -> Response:
         example=_DECISION,
         text="The signal is recorded and was applied.",
         takes=RunSignal,
-        takes_example=RunSignal("PAUSE", "pause-1", "maintenance"),
+        takes_example=RunSignal("PAUSE", "6f1c2a7e-3b0d-4c55-9a41-0d2e8f7b6c13", "maintenance"),
         errors=(404, 409),
     ),
 )

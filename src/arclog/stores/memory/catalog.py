@@ -125,4 +125,6 @@ def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
         and (not which.tenant or record.new.scope.tenant == which.tenant)
         and (not which.parent or record.new.parent_execution_id == which.parent)
         and (not which.children or record.new.parent_execution_id != 0)
+        and which.name in record.new.name
+        and record.execution_id >= which.since
     )

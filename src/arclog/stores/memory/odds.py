@@ -34,6 +34,9 @@ class Odds(Tables):
         self._check_open()
         return self._logs.read(execution_id, after, limit, where)
 
+    async def changed_elsewhere(self) -> bool:
+        return False  # no other process can
+
     async def time(self) -> int:
         self._check_open()
         return self._clock.now()

@@ -8,17 +8,16 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from arclog.drivers.postgres import address as addresses
 from arclog.model.errors import SettingsError, StoreUnavailable
 from arclog.model.settings import Settings
-from arclog.stores.postgres.errors import told
 from arclog.stores.postgres.link import Link, Preparing
 from arclog.stores.postgres.queries import load_migrations
 
@@ -74,29 +73,24 @@ class Address(Struct, frozen=True):
 
 def address_of(url: str, settings: Settings) -> Address:
     try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise SettingsError(
-            f"ARCLOG_STORE_URL cannot be read ({told(error)}); give postgresql://user:password@host/database"
-        ) from None
+        database = addresses.address_of(url)
+    except addresses.AddressError as error:
+        raise SettingsError(f"ARCLOG_STORE_URL cannot be read: {error}") from None
     schema = settings.text("store.schema")
     if not _IDENTIFIER.fullmatch(schema):
         raise SettingsError(
             f"ARCLOG_STORE_SCHEMA {schema!r} is no plain name; use small letters, digits and underscores"
         )
-    user = f"{parts['user']}@" if parts.get("user") else ""
-    port = f":{parts['port']}" if parts.get("port") else ""
-    place = f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
     watch = _keepalives(settings.number("store.timeout_s"))
-    own = {
+    defaults = {
         "keepalives_idle": watch["idle"],
         "keepalives_interval": watch["interval"],
         "keepalives_count": watch["count"],
         "tcp_user_timeout": watch["timeout"],
     }
     return Address(
-        make_conninfo("", **cast("dict[str, Any]", {**own, **parts})),
-        place,
+        database.conninfo(defaults),
+        database.place,
         schema,
         settings.number("store.connect_timeout_s"),
         settings.number("store.timeout_s"),

@@ -300,6 +300,7 @@ SELECT {executions} FROM arclog.executions
 WHERE execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: live_executions
@@ -307,6 +308,7 @@ SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
+  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: children_of
@@ -314,6 +316,7 @@ SELECT {executions} FROM arclog.executions
 WHERE parent = $6 AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND $7::int8 IN (0, 1)
+  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: oldest_live

@@ -115,7 +115,8 @@ class Reading(Part):
         name = "live_executions" if which.states and _LIVE.issuperset(which.states) else "executions"
         if which.parent:
             name = "children_of"
-        narrowed = (texts(which.states), which.path, which.tenant, limit, which.parent, int(which.children))
+        whose = (which.path, which.tenant, limit, which.parent, int(which.children), which.since, which.name)
+        narrowed = (texts(which.states), *whose)
         return await self._executions(name, before or MAX_ID, *narrowed)
 
     async def live(

@@ -127,6 +127,7 @@ WHERE execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
+  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: live_executions
@@ -135,6 +136,7 @@ WHERE over = 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
+  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: oldest_live
@@ -195,6 +197,7 @@ SELECT {executions} FROM executions
 WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
+  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of

@@ -104,13 +104,8 @@ def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int
     if which.parent:
         name = "children_of"
     states = msgspec.json.encode(which.states).decode()
-    return [
-        execution_record(row)
-        for row in execute(
-            SQL[name],
-            (before or MAX_ID, states, which.path, which.tenant, limit, which.parent, int(which.children)),
-        )
-    ]
+    narrowed = (states, which.path, which.tenant, limit, which.parent, int(which.children), which.since, which.name)
+    return [execution_record(row) for row in execute(SQL[name], (before or MAX_ID, *narrowed))]
 
 
 def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:

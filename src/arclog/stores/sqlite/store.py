@@ -38,6 +38,9 @@ from arclog.stores.sqlite.queries import SQL
 
 R = TypeVar("R")
 
+#: A process that writes whenever it is asked whether others do says so of them after so many questions.
+_UNSEEN = 5
+
 
 class SqliteStore:
     """The embedded store. Several processes may have the same file open."""
@@ -51,6 +54,10 @@ class SqliteStore:
         self._codec = Codec(settings)
         self._writer = Writer(self.path, busy, clock)
         self._reader = Reader(self.path, busy)
+        #: the write-ahead log as it was when somebody last asked whether others write
+        self._touched: tuple[int, int, int] | None = None
+        self._version: int | None = None
+        self._unseen = 0
 
     async def open(self) -> None:
         await self._writer.open()
@@ -325,6 +332,23 @@ class SqliteStore:
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
         return await self._reader.do(lambda execute: task_logs.read(execute, execution_id, after, limit, where))
+
+    async def changed_elsewhere(self) -> bool:
+        """Every commit touches the write-ahead log; SQLite knows whether it was another connection's."""
+        try:
+            found = os.stat(f"{self.path}-wal")  # noqa: PTH116 - asked every second: no object is needed for it
+        except OSError:
+            return False
+        touched = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if touched == self._touched:
+            return False
+        seen = self._writer.peek(lambda execute: execute("PRAGMA data_version").get)
+        if seen is None:  # this process is writing just now: the next call looks
+            self._unseen += 1
+            return self._unseen % _UNSEEN == 0
+        self._touched, self._unseen = touched, 0
+        before, self._version = self._version, seen[0]
+        return before != self._version
 
     async def time(self) -> int:
         return self._clock.now()

@@ -231,13 +231,19 @@ def _content(payload: Payload | None) -> bytes | AsyncIterable[bytes]:
 
 def _proxy(url: str) -> httpcore2.Proxy:
     """A proxy as the environment names it, with its credentials."""
-    from urllib.parse import unquote, urlsplit
+    from urllib.parse import unquote_to_bytes, urlsplit
 
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in _PROXY_SCHEMES or not parts.hostname:
-        raise refused(
-            "the environment names a proxy that is no http or https address; change it, or unset http.trust_env"
-        )
-    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    wrong = refused(
+        "the environment names a proxy that is no http or https address; change it, or unset http.trust_env"
+    )
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        found = parts.scheme in _PROXY_SCHEMES and parts.hostname and (parts.port or True)
+        user, password = (unquote_to_bytes(part or "") for part in (parts.username, parts.password))
+    except (ValueError, UnicodeError):
+        raise wrong from None
+    if not found or "@" in parts.path + parts.query + parts.fragment:
+        raise wrong
+    auth = (user, password) if user else None
     port = f":{parts.port}" if parts.port else ""
     return httpcore2.Proxy(url=f"{parts.scheme}://{parts.hostname}{port}", auth=auth)

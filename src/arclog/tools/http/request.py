@@ -100,6 +100,10 @@ def target_of(text: str) -> Target:
     try:
         url = httpx2.URL(text)
     except (httpx2.InvalidURL, UnicodeError) as problem:
+        if "@" in text:
+            raise refused(
+                "url: it is no web address; credentials belong into a keychain entry that auth names"
+            ) from None
         raise refused(f"url: {shortened(text)!r} is no web address: {problem}") from None
     if url.scheme not in ("http", "https"):
         raise refused(f"url: {shortened(text)!r} begins with neither http:// nor https://")

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
-
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome, error, failed
 from arclog.model.shapes import LONGEST_S, Field
-from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
-from arclog.tools.nats.config import OPS, NatsConfig
-
-_MISSING = "kind nats needs its driver: pip install 'arclog[nats]'"
-
-
-class _Missing:
-    """In place of the tool where its driver is not installed."""
-
-    Config: type[Struct] = NatsConfig
-
-    async def run(self, config: NatsConfig, context: TaskContext) -> Outcome:  # noqa: ARG002 - whatever it is
-        return failed(error("config", _MISSING, code="MISSING_EXTRA"))
-
-    async def execution_ended(self, execution_id: str) -> None:
-        """Nothing is kept."""
-
-    async def close(self) -> None:
-        """Nothing is kept."""
+from arclog.ports.tool import Tool, ToolKind, ToolServices
+from arclog.tools.nats.config import OPS
 
 
 def _open(services: ToolServices) -> Tool:
-    try:
+    with required("nats", "kind nats"):
         from arclog.tools.nats.tool import NatsTool  # the client takes a tenth of a second to import
-    except ImportError:
-        return _Missing()
     return NatsTool(services.settings)
 
 

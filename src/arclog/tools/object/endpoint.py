@@ -18,11 +18,11 @@ async def check_endpoint(endpoint: str, *, allow_http: bool) -> None:
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port
-    except ValueError as problem:
-        raise refuse("config", f"endpoint {endpoint}: is no address of a server; write https://host:port") from problem
+    except ValueError:
+        raise refuse("config", "endpoint: it is no address of a server; write https://host:port") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise refuse("config", f"endpoint {endpoint}: is no address of a server; write https://host:port")
-    if parts.username is not None or parts.query or parts.fragment:
+        raise refuse("config", "endpoint: it is no address of a server; write https://host:port")
+    if "@" in endpoint or parts.query or parts.fragment:
         raise refuse("config", "endpoint: the server's address must stand alone; credentials belong into `auth`")
     if parts.scheme == "http" and not allow_http:
         raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from arclog.model.errors import ResultUnavailable
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, failed, result_error
 from arclog.model.settings import Settings
@@ -103,11 +104,8 @@ class ObjectTool:
             from arclog.tools.object.folder import Folder
 
             return Folder(self._root, self._home)
-        try:
+        with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
-        except ImportError:
-            message = f"{at.scheme}:// needs a library that is not installed: pip install 'arclog[object]'"
-            raise refuse("config", message, "MISSING_EXTRA") from None
         from arclog.tools.object.cloud import Access, Cloud, open_store
         from arclog.tools.object.credentials import fields_for
         from arclog.tools.object.endpoint import check_endpoint

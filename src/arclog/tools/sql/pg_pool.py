@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.adapt import AdaptersMap, Buffer, Loader
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import TextLoader
 
+from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.tools.sql.failures import SqlFailure
 
 #: Moments are told in UTC and durations in ISO 8601, whatever the server's own settings.
@@ -26,7 +25,6 @@ _SESSION = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=iso_8601"
 _AS_TEXT = ("date", "time", "interval", "inet", "cidr")
 _RANGES = ("int4range", "int8range", "numrange", "daterange", "tsrange", "tstzrange")
 _MULTIRANGES = ("int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange", "tstzmultirange")
-_NO_PORT = re.compile(r"[^0-9,]")
 _HOURS_ONLY = re.compile(r"[+-]\d\d$")
 
 #: What the server says when it refuses a connection; libpq gives no SQLSTATE there.
@@ -177,21 +175,9 @@ def conninfo_of(where: dict[str, Any], connect_s: float) -> str:
     known.setdefault("connect_timeout", max(1, round(connect_s)))
     known.setdefault("application_name", "arclog")
     try:
-        conninfo = make_conninfo(dsn, **known)
-        _no_password_astray(conninfo_to_dict(conninfo))
-    except psycopg.Error:
-        # libpq's message would show the whole text, password and all.
-        raise SqlFailure(
-            "config", "the dsn cannot be read; it is postgresql://user@host:port/dbname or key=value …"
-        ) from None
-    return conninfo
-
-
-def _no_password_astray(where: Mapping[str, Any]) -> None:
-    """A password with an `@` or a `/` ends up in part as host or port of a URL, which errors of connecting show."""
-    if "@" in str(where.get("host", "")) or _NO_PORT.search(str(where.get("port", ""))):
-        message = "the dsn cannot be read: special characters of a password are percent-encoded in a URL (@ is %40)"
-        raise SqlFailure("config", f"{message}; better use auth")
+        return address_of(dsn, **known).conninfo()
+    except AddressError as problem:
+        raise SqlFailure("config", f"the dsn cannot be read: {problem}; better use auth") from None
 
 
 def refusal_of(problem: psycopg.Error) -> SqlFailure:

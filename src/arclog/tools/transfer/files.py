@@ -72,6 +72,14 @@ class _TextSource:
             raise _failure(self._shown, problem) from None
         return self._file
 
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Bytes that were read, of how many. Ahead of the rows by what is buffered."""
+        if self._file is None or self._file.closed:
+            return None
+        file = self._file.fileno()
+        return os.lseek(file, 0, os.SEEK_CUR), os.fstat(file).st_size
+
     def interrupt(self) -> None:
         """Reading a chunk is short."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from arclog.model.errors import ResultUnavailable
+from arclog.model.extras import required
 from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.model.settings import Settings
@@ -77,7 +78,7 @@ class TransferTool:
             chunk_rows=config.chunk_rows or self._chunk_rows,
             columns=config.columns,
             types=config.target.types or {},
-            progress=lambda done, total: _tell(loop, context, done, total),
+            progress=lambda done, total, unit: _tell(loop, context, done, total, unit),
         )
         return await self._threads.call(move.interrupt, move.run)
 
@@ -154,12 +155,8 @@ class TransferTool:
     def _connecting(self, end: End, context: TaskContext) -> Connecting:
         from arclog.tools.postgres import server_of
 
-        try:
+        with required("postgres", "kind postgres"):
             import psycopg  # noqa: F401 - asks whether the extra is there
-        except ImportError:
-            raise SqlFailure(
-                "config", "postgres needs its driver: pip install 'arclog[postgres]'", "MISSING_EXTRA"
-            ) from None
         from arclog.tools.transfer.postgres import Connecting
 
         # There is one `auth` for two ends: it belongs to the one that names no server of its own.
@@ -195,10 +192,8 @@ class TransferTool:
 
 
 def _need_duckdb(kind: str) -> None:
-    try:
+    with required("duckdb", f"kind {kind}"):
         import duckdb  # noqa: F401 - asks whether the extra is there
-    except ImportError:
-        raise SqlFailure("config", f"{kind} needs DuckDB: pip install 'arclog[duckdb]'", "MISSING_EXTRA") from None
 
 
 def _csv(end: End) -> CsvForm:
@@ -210,8 +205,8 @@ def _csv(end: End) -> CsvForm:
     return CsvForm(delimiter, end.null or "", end.header is not False)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None) -> None:
-    loop.call_soon_threadsafe(context.progress, done, total, "rows")
+def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None, unit: str) -> None:
+    loop.call_soon_threadsafe(context.progress, done, total, unit)
 
 
 def _open(services: ToolServices) -> TransferTool:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.tools.sql.failures import SqlFailure
-from arclog.tools.transfer.rows import Column, Row, Source, Target, typed
+from arclog.tools.transfer.rows import Column, Positioned, Row, Source, Target, typed
 
 Mapping = dict[str, str]
 
@@ -40,7 +40,7 @@ class Move:
         chunk_rows: int,
         columns: list[str] | Mapping | None,
         types: dict[str, str],
-        progress: Callable[[int, int | None], None],
+        progress: Callable[[int, int | None, str], None],
     ) -> None:
         self._source = source
         self._target = target
@@ -77,17 +77,25 @@ class Move:
         columns = typed(columns, first, self._types)
         self._target.open(columns)
         done = 0
-        self._progress(0, self._source.total)
+        self._report(0)
         for number, chunk in enumerate(chain([first], chunks)):
             if self._stopped.is_set():
                 raise SqlFailure("cancelled", "the transfer was stopped")
             self._target.write(chunk if pick is None or number == 0 else list(map(pick, chunk)))
             done += len(chunk)
-            self._progress(done, self._source.total)
+            self._report(done)
         if self._stopped.is_set():
             raise SqlFailure("cancelled", "the transfer was stopped")
         more = self._target.commit()
         return Moved(done, [column.name for column in columns], more)
+
+    def _report(self, rows: int) -> None:
+        """How far it is: in rows of a source that knows how many it has, else in bytes of its file."""
+        at = self._source.position if isinstance(self._source, Positioned) and self._source.total is None else None
+        if at is None:
+            self._progress(rows, self._source.total, "rows")
+        else:
+            self._progress(*at, "bytes")
 
     def _picked(self, found: Sequence[Column]) -> tuple[Callable[[Row], Row] | None, list[Column]]:
         """How a row of the source becomes one of the target."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from msgspec import Struct
@@ -65,6 +65,15 @@ class Source(Protocol):
         """Make the call that is under way fail soon; from another thread."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Positioned(Protocol):
+    """A source that is read from its beginning to its end and knows where it is."""
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Bytes that were read, of how many; None while it is not open."""
 
 
 class Target(Protocol):

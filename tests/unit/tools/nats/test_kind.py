@@ -13,6 +13,7 @@ from arclog.ports.tool import ToolServices
 from arclog.testing.tools import task_context
 from arclog.tools.nats.config import OPS, NatsConfig
 from arclog.tools.nats.kind import KIND
+from arclog.worker.toolbox import Toolbox
 
 
 def findings(task: str) -> list[tuple[str, str]]:
@@ -63,10 +64,10 @@ async def test_without_its_driver_a_task_says_what_to_install(tmp_path: Path, mo
         if name not in ("arclog.tools.nats.kind", "arclog.tools.nats.config", "arclog.tools.nats.failure"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
-    tool = KIND.open(ToolServices(Settings(), tmp_path))
-    outcome = await tool.run(NatsConfig("publish", subject="a", data=1), task_context())
+    toolbox = Toolbox({"nats": KIND}, ToolServices(Settings(), tmp_path))
+    outcome = await toolbox.run("nats", {"op": "publish", "subject": "a", "data": 1}, task_context())
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.code) == ("config", "MISSING_EXTRA")
     assert "pip install 'arclog[nats]'" in outcome.error.message
-    await tool.execution_ended("1")
-    await tool.close()
+    await toolbox.execution_ended("1")
+    await toolbox.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from arclog.model.errors import MissingExtra
 from arclog.model.settings import Settings
 from arclog.ports.results import Content
 from arclog.ports.secrets import Credential
@@ -242,9 +243,8 @@ async def test_http_must_be_meant() -> None:
 
 async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    problem = await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
-    assert (problem.kind, problem.code) == ("config", "MISSING_EXTRA")
-    assert "pip install 'arclog[object]'" in problem.message
+    with pytest.raises(MissingExtra, match=r"s3:// needs the package obstore.*pip install 'arclog\[object\]'"):
+        await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
     files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)})))
     assert await files.data("put", "a.txt", content="files need no extra")
 

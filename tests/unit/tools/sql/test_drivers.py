@@ -19,7 +19,7 @@ async def main():
     sql = Sql(KIND, Path(tempfile.gettempdir()), {where})
     outcome = await sql("SELECT 1")
     await sql.close()
-    print(outcome.error.kind, outcome.error.message)
+    print(outcome.error.kind, outcome.error.code, outcome.error.message)
 
 asyncio.run(main())
 """
@@ -32,7 +32,9 @@ asyncio.run(main())
 def test_without_its_driver_a_task_says_what_to_install(kind, driver, where):
     code = RUN.format(kind=kind, driver=driver, where=where)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"config kind {kind} needs its driver: pip install 'arclog[{kind}]'\n"
+    assert done.stdout == (
+        f"config MISSING_EXTRA kind {kind} needs the package {driver}, which is not installed: pip install 'arclog[{kind}]'\n"
+    )
 
 
 def test_kinds_load_without_their_drivers():

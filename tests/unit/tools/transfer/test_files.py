@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -55,6 +56,21 @@ async def test_csv(run: Runner, source: dict[str, Any]) -> None:
         (3, "ü", 1e300),
         (4, None, -1.0),
     ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+async def test_a_file_tells_how_many_of_its_bytes_were_read(run: Runner, tmp_path: Path, kind: str) -> None:
+    lines = [f"{n},{'x' * 50_000}" if kind == "csv" else f'{{"n": {n}, "t": "{"x" * 50_000}"}}' for n in range(12)]
+    (run.folder / "in").write_text("\n".join(["n,t", *lines] if kind == "csv" else lines))
+    size = (run.folder / "in").stat().st_size
+    await run.moved({"kind": kind, "path": "in"}, {"kind": "csv", "path": "out.csv"})
+    await asyncio.sleep(0)  # the last word comes from the thread that moved the rows
+    said = run.recorder.progress
+    assert {(total, unit) for _, total, unit in said} == {(size, "bytes")}
+    done = [done for done, _, _ in said]
+    assert done == sorted(done)
+    assert 0 < done[0] < size
+    assert done[-1] == size
 
 
 async def test_csv_forms(run: Runner, tmp_path: Path) -> None:

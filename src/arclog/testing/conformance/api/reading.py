@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from arclog.model.errors import RequestRejected
-from arclog.ports.api import Api
+from arclog.ports.api import Api, ExecuteRequest
 from arclog.ports.task_logs import LogFilter
-from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, started, until_event
+from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, over, started, until_event
 
 _TALKING = """\
 metadata: {name: talking}
@@ -22,6 +22,14 @@ workflow:
   - step: each
     loop: {in: [a, b], iterator: item}
     tool: {kind: shell, command: [echo, "{{ iter.item }}"]}
+"""
+_LOOPING = """\
+metadata: {name: looping}
+workflow:
+  - step: start
+    loop: {in: [0, 3, 0], iterator: n}
+    tool:
+      - {name: work, kind: shell, command: 'exit {{ iter.n }}'}
 """
 _FAILING = """\
 metadata: {name: failing}
@@ -110,6 +118,45 @@ class ReadingRules(Rules):
         cause = (await api.why(await done(api, _FAILING))).cause
         assert cause is not None
         assert (cause.step, cause.kind, cause.at) == ("start", "exception", "4:11")
+
+    async def test_all_readers_get_the_same_account_of_a_failed_run(self, api: Api) -> None:
+        execution_id = (await api.execute(ExecuteRequest(_LOOPING, "flows/looping.yaml"))).execution_id
+        await over(api, execution_id)
+        summary, why = await api.summary(execution_id), await api.why(execution_id)
+        (listed,) = await api.list(name="looping")
+        assert summary.cause is not None
+        assert (summary.cause, summary.problems) == (why.cause, why.problems)
+        cause = summary.cause
+        assert (cause.step, cause.iteration, cause.task, cause.kind) == ("start", "1", "work", "exception")
+        assert (cause.file, cause.line, cause.source) == (
+            "flows/looping.yaml",
+            6,
+            "- {name: work, kind: shell, command: 'exit {{ iter.n }}'}",
+        )
+        assert summary.error is not None
+        assert (summary.error["step"], summary.error["task"], summary.error["item"]) == ("start", "work", "1")
+        assert set(summary.error) >= {"kind", "message", "step", "task", "item", "traceback", "cause"}
+        items = summary.steps["start"].items
+        assert items is not None
+        assert (items.total, items.ok, items.failed) == (3, 1, 1)
+        assert listed.error == f"step start, item 1, task work: exception: {cause.message}"
+        assert cause.message in why.summary
+        assert summary.next == why.next
+
+    async def test_runs_are_listed_by_name_time_and_caller(self, api: Api) -> None:
+        first, second = await done(api), await done(api, _TALKING)
+        assert [run.execution_id for run in await api.list(name="alk")] == [second]
+        assert await api.list(name="%") == []
+        created = (await api.list(limit=1))[0].created_at
+        assert [run.execution_id for run in await api.list(since=created)] in ([second], [second, first])
+        assert len(await api.list(since="2020-01-01T00:00:00Z")) == 2
+        assert await api.list(since="2100-01-01T00:00:00Z") == []
+        assert await api.list(parent=first) == []
+        for wrong in ("soon", "2026-01-01T00:00:00"):
+            with pytest.raises(RequestRejected):
+                await api.list(since=wrong)
+        with pytest.raises(RequestRejected):
+            await api.list(parent="x")
 
     async def test_the_plan_is_drawn(self, api: Api) -> None:
         execution_id = await done(api)

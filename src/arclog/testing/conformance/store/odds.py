@@ -83,6 +83,20 @@ class OddsRules(Rules):
         assert await found(path="a", tenant="t1") == [d, a]
         assert await found(states=("FAILED",)) == []
 
+    async def test_executions_are_found_by_name_and_time(self, world: World) -> None:
+        names = ("load_orders", "load_items", "report")
+        a, b, c = [await world.create(new=replace(world.new(), name=name)) for name in names]
+
+        async def found(**which: Any) -> list[int]:
+            return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
+
+        assert await found(name="load") == [b, a]
+        assert await found(name="LOAD") == []
+        assert await found(name="%") == []
+        assert await found(since=b) == [c, b]
+        assert await found(since=b, name="load", states=("RUNNING",)) == [b]
+        assert await found(since=c + 1) == []
+
     async def test_executions_are_found_by_their_parent(self, world: World) -> None:
         root = await world.create()
         first, second = [await world.create(new=replace(world.new(), parent_execution_id=root)) for _ in range(2)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from arclog.model.events import Event
+from arclog.model.ids import EPOCH_MS, MAX_SEQUENCE, compose, moved, node_of
 from arclog.ports.store import Mark, StepRunRecord
 from arclog.testing.conformance.store.base import DONE, Rules, World, event, seqs
 
@@ -18,6 +20,19 @@ class ReadingRules(Rules):
         await world.store.append(change)
         stored = await world.store.events(execution_id, after=1)
         assert [each.event_id for each in stored] == [change.base_id + i for i in range(600)]
+
+    async def test_a_long_run_of_ids_goes_on_in_the_next_millisecond(self, world: World) -> None:
+        execution_id = await world.create()
+        base = compose(EPOCH_MS + 1_000_000, 1023, MAX_SEQUENCE - 99)
+        change = replace(world.change(execution_id, 1, *[event("task.started", "a", 1)] * 5000), base_id=base)
+        await world.store.append(change)
+        stored = await world.store.events(execution_id, after=1, limit=10_000)
+        ids = [each.event_id for each in stored]
+        assert ids == [moved(base, i) for i in range(5000)]
+        assert ids == sorted(set(ids))
+        assert {node_of(each) for each in ids} == {1023}
+        assert ids[99:101] == [base + 99, compose(EPOCH_MS + 1_000_001, 1023, 0)]
+        assert [moved(each, -i) for i, each in enumerate(ids)] == [base] * 5000
 
     async def test_an_outside_producers_id_is_kept(self, world: World) -> None:
         execution_id = await world.create()

@@ -1,0 +1,157 @@
+"""The address of a PostgreSQL database: read, shown without its password, and written for libpq.
+
+Law: no message has more of an address than user, host, port and database, and those only if each was read without doubt.
+libpq's own parser is not used: it quotes what it cannot read, and takes a part of a password with `/` or `@` in it for a
+host, port or database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+SCHEMES = ("postgresql://", "postgres://")
+#: How an address is written, for messages.
+FORM = "postgresql://user:password@host:5432/database"
+ENCODED = "write special characters of a password percent-encoded (@ as %40, / as %2F, % as %25)"
+
+_HOST = re.compile(r"\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^:\[\]@]*)")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_ESCAPE = re.compile(r"((?:%[0-9A-Fa-f]{2})+)")
+_KEY = re.compile(r"[a-z_]{1,40}")
+_PAIR = re.compile(r"\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?:\s+|\Z)", re.DOTALL)
+_PORTS = re.compile(r"[0-9]{0,5}(?:,[0-9]{0,5})*")
+
+
+class AddressError(ValueError):
+    """An address that cannot be read; the message says why and shows nothing of it."""
+
+
+class PostgresAddress(Struct, frozen=True):
+    """A database that can be connected to."""
+
+    #: by libpq's keywords; the password among them
+    parts: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        """For messages: no password."""
+        user = f"{self.parts['user']}@" if self.parts.get("user") else ""
+        port = f":{self.parts['port']}" if self.parts.get("port") else ""
+        host = self.parts.get("host") or self.parts.get("hostaddr", "")
+        return f"postgresql://{user}{host}{port}/{self.parts.get('dbname', '')}"
+
+    def conninfo(self, defaults: Mapping[str, Any] | None = None, **own: Any) -> str:
+        """What libpq connects with: `own` goes before the address, the address before `defaults`."""
+        every = {**(defaults or {}), **self.parts, **own}
+        return " ".join(f"{key}={_quoted(str(value))}" for key, value in every.items() if value is not None)
+
+    def __repr__(self) -> str:
+        return f"PostgresAddress({self.place})"
+
+
+def address_of(text: str, **more: Any) -> PostgresAddress:
+    """A URL or libpq's `key=value …`; `more` are keywords that go before those of the text. Raises AddressError."""
+    given = {key: str(value) for key, value in more.items() if value is not None}
+    parts = {**(parts_of(text) if text or not given else {}), **given}
+    if not parts.keys() <= _known():
+        raise AddressError(f"it has a keyword that PostgreSQL does not know; {ENCODED}")
+    if not _PORTS.fullmatch(parts.get("port", "")):
+        raise AddressError(f"the port is no number: {ENCODED}")
+    for key in ("host", "hostaddr", "user", "dbname"):
+        if any(ord(char) < 32 for char in parts.get(key, "")):
+            raise AddressError(f"{key} has a control character")
+    if "@" in parts.get("host", "") or "@" in parts.get("hostaddr", ""):
+        raise AddressError(f"the host has an @ in it: {ENCODED}")
+    return PostgresAddress(parts)
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """What a text says, by libpq's keywords. Raises AddressError."""
+    text = text.strip()
+    return _of_url(text) if text.startswith(SCHEMES) else _of_pairs(text)
+
+
+@cache
+def _known() -> frozenset[str]:
+    """Libpq's keywords."""
+    from psycopg import pq
+
+    return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
+
+
+def _of_url(text: str) -> dict[str, str]:
+    rest = text.partition("://")[2]
+    parts: dict[str, str] = {}
+    # As libpq has it, user and password end at the first @ if no / comes before.
+    ends = re.search(r"[@/]", rest)
+    if ends and ends[0] == "@":
+        login, rest = rest[: ends.start()], rest[ends.end() :]
+        user, colon, password = login.partition(":")
+        parts["user"] = _decoded(user, "user")
+        if colon:
+            parts["password"] = _decoded(password, "password")
+    if "@" in rest or "#" in rest:
+        raise AddressError(f"there is an @ or # where none belongs: {ENCODED}")
+    where, _, query = rest.partition("?")
+    hosts, _, database = where.partition("/")
+    if "/" in database:
+        raise AddressError(f"there is more than one / behind the host: {ENCODED}")
+    if hosts:
+        names, ports = zip(*map(_host, hosts.split(",")), strict=True)
+        parts["host"] = ",".join(names)
+        if any(ports):
+            parts["port"] = ",".join(ports)
+    if database:
+        parts["dbname"] = _decoded(database, "database")
+    for pair in query.split("&") if query else ():
+        key, sign, value = pair.partition("=")
+        if not sign or not _KEY.fullmatch(key):
+            raise AddressError("what stands behind the ? is not key=value, several joined by &")
+        parts[key] = _decoded(value, "value behind the ?")
+    if parts.get("ssl") == "true":
+        del parts["ssl"]
+        parts["sslmode"] = "require"
+    return {key: value for key, value in parts.items() if value}
+
+
+def _host(text: str) -> tuple[str, str]:
+    host = _HOST.match(text)
+    rest = text[host.end() :] if host else text
+    if host is None or not (rest == "" or rest.startswith(":")):
+        raise AddressError(f"the host cannot be read: {ENCODED}")
+    return _decoded(host[1] or host[2], "host"), rest[1:]
+
+
+def _decoded(text: str, what: str) -> str:
+    """With its percent escapes read, as UTF-8."""
+    if _BROKEN_ESCAPE.search(text):
+        raise AddressError(f"the {what} has a % that begins no escape: write % as %25")
+    try:
+        return _ESCAPE.sub(lambda run: bytes.fromhex(run[0].replace("%", "")).decode(), text)
+    except UnicodeDecodeError:
+        raise AddressError(f"the {what} has percent escapes that are no UTF-8") from None
+
+
+def _of_pairs(text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            raise AddressError(f"it is neither {FORM} nor key=value … (a value with spaces stands in '…')")
+        value = pair[2] if pair[2] is not None else pair[3]
+        parts[pair[1]] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+        at = pair.end()
+    if not parts:
+        raise AddressError(f"it is empty; give {FORM}")
+    return {key: value for key, value in parts.items() if value}
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

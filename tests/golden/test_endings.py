@@ -1,0 +1,70 @@
+"""Whatever ends a run, everything that its log has opened is closed: the exact logs, their laws, and their replay.
+
+UPDATE_GOLDEN=1 writes them anew; read the diff before committing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from arclog.core.apply import apply
+from arclog.core.state import State
+from arclog.testing.dialect_laws import check_dialects, told
+from arclog.testing.laws import check_log, closed
+from arclog.testing.virtual import run_virtually
+from tests.golden.endings import ENDINGS, run
+from tests.golden.lines import line, without_ids
+
+HERE = Path(__file__).parent / "endings"
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+
+
+async def ended(name: str) -> str:
+    world = await run(ENDINGS[name])
+    async with world:
+        lines: list[str] = []
+        for record in reversed(await world.store.executions(limit=100)):
+            stored = await world.store.events(record.execution_id, limit=100_000)
+            check_log(stored, record.new.name)
+            closed(stored, record.new.name)
+            program = await world.here.engine.live.program(record.new.plan)
+            state = State(execution_id=record.execution_id)
+            for one in stored:
+                apply(program, state, one.event)
+            assert not any((state.open, state.commands, state.waits, state.timers, state.tokens))
+            assert (await world.here.engine.live.folded(record.execution_id)).state == state, "replay is not live"
+            assert await world.store.commands(record.execution_id) == []
+            log = await world.here.api.events(str(record.execution_id), limit=100_000)
+            check_dialects(log, len(log) // 2)
+            lines += [f"run of {record.new.path}", *(line(one.seq, one.event) for one in stored)]
+            lines += [
+                f"    state {state.status}",
+                f"    steps {json.dumps(state.latest)}",
+                f"    ctx {json.dumps(state.ctx)}",
+            ]
+            lines += [f"    result {json.dumps(state.result)}", "    as run events"]
+            for said in told("run", log):
+                record_of = said.record
+                payload = {key: value for key, value in record_of.get("payload", {}).items() if key != "durationMs"}
+                place = f" {record_of['stepId']}({record_of['logicalAttemptId']})" if "stepId" in record_of else ""
+                lines.append(f"    {said.seq:3} {said.name}{place} {json.dumps(payload)}")
+            lines.append("")
+        assert await world.store.next_due() is None, "a timer outlives its run"
+        return without_ids("\n".join(lines))
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_the_log_is_closed(name: str) -> None:
+    path = HERE / f"{name}.txt"
+    found = run_virtually(ended(name))
+    if UPDATE:
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_every_log_has_its_run() -> None:
+    assert sorted(path.stem for path in HERE.glob("*.txt")) == sorted(ENDINGS)

@@ -1,0 +1,30 @@
+"""Who serves which runs of a home."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from arclog.wiring.presence import Presence
+
+
+def test_a_run_is_served_by_a_process_for_it_for_its_caller_or_for_all(tmp_path: Path) -> None:
+    presence = Presence(tmp_path)
+    assert not presence.is_served([1])
+    presence.enter("one", 7)
+    assert presence.is_served([7])
+    assert presence.is_served([9, 7]), "whoever runs the caller runs what it calls"
+    assert not presence.is_served([8])
+    presence.enter("one", 8)
+    assert not presence.is_served([8]), "a process is entered once"
+    presence.leave("one")
+    assert not presence.is_served([7])
+    presence.enter("all")
+    assert presence.is_served([8])
+    presence.leave("all")
+
+
+def test_a_process_that_is_gone_serves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / f"host-{os.getpid()}-ff").write_text("7")
+    assert not Presence(tmp_path).is_served([7]), "nobody holds its lock"
