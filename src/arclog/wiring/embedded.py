@@ -17,6 +17,7 @@ from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
+from arclog.engine.turns import Turns
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
 from arclog.engine.upkeep import Upkeep
@@ -357,6 +358,7 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
                 await minter.renew()
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             engine = Engine(store, clock, settings, minter, secrets if works_here else None)
+            engine.deciding.turns = Turns()
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:
                 if not read_only:
