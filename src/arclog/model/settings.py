@@ -54,7 +54,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("playbook.max_nodes", 200_000, "nodes", "Most YAML nodes in a playbook, aliases counted as often as used.", 1),
     Setting("playbook.max_depth", 64, "levels", "Deepest nesting in a playbook.", 1),
     Setting("playbook.max_steps", 10_000, "steps", "Most steps in a playbook.", 1),
-    Setting("playbook.max_looped_joins", 2_000, "joins", "Most steps with a join in one cycle of steps; what can reach each is worked out one by one.", 1),
+    Setting("playbook.max_join_work", 5_000_000, "operations", "Most counted operations to work out which steps can reach the joins of a playbook.", 1),
     Setting("expr.max_work", 1_000_000, "operations", "Most counted operations of one template evaluation.", 1),
     Setting("expr.max_bytes", 16 * MIB, "bytes", "Most memory that all values together take which one template evaluation builds.", 1),
     Setting("decision.max_work", 2_000_000, "operations", "Most counted operations of all templates that the server evaluates in one decision. Twice `expr.max_work` leaves room for any single one.", 1),
