@@ -96,10 +96,11 @@ class Starts:
             return record, program, {}
         if request.version:
             raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
-        plan = self._compiler.compile(request.playbook, request.file).plan
+        compiled = await self._compiler.compile(request.playbook, request.file, self._own.tenant)
+        plan = compiled.plan
         _check_workload(plan, request.workload)
         record, files = await register(
-            self._engine, self._compiler, request.playbook, request.file, request.files, self._own.tenant
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, self._own.tenant
         )
         return record, self._engine.live.program_of(plan, record.digest), files
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 from typing import TypeVar
 
+from arclog.engine.lanes import Lanes
 from arclog.model.kept import Kept
 
 T = TypeVar("T")
@@ -41,8 +42,7 @@ class Turns:
         #: digests of plans that had a heavy decision: the next ones are made here from the start
         self.heavy: Kept[str, bool] = Kept(_REMEMBERED)
         self._threads: ThreadPoolExecutor | None = None
-        self._busy: set[str] = set()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._lanes = Lanes(MAX_THREADS)
         self._line: deque[object] = deque()
         self._moved = threading.Condition()
         self._began = 0.0
@@ -51,13 +51,10 @@ class Turns:
 
     async def run(self, tenant: str, compute: Callable[[], T]) -> T:
         """Compute something for a tenant; `compute` must call `pause` now and then."""
-        await self._enter(tenant)
-        try:
+        async with self._lanes.lane(tenant):
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(MAX_THREADS, "arclog-decision")
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._sliced, compute)
-        finally:
-            self._leave(tenant)
 
     def pause(self) -> None:
         """Let others go on when the slice is over; only inside `run`."""
@@ -72,40 +69,6 @@ class Turns:
         self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-
-    # -- tenants, on the event loop -----------------------------------------------------------------------------------
-
-    async def _enter(self, tenant: str) -> None:
-        if tenant not in self._busy and len(self._busy) < MAX_THREADS:
-            self._busy.add(tenant)
-            return
-        admitted = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(admitted)
-        try:
-            await admitted
-        except asyncio.CancelledError:
-            if admitted.done() and not admitted.cancelled():
-                self._leave(tenant)
-            raise
-
-    def _leave(self, tenant: str) -> None:
-        self._busy.discard(tenant)
-        for name in list(self._waiting):
-            if len(self._busy) >= MAX_THREADS:
-                return
-            if name in self._busy:
-                continue
-            queue = self._waiting.pop(name)
-            while queue:
-                admitted = queue.popleft()
-                if not admitted.done():
-                    self._busy.add(name)
-                    admitted.set_result(None)
-                    break
-            if queue:
-                self._waiting[name] = queue  # behind the others
-
-    # -- slices, in threads -------------------------------------------------------------------------------------------
 
     def _sliced(self, compute: Callable[[], T]) -> T:
         self._take()
