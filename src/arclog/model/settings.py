@@ -56,7 +56,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("playbook.max_steps", 10_000, "steps", "Most steps in a playbook.", 1),
     Setting("playbook.max_join_work", 5_000_000, "operations", "Most counted operations to work out which steps can reach the joins of a playbook.", 1),
     Setting("compile.timeout_s", 30.0, "seconds", "How long a server compiles one playbook. Larger ones are compiled in a process of their own.", 0.1),
-    Setting("compile.max_memory_bytes", 1024 * MIB, "bytes", "Most memory of a process that compiles playbooks.", 64 * MIB),
+    Setting("compile.max_memory_bytes", 1024 * MIB, "bytes", "Most memory of a process that compiles playbooks.", 16 * MIB),
     Setting("compile.idle_s", 60.0, "seconds", "A process that compiled nothing for so long is ended.", 0.0),
     Setting("expr.max_work", 1_000_000, "operations", "Most counted operations of one template evaluation.", 1),
     Setting("expr.max_bytes", 16 * MIB, "bytes", "Most memory that all values together take which one template evaluation builds.", 1),

@@ -68,7 +68,7 @@ async def test_findings_come_back_with_their_places(processes: CompilingProcesse
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("compile.max_memory_bytes", 64 * 1024 * 1024), ("compile.timeout_s", 0.1)]
+    ("name", "value"), [("compile.max_memory_bytes", 16 * 1024 * 1024), ("compile.timeout_s", 0.1)]
 )
 async def test_a_playbook_that_costs_too_much_is_refused(name: str, value: float) -> None:
     compiling = CompilingProcesses(Settings({name: value}))
