@@ -56,9 +56,7 @@ _TIMED = frozenset({
 })  # fmt: skip
 
 
-def decide(
-    program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None
-) -> Txn:
+def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
     """What `given` leads to. `base_id` is the event_id of the first event of this transaction; `meter` bounds what all
     of its templates cost together.
     """
@@ -68,9 +66,7 @@ def decide(
 class Decision:
     """One decision in the making. Routing, loops and joins work on it."""
 
-    def __init__(
-        self, program: Program, state: State, now: int, base_id: int, meter: Meter | None = None
-    ) -> None:
+    def __init__(self, program: Program, state: State, now: int, base_id: int, meter: Meter | None = None) -> None:
         self.program = program
         self.meter = meter
         self.state = state

@@ -36,7 +36,13 @@ def beside(file: str, called: str) -> str:
 
 
 async def register(
-    engine: Engine, compiler: Compiler, source: str, compiled: Compiled, file: str, texts: Mapping[str, str], tenant: str
+    engine: Engine,
+    compiler: Compiler,
+    source: str,
+    compiled: Compiled,
+    file: str,
+    texts: Mapping[str, str],
+    tenant: str,
 ) -> tuple[PlanRecord, Files]:
     """Register a compiled playbook and all that it calls by file, for a tenant; what each called file came to, by the calling plan's name."""
     records: dict[str, PlanRecord] = {}

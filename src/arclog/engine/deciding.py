@@ -12,6 +12,7 @@ from arclog.core.inputs import Input, Txn, WorkReported
 from arclog.core.state import State
 from arclog.engine.batch import Batch, Claimant, Place
 from arclog.engine.minter import Minter
+from arclog.engine.quarantine import Quarantine, work_of
 from arclog.engine.queues import Queues
 from arclog.engine.turns import SLICE_WORK, Turns
 from arclog.expr import Meter
@@ -19,6 +20,7 @@ from arclog.model.ids import moved
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
+from arclog.ports.marks import SLOTS
 
 #: So many events after which no input is added to a commit.
 EVENTS_PER_COMMIT = 2000
@@ -38,8 +40,11 @@ class Deciding:
         self._max_work = settings.integer("decision.max_work")
         self._max_bytes = settings.integer("decision.max_bytes")
         self._turn = settings.integer("decision.turn_work")
+        self._free_slots = list(range(1, SLOTS))
         #: where heavy decisions are made; None: all are made at once (a simulated world has no threads)
         self.turns: Turns | None = None
+        #: marks what is decided on, should it kill the process; None: nobody would look
+        self.quarantine: Quarantine | None = None
         #: takes ('decision', seconds); None: nothing is measured
         self.measured: Callable[[str, float], None] | None = None
 
@@ -60,11 +65,18 @@ class Deciding:
         base = self._minter.peek()
         batch = Batch(base, self._queues)
         sliced = bounded and self.turns is not None
+        quarantine = self.quarantine
         turn = self._turn if sliced else self._max_work
         for one, claimant in given:
             meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
             pool = _pool_of(program, state, one) if claimant is not None else ""
-            txn = decide(program, state, one, self._clock.now(), moved(base, len(batch.events)), meter)
+            if quarantine is not None:
+                quarantine.begin(0, state.execution_id, work_of(one))
+            try:
+                txn = decide(program, state, one, self._clock.now(), moved(base, len(batch.events)), meter)
+            finally:
+                if quarantine is not None:
+                    quarantine.end(0)
             batch.take(txn, claimant, state.head, Place(pool, state.tenant))
             if sliced:
                 turn = meter.turn
@@ -89,7 +101,7 @@ class Deciding:
             meter = Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
             return decide(program, state, one, now, base, meter)
 
-        txn = await turns.run(state.tenant, compute)
+        txn = await turns.run(state.tenant, self._marked(state.execution_id, one, compute))
         if len(txn.events) > _IDS_ASIDE:
             return None
         batch = Batch(base, self._queues)
@@ -97,6 +109,23 @@ class Deciding:
         batch.settle(program, state)
         self._took(began)
         return batch
+
+    def _marked(self, execution_id: int, given: Input, compute: Callable[[], Txn]) -> Callable[[], Txn]:
+        """The same with a mark around it; each thread has a slot."""
+        quarantine = self.quarantine
+        if quarantine is None:
+            return compute
+
+        def marked() -> Txn:
+            slot = self._free_slots.pop()
+            quarantine.begin(slot, execution_id, work_of(given))
+            try:
+                return compute()
+            finally:
+                quarantine.end(slot)
+                self._free_slots.append(slot)
+
+        return marked
 
     def _took(self, began: float) -> None:
         if self.measured is not None:

@@ -21,6 +21,7 @@ from arclog.engine.deciding import Deciding, Given
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import Minter
+from arclog.engine.quarantine import Quarantine
 from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
@@ -32,6 +33,7 @@ from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
+from arclog.ports.marks import Marks
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import Append, EventIdTaken, ExecutionRecord, NewExecution, NoSlot, Store
 
@@ -103,8 +105,19 @@ class Engine:
         self.queues = Queues(store, settings)
         self.deciding = Deciding(clock, settings, minter, self.queues)
         self._measured: Callable[[str, float], None] | None = None
+        self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def keep_marks(self, marks: Marks) -> None:
+        """Mark what is worked on, and leave runs alone that killed the process before."""
+        quarantine = Quarantine(self, marks)
+        self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
+        await quarantine.open()
+
+    def is_held(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine."""
+        return self._quarantine is not None and self._quarantine.is_held(execution_id)
 
     @property
     def measured(self) -> Callable[[str, float], None] | None:
@@ -166,6 +179,10 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution; answers after the commit."""
+        if self._quarantine is not None and self._quarantine.is_held(execution_id):
+            refused = await self._quarantine.refusal(execution_id, given)
+            if refused is not None:
+                return Answer(refused)
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
@@ -206,7 +223,7 @@ class Engine:
                 live, batch = await self._decision(execution_id, live, given)
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
-                await self._quarantine(execution_id, batched, problem)
+                await self._give_up(execution_id, batched, problem)
                 return len(batched)
             if batch.events:
                 extend = [
@@ -241,7 +258,7 @@ class Engine:
                     led_to = isinstance(given_first, Signal) and isinstance(problem, EventTooLarge)
                     if isinstance(given_first, Signal | Observed) and not led_to:
                         raise
-                    await self._quarantine(execution_id, batched, problem)
+                    await self._give_up(execution_id, batched, problem)
                     return len(batched)
             elif not current and await self.live.catch_up(execution_id):
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
@@ -251,6 +268,8 @@ class Engine:
             if news:
                 self.hints.caught_up(live.state)
             for asked, answer in zip(batched, batch.answers, strict=False):
+                if self._quarantine is not None:
+                    self._quarantine.ended(execution_id, asked.given)
                 asked.answer(answer)
             return len(batch.answers)
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
@@ -298,7 +317,7 @@ class Engine:
         if record is not None and record.head > self.live.head(execution_id):
             await self.put(execution_id, Continue())
 
-    async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
+    async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
         if isinstance(problem, EventTooLarge):
             message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")

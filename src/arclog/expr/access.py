@@ -57,8 +57,10 @@ def subscript(value: Any, key: Any, name: str) -> Any:
 def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
     """Give `value[start:stop:step]`."""
     value = admit(value)
-    if type(value) is str or type(value) is list:
-        budget.room(LIST + (SLOT if type(value) is list else width(value)) * len(value))
+    if type(value) is list:
+        budget.room(LIST + SLOT * len(value))
+    elif type(value) is str:
+        budget.room(LIST + width(value) * len(value))
     elif type(value) is not range:
         raise Failure(f"a {kind_of(value)} cannot be sliced")
     for bound in (start, stop, step):

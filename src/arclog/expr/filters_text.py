@@ -308,7 +308,9 @@ def fromjson(budget: Budget, value: Any) -> Any:
         raise Failure(f"fromjson reads a string, not a {kind_of(value)}")
     lists, maps = value.count("["), value.count("{")
     entries = value.count(",") + lists + maps
-    budget.room(text_size(value) + LIST * lists + MAP * maps + (ENTRY if maps else ITEM) * entries + TEXT * _texts(value))
+    budget.room(
+        text_size(value) + LIST * lists + MAP * maps + (ENTRY if maps else ITEM) * entries + TEXT * _texts(value)
+    )
     budget.charge(10 + (len(value) >> 3) + entries)
     try:
         return json.loads(value, parse_constant=_no_constant)

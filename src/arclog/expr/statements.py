@@ -232,7 +232,8 @@ def _put(cells: Any, paid: Any, at: Any, value: Any, size: int) -> int:
     """
     old = cells[at]
     cells[at] = value
-    counted, paid[at] = paid[at], size
+    counted: int = paid[at]
+    paid[at] = size
     if not counted or getrefcount(old) > _ALONE:
         return 0
     if type(old) is list:

@@ -72,7 +72,7 @@ def components(edges: Edges) -> list[list[int]]:
                 if work and low[node] < low[work[-1][0]]:
                     low[work[-1][0]] = low[node]
                 if low[node] == index[node]:
-                    group = []
+                    group: list[int] = []
                     while not group or group[-1] != node:
                         group.append(stack.pop())
                         on_stack[group[-1]] = 0
@@ -115,7 +115,8 @@ def dominators(after: Edges, before: Edges) -> Dominators:
     for node, parent in enumerate(above):
         if node:
             children[parent].append(node)
-    enter, leave, order = [0] * len(after), [0] * len(after), []
+    enter, leave = [0] * len(after), [0] * len(after)
+    order: list[int] = []
     work = [0]
     while work:
         node = work.pop()
@@ -132,7 +133,8 @@ def dominators(after: Edges, before: Edges) -> Dominators:
 def _immediate(after: Edges, before: Edges) -> list[int]:
     """The last node before each on all ways to it."""
     count = len(after)
-    number, nodes, parent = [-1] * count, [], [0] * count
+    number, parent = [-1] * count, [0] * count
+    nodes: list[int] = []
     work = [(0, 0)]
     while work:
         node, source = work.pop()

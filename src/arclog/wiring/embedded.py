@@ -17,9 +17,9 @@ from arclog.engine.api import EngineApi
 from arclog.engine.children import Children
 from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
-from arclog.engine.turns import Turns
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
+from arclog.engine.turns import Turns
 from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
@@ -38,6 +38,7 @@ from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
+from arclog.wiring.marks import FileMarks
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
@@ -359,13 +360,18 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             engine = Engine(store, clock, settings, minter, secrets if works_here else None)
             engine.deciding.turns = Turns()
+            marks = None if read_only else FileMarks(home, owner)
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:
+                if marks is not None:
+                    await engine.keep_marks(marks)
                 if not read_only:
                     await here.open_bus()
                 yield here
             finally:
                 await here.close()
+                if marks is not None:
+                    marks.close()
                 if not read_only and here.in_touch:
                     await last_word(minter.give_up())
     finally:

@@ -82,16 +82,16 @@ async def test_a_playbook_that_costs_too_much_is_refused(name: str, value: float
 
 async def test_tenants_take_turns_and_have_one_lane_each() -> None:
     lanes, order = Lanes(1), list[str]()
-    gate = asyncio.Event()
+    began, gate = asyncio.Event(), asyncio.Event()
 
     async def use(tenant: str) -> None:
         async with lanes.lane(tenant):
             order.append(tenant)
+            began.set()
             await gate.wait()
 
     asked = [asyncio.create_task(use(tenant)) for tenant in ("a", "a", "a", "b", "c")]
-    while not order:
-        await asyncio.sleep(0)
+    await began.wait()
     gate.set()
     await asyncio.gather(*asked)
     assert order == ["a", "a", "b", "c", "a"]
