@@ -11,8 +11,10 @@ import pytest
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
+from arclog.engine.identity import Identity
 from arclog.engine.scoped_control import ScopedControl
 from arclog.model.settings import Settings
+from arclog.ports.store import Scope
 from arclog.testing.conformance.control import ControlContract, Ground
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.workplace import served
@@ -44,7 +46,7 @@ class TestScopedControl(ControlContract):
     async def ground(self, tmp_path: Path) -> AsyncIterator[Ground]:
         async with opened(tmp_path) as here:
             engine = here.engine
-            control = ScopedControl(here.control, engine.store, engine.clock, tenant="default", name="key")
+            control = ScopedControl(here.control, engine.store, engine.clock, Identity(Scope("default", "", ""), "key"))
             yield Ground(control, here.api, lapsing(here))
 
 

@@ -24,7 +24,7 @@ of them: `--type StepFailed`, `--type call.error` and `--type task.failed` all w
 """
 _CURSORS = """\
 
-`seq` is the cursor in all of them (`runSeq` and `meta.seq` are the same number). One stored event can become several records,
+`seq` is the cursor in all of them (`runSeq` is the same number). One stored event can become several records,
 or none; records of one seq belong together, and a page never parts them. What an event is told as can depend on events before
 it, so a reader that begins in the middle either kept the dialect's state with its cursor (it is plain data), or lets the
 dialect read from the beginning and drops what is told up to the cursor, as `arclog events --after` does. Both give exactly
@@ -48,6 +48,7 @@ _LIFECYCLE_MORE = """\
 - Every `command.*` fact is told. Where the log does not store one because another event carries it, the record has
   `derived: true`, the seq of that event, its id as `cause_id`, and an `event_id` of the form `<id>:<fact>:<n>`.
 - `playbook.paused` has status `PAUSED`; the state of the execution is `RUNNING` all the same.
+- An informative event gets its name from the table and keeps its canonical status: no layer changes with it.
 """
 _RUN = """\
 
@@ -85,8 +86,9 @@ _WIRE = """\
 
 ## wire
 
-The shape of `POST /api/events`, in lifecycle names. Ids are strings. What the shape has no field for stands in `meta`; what
-is told can be posted and means the same event, except for derived facts, which are no events.
+The shape of `POST /api/events`, in lifecycle names. Ids are strings. What the shape has no field for stands in `meta`, beside
+what the sender said there, which goes before; `seq` and `source` are at the top, too. What is told can be posted and means the
+same event, except for derived facts, which are no events. A cancelled run or command has status CANCELLED.
 
 A body that is taken in:
 
@@ -95,10 +97,12 @@ A body that is taken in:
 - `execution_id` and `event_id` are integers or their decimal strings. Anything else is refused (422).
 - These may stand at the top or in `meta`: `{either}`.
 - Without `event_id` the server mints one, without `created_at` its clock counts, without `status` the name says it.
-- `result_kind` is {kinds}; `ref` needs `result_uri`, `refs` needs `event_ids`. The result is
-  `{{status, context}}` of data and `{{status, reference}}` of references; an error stands at `result.context.error`.
+- `result_kind` is {kinds}; `ref` needs `result_uri`, `refs` needs `event_ids`. All three come back as they were sent. The result
+  is `{{status, context}}` of data and `{{status, reference}}` of references; an error stands at `result.context.error`.
 - Payload keys that [events](events.md) describes have the type that it says, null is the same as absent, and an error in plain
-  text becomes an error's message; other keys are the sender's own. `payload.source` is the server's and goes to `meta`.
+  text becomes an error's message; other keys are the sender's own. A worker's `payload.source` goes to `meta`.
+- From a worker, the payload of `call.done` and `call.error` is a result or an error, or a whole `outcome`
+  ([foreign workers](foreign-workers.md)).
 - Unknown keys are ignored with a warning. `actionable` and `informative` count from the server only.
 - Items of a batch inherit {inherited} and are answered one by one.
 - The same `event_id` with the same content is a repetition. Content is all but `created_at` and what else `meta` holds.
@@ -109,7 +113,8 @@ A body that is taken in:
 _AUTHORITY = """\
 
 Who may send what; everything else is refused (403). A *worker* speaks only for a command that it holds, with its fence. What a
-*producer* (an outside program) says is stored as informative: a fact for readers that changes nothing.
+*producer* (an outside program) says is stored as informative: a fact for readers that changes nothing. It may use every name
+of this page, in any spelling (`step.done`, `StepDone`, `step_done`).
 
 """
 _LEGACY = """\
@@ -117,8 +122,8 @@ _LEGACY = """\
 ## legacy
 
 Names of older executors. They are taken from outside producers only and stored under their canonical type, with the old name
-in `meta.legacy_type`; arclog's own components may not send them. Outwards, the types marked below are told under their old
-name, everything else as it is stored.
+in `meta.legacy_type`; arclog's own components may not send them. Of `sink.*` and `case.*` every verb is taken, also one that
+is not listed. Outwards, the types marked below are told under their old name, everything else as it is stored.
 
 """
 

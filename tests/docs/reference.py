@@ -7,6 +7,7 @@ from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
+from tests.docs.seeds import seeds_page
 
 _HEAD = "<!-- Drawn from {source} by tests/docs; change that, then run `./x pytest tests/docs --redraw`. -->\n\n"
 
@@ -91,6 +92,11 @@ def events_page() -> str:
         lines.append(f"| {' | '.join(cells)} |\n")
     terminal = " and ".join(f"`{row.name}`" for row in REGISTRY.values() if row.terminal)
     lines.append(f"\n{terminal} are the only events that end an execution; the store accepts one per execution.\n")
+    lines.append(
+        "\nAn outside producer may send every type ([ingest](ingest.md)); its events are `informative`, have the source `producer`\n"
+        "and its name in `meta.producer`. What came over the wire beside an event (`meta`, `result_kind`, `result_uri`, `event_ids`)\n"
+        "stands in the envelope as it was sent.\n"
+    )
     lines.append(_CLOSED)
     lines += [f"| `{name}` | {text} |\n" for name, text in CLOSING_REASONS.items()]
     lines.append(_NUMBERS)
@@ -116,5 +122,6 @@ PAGES = {
     "events.md": events_page,
     "status.md": status_page,
     "dialects.md": dialects_page,
+    "seeds.md": seeds_page,
     "conformance.md": conformance_page,
 }

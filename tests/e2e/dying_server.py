@@ -19,7 +19,12 @@ MIB = 1024 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HEALTHY = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: noop, data: well}}]}"
 #: bounds that keep nothing from dying, and those of every day
-LOOSE = {"expr.max_bytes": 4096 * MIB, "decision.max_bytes": 4096 * MIB, "expr.max_work": 10**9, "decision.max_work": 10**9}
+LOOSE = {
+    "expr.max_bytes": 4096 * MIB,
+    "decision.max_bytes": 4096 * MIB,
+    "expr.max_work": 10**9,
+    "decision.max_work": 10**9,
+}
 
 
 def watch(limit: int) -> None:
@@ -36,7 +41,7 @@ async def main(home: str, what: str, argument: str) -> None:
         here.start_duties()
         await here.start_worker(on_its_own=True)
         if what == "start":
-            started = await here.api.execute(ExecuteRequest(playbook=Path(argument).read_text()))
+            started = await here.api.execute(ExecuteRequest(playbook=argument))
             sys.stdout.write(started.execution_id + "\n")
             sys.stdout.flush()
             await here.api.ended(started.execution_id)

@@ -155,6 +155,7 @@ workflow:
       - {name: rows, kind: http, url: "{{ workload.base }}/rows"}
       - {name: post, kind: http, method: POST, url: "{{ workload.base }}/up", body: "{{ rows.data }}"}
       - {name: last, kind: noop, data: "{{ rows.data[-1].n }}"}
+      - {name: map, kind: http, url: "{{ workload.base }}/map"}
       - {name: again, kind: http, url: "{{ workload.base }}/rows"}
     next: {arcs: [{step: each, when: "{{ outcome.http.status == 200 }}"}]}
   - step: each
@@ -171,6 +172,7 @@ def test_large_bodies_stay_out_of_the_log_and_are_used_all_the_same(where: Path,
     rows = [{"n": n, "pad": "x" * 1000} for n in range(200)]
     web.answers("/blob", blob, kind="application/octet-stream")
     web.answers("/rows", json=rows)
+    web.answers("/map", json={"rows": rows})
     web.answers("/up", json=1)
 
     summary = run(LARGE, "--set", f"base={web.url('')}")
@@ -183,6 +185,12 @@ def test_large_bodies_stay_out_of_the_log_and_are_used_all_the_same(where: Path,
     assert done["last"]["data"] == 199
     assert done["blob"]["result_ref"]["meta"]["content_type"] == "application/octet-stream"
     assert done["rows"]["result_ref"]["meta"]["rows"] == 200
+    metas = {name: done[name]["result_ref"]["meta"] for name in ("blob", "rows", "map")}
+    assert {name: (meta["shape"], meta["schema_hint"]) for name, meta in metas.items()} == {
+        "blob": ("bytes", "bytes"),
+        "rows": ("list", "list"),
+        "map": ("data", "map"),
+    }
     assert max(len(json.dumps(event)) for event in events("task.done")) < 4096
 
 

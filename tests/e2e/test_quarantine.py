@@ -31,10 +31,8 @@ def process(home: Path, what: str, argument: str = "", run: str = "") -> subproc
 
 
 def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path) -> None:
-    playbook = tmp_path / "bomb.yaml"
-    playbook.write_text(BOMB)
     home = tmp_path / "home"
-    first = process(home, "start", str(playbook))
+    first = process(home, "start", BOMB)
     assert first.returncode == -signal.SIGKILL, first.stderr
     run = first.stdout.strip()
     second = process(home, "serve", "wait", run)

@@ -91,9 +91,21 @@ async def _claimed(world: World, name: str = "by-hand") -> Command:
     return command
 
 
+#: the tasks of TWO_STEPS
+TASKS = {"one": ("a", "b"), "two": ("two_task",)}
+
+
 def _report(world: World, command: Command, n: int, *kinds: str, fence: int = 0, wants: int = 0) -> Report:
+    """A step that is done has run its tasks."""
     now = world.clock.now()
-    events = [Event(type=kind, at=now, step=command.step, run=command.run) for kind in kinds]
+    events: list[Event] = []
+    for kind in kinds:
+        place: dict[str, Any] = {"step": command.step, "run": command.run}
+        for task in TASKS[command.step] if kind == "step.done" else ():
+            events.append(Event("task.started", now, **place, task=task, task_run=1))
+            outcome = {"outcome": {"status": "ok", "result": {"n": 1}}}
+            events.append(Event("task.done", now, **place, task=task, task_run=1, payload=outcome))
+        events.append(Event(type=kind, at=now, **place))
     return Report("by-hand", command.execution_id, command.command_id, fence or command.fence, n, events, wants)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from arclog.engine import recovery
+from arclog.engine.identity import Identity
 from arclog.engine.scoped_control import ScopedControl
 from arclog.model.commands import Command, Report, Revocation
 from arclog.model.errors import StaleFence
@@ -20,7 +21,7 @@ from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.ports.control import WorkerInfo
-from arclog.ports.store import Append
+from arclog.ports.store import Append, Scope
 from arclog.testing.virtual import run_virtually
 from tests.simulation.cluster import Cluster, Server
 
@@ -128,7 +129,7 @@ def test_what_one_server_gave_to_another_worker_is_known_to_both() -> None:
         await b.control.end_lease(record)
         new = await claimed(b, V)
         assert (new.command_id, new.fence) == (old.command_id, old.fence + 1)
-        scoped = ScopedControl(a.control, a.engine.store, a.clock, tenant="default")
+        scoped = ScopedControl(a.control, a.engine.store, a.clock, Identity(Scope("default", "", "")))
         await scoped.report(report(new, 1, *WHOLE[:2], worker="v"))
         with pytest.raises(StaleFence):
             await scoped.report(report(old, 1, *WHOLE))
@@ -164,12 +165,12 @@ def test_nobody_gets_hold_of_anothers_command_by_asking_for_news_of_it() -> None
     async def test(_: Cluster, a: Server, b: Server) -> None:
         execution_id = await run_of(a)
         command = await claimed(a)
-        stranger = ScopedControl(b.control, b.engine.store, b.clock, tenant="default", name="stranger")
+        stranger = ScopedControl(b.control, b.engine.store, b.clock, Identity(Scope("default", "", ""), "stranger"))
         held = [(execution_id, command.command_id, command.fence)]
         assert await stranger.revoked("w", 0.0, held) == [Revocation(command.command_id)]
         with pytest.raises(StaleFence):
             await stranger.report(report(command, 1, *WHOLE))
-        owner = ScopedControl(b.control, b.engine.store, b.clock, tenant="default")
+        owner = ScopedControl(b.control, b.engine.store, b.clock, Identity(Scope("default", "", "")))
         await owner.report(report(command, 1, *WHOLE))
         assert await ended(a, execution_id) == "COMPLETED"
 

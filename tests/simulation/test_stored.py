@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from arclog.core.state import State
+from arclog.model.envelope import Subject, widen
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
@@ -69,6 +70,48 @@ def test_a_large_result_leaves_a_ref_and_a_preview_in_the_log() -> None:
     assert all(len(msgspec.json.encode(event)) <= 4096 for event in events)
     assert state.result_ref == ref
     assert events.index(stored) < events.index(of(events, "task.done")[0])
+
+
+def test_readers_find_a_reference_and_what_was_extracted_beside_the_outcome() -> None:
+    text = playbook(
+        step("start", "after", "{{ outcome.data.n == 1 }}", tool={"kind": "act", "returns": {"big": BIG, "n": 1}}),
+        step(
+            "after",
+            loop={"in": "{{ start.data.big | list | length * [1] }}", "iterator": "item"},
+            tool={"kind": "act", "returns": "{{ start.result_ref.kind }} {{ start.result_ref.meta.shape }}"},
+        ),
+    )
+
+    async def go() -> list[dict[str, Any]]:
+        async with World(text, settings=Settings({"limits.max_iterations": 3})) as world:
+            await world.run()
+            return await world.here.api.events(str(world.execution_id), limit=10_000)
+
+    log = run_virtually(go())
+    (stored,) = [one for one in log if one["event_type"] == "result.stored" and one.get("task") == "start_task"]
+    (done,) = [one for one in log if one["event_type"] == "task.done" and one["task"] == "start_task"]
+    for event in (stored, done):
+        ref = event["payload"]["result_ref"]
+        assert (ref["kind"], ref["meta"]["shape"]) == ("result_ref", "data")
+        assert event["payload"]["extracted"] == {"n": 1}
+    assert done["payload"]["outcome"]["result_ref"] == done["payload"]["result_ref"] == stored["payload"]["result_ref"]
+    assert stored["entity_id"] == "task:start_task:attempt:1"
+    assert all("::" not in one["entity_id"] + one.get("parent_id", "") for one in log)
+
+
+def test_a_log_of_an_earlier_release_shows_references_in_the_same_way() -> None:
+    meta: dict[str, Any] = {"bytes": 9, "sha256": "0", "rows": 2}
+    ref: dict[str, Any] = {"kind": "list", "store": "files", "ref": "noetl://x", "meta": meta}
+    outcome = {"status": "ok", "result_ref": ref, "extracted": {"n": 1}}
+    subject = Subject(5, "x")
+    done = widen(Event("task.done", 1, "a", 1, task="t", task_run=1, payload={"outcome": outcome}), subject, 1, 2, 3)
+    seen = {**ref, "kind": "result_ref", "meta": {**meta, "shape": "list"}}
+    assert (done["payload"]["result_ref"], done["payload"]["extracted"]) == (seen, {"n": 1})
+    stored = widen(Event("result.stored", 1, "a", 1, task="t", payload={"result_ref": ref}), subject, 1, 2, 3)
+    finished = widen(Event("playbook.finished", 1, payload={"result_ref": ref}), subject, 1, 2, 3)
+    assert stored["payload"]["result_ref"] == finished["payload"]["result_ref"] == seen
+    manifest = widen(Event("result.manifest.updated", 1, "a", 2, payload={"total": 2}), subject, 1, 2, 3)
+    assert (manifest["entity_id"], manifest["parent_id"]) == ("loop:a", "step:a:run:2")
 
 
 def test_routing_reads_parts_of_a_stored_result() -> None:

@@ -36,8 +36,8 @@ def key_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--tenant", metavar="T", help="its tenant (default: that of the settings); list: only this one's"
     )
-    parser.add_argument("--project", metavar="P", help="create: project of its runs when a request names none")
-    parser.add_argument("--environment", metavar="E", help="create: environment of its runs when a request names none")
+    parser.add_argument("--project", metavar="P", help="create: the only project that it acts in")
+    parser.add_argument("--environment", metavar="E", help="create: the only environment that it acts in")
     parser.add_argument(
         "--expires", metavar="SPAN", help="create: how long it is good for: 90d, 12h, 1y (default: for ever)"
     )

@@ -265,7 +265,7 @@ def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | N
             async for event in events:
                 if not types or event["event_type"] in types:
                     yield event
-                if event["event_type"] in TERMINAL:
+                if event["event_type"] in TERMINAL and not event.get("informative"):
                     return
 
     return source

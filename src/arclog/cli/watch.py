@@ -61,7 +61,9 @@ async def _as_sent(api: Following, execution_id: str, reader: _Reader, view: _Tr
             async for event in coming:
                 reader.progress.apply(event)
                 reader.seq = event["seq"]
-                if event["event_type"] in TERMINAL:  # of what comes behind it nothing is shown
+                if event["event_type"] in TERMINAL and not event.get(
+                    "informative"
+                ):  # of what comes behind it nothing is shown
                     return
 
     def take(line: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from arclog.ports.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
+    EventsFound,
     ExecuteRequest,
     Listed,
     RegisterRequest,
@@ -168,11 +169,36 @@ class RemoteApi:
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
+        return await self._events(execution_id, after, limit, {"type": builtins.list(types)})
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        about = {"entity_type": entity_type, "entity_id": entity_id}
+        return await self._events(execution_id, after, limit, about)
+
+    async def _events(
+        self, execution_id: str, after: int, limit: int, wanted: Mapping[str, Any]
+    ) -> builtins.list[dict[str, Any]]:
         async def read(at: int, most: int) -> builtins.list[dict[str, Any]]:
-            params = {"after": at, "limit": most, "type": builtins.list(types)}
+            params = {"after": at, "limit": most, **wanted}
             return (await self._got(_of(execution_id, "events"), _Page, params)).events
 
         return await _paged(read, after, limit, lambda event: event["seq"])
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        params: dict[str, Any] = {"type": builtins.list(types), "since": since, "until": until, "cursor": cursor}
+        params |= {"limit": limit, "informative": "true" if informative else ""}
+        return await self._got("/api/events", EventsFound, params)
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE

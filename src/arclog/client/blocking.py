@@ -20,6 +20,7 @@ from arclog.ports.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
+    EventsFound,
     ExecuteRequest,
     Listed,
     RegisterRequest,
@@ -158,6 +159,24 @@ class Client:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         return self._done(self._client.events(execution_id, after=after, limit=limit, types=types))
+
+    def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        return self._done(self._client.entity_events(execution_id, entity_type, entity_id, after=after, limit=limit))
+
+    def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        wanted: dict[str, Any] = {"types": types, "since": since, "until": until, "informative": informative}
+        return self._done(self._client.search(cursor=cursor, limit=limit, **wanted))
 
     def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE

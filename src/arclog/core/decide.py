@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.core import arrivals, closing, firing, joins, leases, loops, observed, routing, signals, slots, waits
+from arclog.core import (
+    arrivals,
+    closing,
+    firing,
+    joins,
+    leases,
+    loops,
+    observed,
+    routing,
+    signals,
+    slots,
+    waits,
+    wire_reports,
+)
 from arclog.core.apply import apply
 from arclog.core.inputs import (
     Abort,
     ChildEnded,
     Continue,
+    GaveUp,
     GivenBack,
     Input,
     LeaseEnded,
@@ -92,6 +106,14 @@ class Decision:
         match given:
             case WorkReported():
                 given = numbered(self.state, given)
+                sent = given.events[0] if given.from_wire and given.events else None
+                if sent is not None:
+                    found = wire_reports.completed(self, given)
+                    if isinstance(found, Refused):
+                        self.txn.refused = found
+                        return self.txn
+                    given = found
+                    self.txn.spoken = wire_reports.spoken(given, sent)
                 refused = check_report(self.program, self.state, given)
                 if refused is not None:
                     self.txn.refused = refused
@@ -101,6 +123,8 @@ class Decision:
                 self._start(given)
             case LeaseEnded():
                 leases.lose(self, given)
+            case GaveUp():
+                leases.give_up(self, given)
             case Reclaimed():
                 leases.reclaim(self, given)
             case TimerFired():

@@ -45,6 +45,9 @@ class WorkReported(Struct, frozen=True):
     events: list[Event]
     #: sha256 of the content of those that brought ids of their own, by that id
     digests: dict[int, str] = {}
+    #: it is one event of `POST /api/events`: what it leaves out, and what a task's policy makes of an outcome, is for the
+    #: server to find out
+    from_wire: bool = False
 
 
 class Observed(Struct, frozen=True):
@@ -64,6 +67,19 @@ class LeaseEnded(Struct, frozen=True):
     fence: int
     worker_id: str
     max_losses: int
+
+
+class GaveUp(Struct, frozen=True):
+    """The holder of a command says that it cannot be carried out."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+    max_losses: int
+    #: its command.failed
+    event: Event
+    #: sha256 of the event's content, by the id that it brought
+    digests: dict[int, str] = {}
 
 
 class Reclaimed(Struct, frozen=True):
@@ -141,6 +157,7 @@ Input = (
     | WorkReported
     | Observed
     | LeaseEnded
+    | GaveUp
     | Reclaimed
     | Abort
     | TimerFired
@@ -173,6 +190,8 @@ class Refused(Struct, frozen=True):
     message: str
     #: with gap: the n that is expected
     expected: int = 0
+    #: with malformed: the type of the event that does not fit; '' when it is the report as a whole
+    event_type: str = ""
 
 
 class Txn(Struct):
@@ -197,3 +216,5 @@ class Txn(Struct):
     waiting: bool = False
     #: content of events that brought ids of their own, by that id
     digests: dict[int, str] = field(default_factory=dict)
+    #: of a report over the wire: index of the event that stands for the one that was sent
+    spoken: int = 0

@@ -5,15 +5,16 @@ A report is checked whole before any of it is applied, so a refused one changes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import ValidationError
 from msgspec.structs import replace
 
+from arclog.core.courses import Course
 from arclog.core.inputs import Refused, WorkReported
 from arclog.core.state import Chunk, State, StepRun, path_key
 from arclog.core.waits import runs_here, suspends
+from arclog.model.commands import Pipeline
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import ERROR, OK
@@ -31,6 +32,9 @@ TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task."
 
 #: What no worker may say of a task that waits: only its end is a success.
 _SUCCESSES = frozenset({"task.done", "task.attempt.done"})
+
+#: A pipeline that has not begun; it is only looked at.
+_NEW = Pipeline()
 
 #: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
 MAX_REPORT_EVENTS = 1000
@@ -63,17 +67,17 @@ def check_report(program: Program, state: State, report: WorkReported) -> Refuse
     chunk = step_run.chunks.get(command.chunk)
     place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
     for index, event in enumerate(report.events):
-        problem = _forged(event, report.digests, first=index == 0) or place.take(event)
+        problem = _forged(event, report, first=index == 0) or place.take(event)
         if problem:
-            return Refused("malformed", f"{event.type}: {problem}")
+            return Refused("malformed", f"{event.type}: {problem}", event_type=event.type)
     return None
 
 
-def _forged(event: Event, digests: Mapping[int, str], *, first: bool) -> str:
+def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
     """The server fills these; the first event may carry them from a decision that was not committed."""
-    mine = event.informative or (event.own_id and event.own_id not in digests) or event.cause
-    mine = mine or event.payload.get("source") == "server"
-    if mine or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
+    is_own = event.informative or (event.own_id and event.own_id not in report.digests) or event.cause
+    is_servers = event.payload.get("source") == "server" or bool(event.sent and not report.from_wire)
+    if is_own or is_servers or (not first and (event.report or event.command_id or event.fence or event.worker_id)):
         return "fills a field that is the server's"
     return ""
 
@@ -90,6 +94,7 @@ class _Place:
         self.execution_id = execution_id
         self.program = program
         self.step = step
+        self.step_run = step_run
         self.run = step_run.run
         self.started = step_run.started
         self.chunk = chunk
@@ -97,6 +102,8 @@ class _Place:
         self.open = set(step_run.iterations)
         self.over = False
         self.expanding = step_run.expanding is not None
+        #: pipelines that the report touches, by iteration; None is the step's own
+        self.courses: dict[tuple[int, ...] | None, Course] = {}
 
     def take(self, event: Event) -> str:
         """What is wrong with the next event, '' when nothing is."""
@@ -126,7 +133,18 @@ class _Place:
         if self.chunk is not None:
             return "the server ends a loop step"
         self.over = True
-        return ""
+        return self._course(None).end(failed=event.type == "step.failed")
+
+    def _course(self, path: tuple[int, ...] | None) -> Course:
+        course = self.courses.get(path)
+        if course is None:
+            if path is None:
+                pipeline = self.step_run.pipeline
+            else:
+                iteration = self.step_run.iterations.get(path_key(path))
+                pipeline = None if iteration is None else iteration.pipeline
+            course = self.courses[path] = Course(self.step, pipeline or _NEW)
+        return course
 
     def _take_task(self, event: Event) -> str:
         if event.task not in self.step.index:
@@ -150,6 +168,8 @@ class _Place:
             return problem
         if event.type in _SUCCESSES and runs_here(self.program, event):
             return f"task {event.task} is the engine's to do"
+        if problem := self._course(event.iteration).take(event):
+            return problem
         if suspends(self.program, event):
             self.over = True
         return ""
@@ -228,7 +248,7 @@ class _Place:
         if not self._is_open(event.iteration):
             return f"iteration {key} is not open"
         self.open.discard(key)
-        return ""
+        return self._course(event.iteration).end(failed=event.type == "loop.iteration.failed")
 
     def _is_open(self, path: tuple[int, ...]) -> bool:
         """Whether an iteration is under way, and this command's: other commands run iterations of the same loop."""

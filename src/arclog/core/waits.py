@@ -14,12 +14,12 @@ from msgspec.json import encode
 from arclog.core import loops, pipeline, routing
 from arclog.core.iterations import chunk_with, pipeline_of
 from arclog.core.pipeline import Frame, Over, Run
-from arclog.core.state import KeptSignal, State, StepRun, Wait
+from arclog.core.state import KeptSignal, OpenCommand, State, StepRun, Wait
 from arclog.core.timers import wait_key
 from arclog.core.wait_configs import ends_at
 from arclog.model.errors import InvariantBroken
 from arclog.model.events import Event
-from arclog.model.outcome import TaskError, error, failed
+from arclog.model.outcome import ERROR, TaskError, error, failed
 from arclog.plan.program import Program, TaskProgram
 
 if TYPE_CHECKING:
@@ -137,27 +137,49 @@ def _kept(state: State, wait: Wait) -> KeptSignal | None:
 
 def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
     """Give a wait its outcome and go on with its pipeline: a new command, or the end of the step run."""
+    _conclude(decision, decision.state.waits[key], record, cause)
+
+
+def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any], cause: int) -> bool:
+    """A command ended with an error in the middle of a task: that is the task's outcome, and its policy decides. False when
+    the command had no task, or several, under way.
+    """
+    step_run = decision.state.run_of(command.step, command.run)
+    if step_run is None:
+        return False
+    mine = step_run.pipelines(command.chunk)
+    under_way = [one for one in step_run.open_pipelines() if one[1].attempt and any(one[1] is each for each in mine)]
+    if len(under_way) != 1:
+        return False
+    path, place = under_way[0]
+    task = decision.program.steps[command.step].tasks[place.at].plan.name
+    where = Event("task.failed", decision.now, command.step, command.run, path, task, place.runs[task])
+    wait = Wait(
+        key=wait_key(where),
+        kind="failed",
+        step=command.step,
+        run=command.run,
+        iteration=path,
+        task=task,
+        task_run=place.runs[task],
+        config={},
+        since=place.since,
+    )
+    _conclude(decision, wait, {"status": ERROR, "error": problem}, cause)
+    return True
+
+
+def _conclude(decision: Decision, wait: Wait, record: dict[str, Any], cause: int) -> None:
     state, program = decision.state, decision.program
-    wait = state.waits[key]
     step = program.steps[wait.step]
     step_run = _open_run(state, wait)
     place = pipeline_of(step_run, wait.iteration)
     task = step.tasks[step.index[wait.task]]
     move = Run(task, wait.task_run, place.attempt, 0, repeated=True)
-    frame = Frame(
-        execution_id=str(state.execution_id),
-        args=step_run.args,
-        captured=step_run.captured,
-        step=wait.step,
-        run=wait.run,
-        names=step.names,
-        iteration=wait.iteration,
-        emit=step.emit,
-        event_room=decision.event_room,
-    )
+    frame = frame_of(program, state, step_run, wait.iteration)
     room = decision.event_room
     outcome = _complete(record, task, wait, place.attempt, decision.now, room)
-    events = pipeline.conclude(place, move, frame, outcome, decision.now, _roll(decision), room, longest_sleep_s=0.0)
+    events = pipeline.conclude(place, move, frame, outcome, decision.now, jitter(decision), room, longest_sleep_s=0.0)
     for event in events:
         event.payload = {**event.payload, "source": "server"}
         event.cause = len(decision.txn.events) - cause if cause >= 0 else 0
@@ -248,7 +270,23 @@ def _complete(
     return {**task.plan.helper, **problem.as_record(), "meta": meta}
 
 
-def _roll(decision: Decision) -> float:
+def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
+    """What surrounds a pipeline that the server itself goes on with."""
+    step = program.steps[step_run.step]
+    return Frame(
+        execution_id=str(state.execution_id),
+        args=step_run.args,
+        captured=step_run.captured,
+        step=step_run.step,
+        run=step_run.run,
+        names=step.names,
+        iteration=iteration,
+        emit=step.emit,
+        event_room=program.event_room,
+    )
+
+
+def jitter(decision: Decision) -> float:
     """A number in [0, 1) for the jitter of a retry: pure, and different for each decision."""
     return (decision.base_id * 2_654_435_761 % 2**32) / 2**32
 

@@ -1,6 +1,7 @@
 """Who may say what on the wire, as data: one grant for each principal and type that it may send.
 
-Law: what stands in no grant is refused. A producer's word is a fact for readers and nothing more.
+Law: what stands in no grant is refused. A producer may send every type there is, since its events are facts for readers
+and nothing more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HOW = {SERVER: Grant(), WORKER: Grant(needs_lease=True), PRODUCER: Grant(inform
 
 #: principal → canonical type → how it is taken
 GRANTS: dict[str, dict[str, Grant]] = {
-    principal: {name: how for name, row in REGISTRY.items() if principal in row.emitters}
+    principal: {name: how for name, row in REGISTRY.items() if principal == PRODUCER or principal in row.emitters}
     for principal, how in _HOW.items()
 }
 
@@ -38,13 +39,11 @@ def granted(principal: str, event_type: str, *, legacy_name: str = "") -> Grant:
     grants = GRANTS.get(principal)
     if grants is None:
         raise NotAllowed(f"{principal!r} may not send events; {', '.join(GRANTS)} may")
-    if legacy_name:
-        if principal == PRODUCER:
-            return _HOW[PRODUCER]
+    if legacy_name and principal != PRODUCER:
         raise NotAllowed(
             f"{legacy_name} is a name of older executors; a {principal} of this version sends {event_type} instead"
         )
     if event_type in grants:
         return grants[event_type]
-    who = ", ".join(name for name in _HOW if name in REGISTRY[event_type].emitters)
+    who = ", ".join(name for name in _HOW if event_type in GRANTS[name])
     raise NotAllowed(f"a {principal} may not send {event_type}; that is for: {who}")

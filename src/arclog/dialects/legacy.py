@@ -6,6 +6,7 @@ that has one, the rest as it is. A name alone can leave open how something ended
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -78,7 +79,9 @@ def _underscored() -> tuple[Row, ...]:
     )
 
 
-#: What a case.* event was for: it routed, or it decided on a task's outcome.
+#: of the names of events that routed, or decided on a task's outcome: what they say of their status is not ours
+CASE = "case"
+#: What a case.* event was for.
 ROUTED = "next.evaluated"
 DECIDED = "policy.task.evaluated"
 _CASE = tuple(
@@ -95,7 +98,28 @@ TABLE: tuple[Row, ...] = (
     *_underscored(),
 )
 BY_NAME: dict[str, Row] = {row.legacy: row for row in TABLE}
+_LONGEST_NAME = 128
 _ROUTING_KEYS = frozenset({"next", "arcs", "matched", "selected", "routes"})
+
+
+#: `sink.*` and `case.*` were families: any verb of them is known.
+_FAMILY = re.compile(r"(?P<family>sink|case)(?:[._][a-z][a-z0-9]*){0,4}[._](?P<verb>[a-z][a-z0-9]*)")
+_STARTS = frozenset({"start", "started", "begin", "began", "enter", "entered", "requested", "scheduled", "initialized"})
+_FAILS = frozenset({"fail", "failed", "error", "errored", "exception", "rejected", "timeout"})
+
+
+def _of_family(name: str) -> Row | None:
+    """The row of a verb that the table does not list."""
+    found = _FAMILY.fullmatch(name) if len(name) <= _LONGEST_NAME else None
+    if found is None:
+        return None
+    if found["family"] == "case":
+        return Row(name, {"routed": ROUTED, "decided": DECIDED}, SUCCESS)
+    if found["verb"] in _STARTS:
+        return _plain(name, "task.started")
+    if found["verb"] in _FAILS:
+        return _plain(name, "task.failed")
+    return _ending(name, "task.done", "task.failed")
 
 
 def _outwards() -> dict[tuple[str, str], str]:
@@ -118,7 +142,7 @@ OUTWARDS = _outwards()
 
 def normalised(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str] | None:
     """Canonical type and status of an old name; `status` is what the event itself says, '' when it says none."""
-    row = BY_NAME.get(name)
+    row = BY_NAME.get(name) or _of_family(name)
     if row is None:
         return None
     if "routed" in row.canonical:

@@ -1,7 +1,8 @@
 """The `lifecycle` dialect: the names of the status layers (playbook.initialized, step.enter, call.done …).
 
 `TABLE` is the whole of it, both ways. A told event's `status` is the state that its layer is in afterwards. Types that are not
-in the table pass through as they are. `canonical` undoes `tell`: derived command facts vanish, everything else comes back.
+in the table pass through as they are. An informative event gets its name only: no layer changes with it, so it keeps its
+canonical status. `canonical` undoes `tell`: derived command facts vanish, everything else comes back.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class LifecycleReader:
         state = self.state
         told += [_with_state(one) for one in commands.before(state.work, envelope)]
         _remember_outcome(state, envelope)
-        if envelope["event_type"] == "task.done":
+        if envelope["event_type"] == "task.done" and not is_fact_only(envelope):
             state.held = envelope
         else:
             told.append(_spelled(envelope, _state_of(state, envelope)))
@@ -123,6 +124,8 @@ def canonical(record: Envelope) -> Envelope | None:
     """The envelope that was told as this record; None for a derived fact, which is no event of its own."""
     if record.get("derived"):
         return None
+    if is_fact_only(record):
+        return _canonical_fact(record)
     row = meaning_of(record["event_type"], record["status"])
     if row is None:
         return record
@@ -131,6 +134,13 @@ def canonical(record: Envelope) -> Envelope | None:
     status = SKIPPED if payload.pop("skipped_step", False) else _canonical_status(row)
     alias = REGISTRY[row.canonical].alias
     return {**record, "event_type": row.canonical, "event_alias": alias, "status": status, "payload": payload}
+
+
+def _canonical_fact(record: Envelope) -> Envelope:
+    for row in TABLE:
+        if row.name == record["event_type"] and record["status"] in (row.statuses or REGISTRY[row.canonical].statuses):
+            return {**record, "event_type": row.canonical, "event_alias": REGISTRY[row.canonical].alias}
+    return record
 
 
 def terminal_name(event_type: str, state: str) -> str:
@@ -161,6 +171,8 @@ def _spelled(envelope: Envelope, word: str) -> Told:
     row = row_of(envelope["event_type"], envelope["status"])
     if row is None:
         return Told(envelope["event_type"], envelope, envelope)
+    if is_fact_only(envelope):
+        return Told(row.name, {**envelope, "event_type": row.name, "event_alias": camel(row.name)}, envelope)
     payload: dict[str, Any] = envelope["payload"]
     status = row.state
     if row.layer == "tool":

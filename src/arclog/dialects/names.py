@@ -122,6 +122,20 @@ def _meanings() -> dict[str, tuple[Meaning, ...]]:
 MEANINGS: dict[str, tuple[Meaning, ...]] = _meanings()
 
 
+def _squashed(name: str) -> str:
+    return name.translate(_SEPARATORS).lower()
+
+
+_SEPARATORS = str.maketrans("", "", "._- ")
+#: how a name is written matters to nobody who reads it: StepCompleted, step_completed, STEP-COMPLETED
+_SPELLINGS: dict[str, str] = {_squashed(name): name for name in reversed(MEANINGS)}
+
+
+def spelled(name: str) -> str | None:
+    """The known name that is written so; None when it is no spelling of any."""
+    return _SPELLINGS.get(_squashed(name))
+
+
 def canonical_types(names: Iterable[str]) -> tuple[str, ...]:
     """The canonical types that these names of any dialect stand for."""
     return tuple(dict.fromkeys(one.canonical for name in names for one in MEANINGS[name]))

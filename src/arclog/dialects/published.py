@@ -26,11 +26,26 @@ _ERROR = frozenset(("kind", "code", "retryable"))
 _META = frozenset(("attempt", "duration_ms"))
 _ACTION = frozenset(("do", "to", "attempts", "delay", "backoff"))
 _ARC = frozenset(("step", "arc"))
+#: Of the meta that came over the wire: what the server put there.
+_SENDER = frozenset(("producer", "legacy_type"))
+
+#: Between the topic's subject and the type of an event that an outside producer sent: nobody who listens for the server's
+#: own events of a type hears it.
+PRODUCERS = "producer"
 
 
 def published(envelope: Mapping[str, Any]) -> dict[str, Any]:
     """What the outside is told of an event."""
-    return {**envelope, "payload": _payload(envelope["payload"])}
+    told = {**envelope, "payload": _payload(envelope["payload"])}
+    if "meta" in told:
+        told["meta"] = _only(told["meta"], _SENDER)
+    return told
+
+
+def topic_of(envelope: Mapping[str, Any]) -> str:
+    """The words of an event's subject behind those of the topic."""
+    event_type: str = envelope["event_type"]
+    return f"{PRODUCERS}.{event_type}" if envelope["source"] == "producer" else event_type
 
 
 def _payload(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ _ENVELOPE: dict[str, Schema] = {
     "persisted_at": {**_TIME, "description": "When it was stored, by the store's clock."},
     "execution_id": _ID,
     "seq": {**_FROM_1, "description": "Gapless, per execution. The only order."},
-    "source": {"enum": ["server", "worker"]},
+    "source": {"enum": ["server", "worker", "producer"]},
     "entity_type": {"enum": _ENTITIES},
     "entity_id": _TEXT,
     "parent_id": _TEXT,
@@ -81,6 +81,11 @@ _ENVELOPE: dict[str, Schema] = {
     "fence": _WHOLE,
     "worker_id": _TEXT,
     "informative": {"type": "boolean", "description": "Stored, never applied."},
+    "meta": {"type": "object", "description": "As it was sent; `producer` and `legacy_type` are the server's."},
+    "result_kind": {"enum": list(wire.RESULT_KINDS), "description": "As it was sent, where it is not data."},
+    "result_uri": _TEXT,
+    "event_ids": {"type": "array", "items": _ID},
+    "sent_status": {"type": "string", "description": "The sender's word, where the status alone does not say it."},
     "tenant_id": _TEXT,
     "project_id": _TEXT,
     "environment_id": _TEXT,
@@ -131,14 +136,11 @@ def lifecycle_events() -> Schema:
     words["step.exit"].append(status.CASE_HANDLED)
     passed = [name for name, kind in REGISTRY.items() if lifecycle.row_of(name, kind.statuses[0]) is None]
     each: list[Schema] = [
-        {"if": {"properties": {"event_type": {"const": name}}}, "then": {"properties": {"status": {"enum": states}}}}
-        for name, states in words.items()
+        {"if": _applied(name), "then": {"properties": {"status": {"enum": states}}}} for name, states in words.items()
     ]
     for name, states in (("call.done", [status.OK, status.BREAK, status.NOOP]), ("call.error", [status.ERROR])):
         payload = {"required": ["state"], "properties": {"state": {"enum": states}}}
-        each.append(
-            {"if": {"properties": {"event_type": {"const": name}}}, "then": {"properties": {"payload": payload}}}
-        )
+        each.append({"if": _applied(name), "then": {"properties": {"payload": payload}}})
     own = {
         "event_id": {
             "type": "string",
@@ -150,6 +152,11 @@ def lifecycle_events() -> Schema:
     }
     body = {"type": "object", "required": _REQUIRED, "properties": {**_ENVELOPE, **own}, "allOf": each}
     return _published("arclog event, lifecycle dialect", body)
+
+
+def _applied(name: str) -> Schema:
+    """Events of this name with which their layer changes: an informative one has a name only."""
+    return {"properties": {"event_type": {"const": name}}, "not": {"required": ["informative"]}}
 
 
 _FAILURE: Schema = {
@@ -248,7 +255,10 @@ def wire_request() -> Schema:
     """A body of POST /api/events."""
     words = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in wire.STATUS_IN)
     name, step, payload = (
-        {"type": "string", "description": "A canonical, lifecycle or (outside producers only) legacy name."},
+        {
+            "type": "string",
+            "description": "A canonical or lifecycle name; from producers, any known name in any spelling.",
+        },
         {"type": "string", "description": "Required for events of steps, tasks and loops."},
         {"description": "Any JSON; what is no object is kept under `value`."},
     )
@@ -296,14 +306,17 @@ def wire_record() -> Schema:
         "event_id": _TEXT,
         "event_type": _TEXT,
         "step": _TEXT,
-        "status": {"enum": sorted(set(wire.STATUS_OUT.values()))},
+        "status": {"enum": sorted(wire.STATUS_IN)},
         "created_at": _TIME,
+        "seq": _FROM_1,
+        "source": {"enum": ["server", "worker", "producer"]},
         "worker_id": {"type": ["string", "null"]},
         "payload": _OPEN,
-        "meta": {"type": "object", "required": ["seq"], "properties": {"seq": _FROM_1, "state": _TEXT}},
+        "meta": {"type": "object", "description": "What the sender said there, and what has no field of its own."},
         "informative": {"const": True},
         "result_kind": {"enum": list(wire.RESULT_KINDS)},
         "result_uri": _TEXT,
+        "event_ids": {"type": "array", "items": _ID},
         "result": {
             "type": "object",
             "required": ["status"],
@@ -311,7 +324,18 @@ def wire_record() -> Schema:
             "anyOf": [{"required": ["context"]}, {"required": ["reference"]}],
         },
     }
-    required = ["execution_id", "event_id", "event_type", "step", "status", "created_at", "payload", "meta"]
+    required = [
+        "execution_id",
+        "event_id",
+        "event_type",
+        "step",
+        "status",
+        "created_at",
+        "seq",
+        "source",
+        "payload",
+        "meta",
+    ]
     body = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
     return _published("arclog event, wire dialect", body)
 

@@ -1,7 +1,7 @@
 """The `wire` dialect: the shape of `POST /api/events`, told of stored events. Ids are always strings here.
 
-Names are those of the `lifecycle` dialect, statuses the five wire words; what the shape has no field for stands in `meta`, where
-`wire_incoming` finds it again: what is told here can be posted and means the same event.
+Names are those of the `lifecycle` dialect, statuses the wire's words; what the shape has no field for stands in `meta`, beside
+what the sender said there, and `wire_incoming` finds it again: what is told here can be posted and means the same event.
 """
 
 from __future__ import annotations
@@ -11,19 +11,25 @@ from typing import Any
 from arclog.dialects import commands
 from arclog.dialects.lifecycle import LifecycleReader, LifecycleState
 from arclog.dialects.telling import Envelope, Told, result_ref
-from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, SKIPPED, SUCCESS
+from arclog.model.events import ERROR, IN_PROGRESS, PAUSED, SKIPPED, STATUSES, SUCCESS
 
 NAME = "wire"
 
-#: wire word, in any case → canonical status
+#: wire word, in any case → canonical status; the canonical words are words of the wire, too
 STATUS_IN = {
     "STARTED": IN_PROGRESS,
     "RUNNING": IN_PROGRESS,
     "COMPLETED": SUCCESS,
+    "CASE_HANDLED": SUCCESS,
     "FAILED": ERROR,
+    "CANCELLED": ERROR,
     "PAUSED": PAUSED,
-}
+} | {status.upper(): status for status in STATUSES}
 STATUS_OUT = {IN_PROGRESS: "STARTED", SUCCESS: "COMPLETED", SKIPPED: "COMPLETED", ERROR: "FAILED", PAUSED: "PAUSED"}
+CANCELLED = "CANCELLED"
+#: types whose status is more than the canonical word says
+_STATUS_OF_TYPE = {"execution.cancelled": CANCELLED, "command.cancelled": CANCELLED}
+_ENDS = frozenset({SUCCESS, SKIPPED, ERROR})
 
 DATA = "data"
 REF = "ref"
@@ -75,18 +81,24 @@ def result_of(
     return {"status": status, "context": context}
 
 
+def status_out(event_type: str, status: str) -> str:
+    """The wire's word for a canonical type and status."""
+    return _STATUS_OF_TYPE.get(event_type) or STATUS_OUT[status]
+
+
 def _shaped(told: Told) -> Told:
     # A derived fact is told of an envelope of another type: its own record is the only place where it stands.
     stored = told.record if told.derived else told.source
-    status = _FACT_STATUSES[told.name] if told.derived else STATUS_OUT[stored["status"]]
+    status = _FACT_STATUSES[told.name] if told.derived else status_out(stored["event_type"], stored["status"])
     payload = stored["payload"]
     meta = {key: stored[key] for key in META_KEYS if key in stored}
     if stored["status"] == SKIPPED:
         meta["skipped"] = True
-    if told.record["status"] != status:
+    if told.record["status"] not in (status, stored["status"]):
         meta["state"] = told.record["status"]
-    if "state" in told.record["payload"]:
+    if "state" in told.record["payload"] and "state" not in payload:
         meta["state"] = told.record["payload"]["state"]
+    status = stored.get("sent_status", status)
     record: dict[str, Any] = {
         "execution_id": stored["execution_id"],
         "event_id": stored["event_id"],
@@ -94,19 +106,31 @@ def _shaped(told: Told) -> Told:
         "step": stored.get("step", ""),
         "status": status,
         "created_at": stored["timestamp"],
+        "seq": stored["seq"],
+        "source": stored["source"],
         "worker_id": stored.get("worker_id"),
         "payload": payload,
-        "meta": meta,
+        "meta": {**meta, **stored.get("meta", {})},
     }
     if stored.get("informative"):
         record["informative"] = True
-    if status in ("COMPLETED", "FAILED"):
-        uri = (result_ref(payload) or {}).get("ref")
-        record["result_kind"] = REF if uri else DATA
-        if uri:
-            record["result_uri"] = uri
-        record["result"] = result_of(record["result_kind"], status, _context(payload), uri)
+    if stored["status"] in _ENDS:
+        record |= _result(stored, status)
     return Told(told.name, record, told.source, told.derived)
+
+
+def _result(stored: Envelope, status: str) -> dict[str, Any]:
+    """The fields that say what came of it: those that were sent, else what the payload says."""
+    payload = stored["payload"]
+    uri = stored.get("result_uri") or (result_ref(payload) or {}).get("ref")
+    kind = stored.get("result_kind") or (REF if uri else DATA)
+    found: dict[str, Any] = {"result_kind": kind}
+    if uri:
+        found["result_uri"] = uri
+    if "event_ids" in stored:
+        found["event_ids"] = stored["event_ids"]
+    found["result"] = result_of(kind, status, _context(payload), uri, stored.get("event_ids"))
+    return found
 
 
 def _context(payload: dict[str, Any]) -> dict[str, Any]:
@@ -116,4 +140,4 @@ def _context(payload: dict[str, Any]) -> dict[str, Any]:
         return {"error": error}
     if "outcome" in payload:
         return {"data": payload["outcome"].get("data")}
-    return {"data": payload["result"]} if "result" in payload else {}
+    return {"data": payload["result"]} if "result" in payload else payload

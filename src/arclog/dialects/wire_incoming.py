@@ -16,10 +16,11 @@ import msgspec
 from msgspec import Struct
 
 from arclog.dialects import legacy, lifecycle
-from arclog.dialects.authority import SERVER, Grant, granted
+from arclog.dialects.authority import PRODUCER, SERVER, WORKER, Grant, granted
+from arclog.dialects.names import MEANINGS, spelled
 from arclog.dialects.telling import result_ref
-from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of
-from arclog.dialects.wire_payload import checked
+from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of, status_out
+from arclog.dialects.wire_payload import checked, plain_outcome, with_stored_refs
 from arclog.model import ids
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import NotAllowed, RequestRejected
@@ -32,7 +33,7 @@ EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id
 #: taken from the server only
 SERVER_ONLY = ("actionable", "informative")
 #: told with an event, and derived anew when one is taken in
-_TOLD_ONLY = ("result",)
+_TOLD_ONLY = ("result", "seq", "source")
 KNOWN = frozenset({
     "execution_id", "event_id", "meta", "worker_id", "status", "created_at", "result_kind", "result_uri", "event_ids",
     *ALIASES, *ALIASES.values(), *EITHER_PLACE, *SERVER_ONLY, *_TOLD_ONLY,
@@ -72,8 +73,12 @@ class Refusal(Struct, frozen=True):
     message: str
 
 
-def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any] | None = None) -> Incoming:
-    """One body. `now` (microseconds) is the server's clock, for events that do not say when they happened."""
+def parse_event(
+    body: Any, principal: str, now: int, inherited: Mapping[str, Any] | None = None, sender: str = ""
+) -> Incoming:
+    """One body. `now` (microseconds) is the server's clock, for events that do not say when they happened; `sender` is the
+    name of whoever sends it, which a producer's event keeps.
+    """
     if not isinstance(body, dict):
         raise RequestRejected(f"an event is a JSON object, not {_kind(body)}")
     if nested_deeper(body, DEEPEST_INPUT):
@@ -87,21 +92,37 @@ def parse_event(body: Any, principal: str, now: int, inherited: Mapping[str, Any
     execution_id = ids.parse_id(_required(given, "execution_id"), "execution_id")
     payload = _payload(given)
     name = _text(_required(given, "event_type"), "event_type")
-    kind, status, legacy_name = _meaning(name, _status(given), payload)
+    word, status = _status(given)
+    kind, status, legacy_name = _meaning(name, status, payload, principal)
     grant = granted(principal, kind, legacy_name=legacy_name)
     if principal == SERVER and meta.get("skipped") is True and SKIPPED in REGISTRY[kind].statuses:
-        status = SKIPPED  # the wire's five words have none for it
+        status = SKIPPED  # the wire's own words have none for it
+    if principal == WORKER and status == SKIPPED:
+        raise RequestRejected(f"{name} cannot have status {word}: only the server skips a step")
     if principal != SERVER:
-        warnings += [f"{key} is for the server to say and is ignored" for key in SERVER_ONLY if key in given]
+        said_so = {"informative": grant.informative}  # what it says is so anyway
+        ignored = [key for key in SERVER_ONLY if key in given and given[key] is not said_so.get(key)]
+        warnings += [f"{key} is for the server to say and is ignored" for key in ignored]
     payload, meta = _whose(checked(kind, payload), meta, kind, principal)
     event = _event(given, kind, status, now)
-    event.payload = _with_result(payload, given, status)
-    digest = _digest(execution_id, event)
+    event.payload = payload
+    event.sent = _result_fields(given)
+    digest = _digest(execution_id, event, status)
     if legacy_name:
         meta = {**meta, "legacy_type": legacy_name}
+    if principal == PRODUCER:
+        meta = {**meta, "producer": sender}
     if meta:
-        own = payload.get("meta")
-        event.payload = {**event.payload, "meta": {**own, **meta} if isinstance(own, dict) else meta}
+        event.sent["meta"] = meta
+    if word and word != status_out(kind, status):
+        event.sent["sent_status"] = word
+    outcome = plain_outcome(kind, payload, _aliased(given, "payload", None)) if principal == WORKER else None
+    if outcome is not None:
+        event.payload = {"outcome": outcome}
+    if principal != PRODUCER:
+        event.payload = with_stored_refs(event.payload)
+    if principal == WORKER and "task_run_id" not in given:
+        event.task_run = 0  # that of the command's pipeline
     said = _said_by_server(given) if principal == SERVER else {}
     event.informative = grant.informative or said.get("informative", False)
     return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
@@ -123,7 +144,9 @@ def names_a_command(body: Any) -> bool:
     return all(body.get(key, inner.get(key)) is not None for key in ("command_id", "fence"))
 
 
-def parse_batch(body: Any, principal: str | Callable[[Any], str], now: int, most: int) -> list[Incoming | Refusal]:
+def parse_batch(
+    body: Any, principal: str | Callable[[Any], str], now: int, most: int, sender: str = ""
+) -> list[Incoming | Refusal]:
     """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole. Who speaks can
     depend on the item.
     """
@@ -141,7 +164,7 @@ def parse_batch(body: Any, principal: str | Callable[[Any], str], now: int, most
     for index, item in enumerate(events):
         try:
             speaker = principal if isinstance(principal, str) else principal(item)
-            answers.append(parse_event(item, speaker, now, inherited))
+            answers.append(parse_event(item, speaker, now, inherited, sender))
         except NotAllowed as problem:
             answers.append(Refusal(index, 403, str(problem)))
         except RequestRejected as problem:
@@ -152,16 +175,20 @@ def parse_batch(body: Any, principal: str | Callable[[Any], str], now: int, most
 # -- name and status --------------------------------------------------------------------------------------------------
 
 
-def _meaning(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str, str]:
-    """Canonical type, status, and the old name if it was one. `status` is '' when the event says none."""
+def _meaning(name: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
+    """Canonical type, status, and the name itself if it is neither canonical nor of the lifecycle. `status` is '' when the
+    event says none.
+    """
     if name in REGISTRY:
         return name, _fitting(name, name, status or status_from_name(name, payload)), ""
     if found := legacy.normalised(name, status, payload):
-        if status and status != found[1]:
+        if status and status != found[1] and not name.startswith(legacy.CASE):
             raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
         return *found, name
     rows = [row for row in lifecycle.TABLE if row.name == name]
     if not rows:
+        if principal == PRODUCER and (known := spelled(name)) is not None:
+            return _respelled(name, known, status, payload, principal)
         raise RequestRejected(f"there is no event type {name!r}{_perhaps(name)}")
     if not status:
         return rows[0].canonical, _first_status(rows[0]), ""
@@ -169,6 +196,18 @@ def _meaning(name: str, status: str, payload: dict[str, Any]) -> tuple[str, str,
         if status in (row.statuses or REGISTRY[row.canonical].statuses):
             return row.canonical, status, ""
     raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
+
+
+def _respelled(name: str, known: str, status: str, payload: dict[str, Any], principal: str) -> tuple[str, str, str]:
+    """What a producer means by a known name that it writes in its own way, or by one of the run dialect."""
+    if known in REGISTRY or known in legacy.BY_NAME or any(row.name == known for row in lifecycle.TABLE):
+        kind, status, _ = _meaning(known, status, payload, principal)
+        return kind, status, name
+    meaning = MEANINGS[known][0]
+    statuses = meaning.statuses or REGISTRY[meaning.canonical].statuses
+    if status and status not in statuses:
+        raise RequestRejected(f"{name} cannot have status {STATUS_OUT[status]}")
+    return meaning.canonical, status or statuses[0], name
 
 
 def status_from_name(event_type: str, payload: Mapping[str, Any]) -> str:
@@ -187,14 +226,15 @@ def _fitting(name: str, kind: str, status: str) -> str:
     return status
 
 
-def _status(given: Mapping[str, Any]) -> str:
+def _status(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The word that the event says, in capitals, and the canonical status that it means; '' when it says none."""
     if "status" not in given:
-        return ""
-    word = _text(given["status"], "status")
-    found = STATUS_IN.get(word.upper())
+        return "", ""
+    word = _text(given["status"], "status").upper()
+    found = STATUS_IN.get(word)
     if found is None:
-        raise RequestRejected(f"status {word!r} is none of {', '.join(STATUS_IN)}")
-    return found
+        raise RequestRejected(f"status {given['status']!r} is none of {', '.join(STATUS_IN)}")
+    return word, found
 
 
 def _perhaps(name: str) -> str:
@@ -266,11 +306,13 @@ def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
 def _whose(
     payload: dict[str, Any], meta: dict[str, Any], kind: str, principal: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that."""
+    """`payload.source` says that the server wrote an event in a worker's place: nobody else's word counts for that. A
+    producer's payload is its own.
+    """
     if principal == SERVER:
         instead = meta.get("source") == "server" and "worker" in REGISTRY[kind].emitters
         return ({**payload, "source": "server"} if instead else payload), meta
-    if "source" not in payload:
+    if "source" not in payload or principal == PRODUCER:
         return payload, meta
     rest = {key: value for key, value in payload.items() if key != "source"}
     return rest, {"source": payload["source"], **meta}
@@ -333,31 +375,33 @@ def _said_by_server(given: Mapping[str, Any]) -> dict[str, bool]:
 # -- result and digest ------------------------------------------------------------------------------------------------
 
 
-def _with_result(payload: dict[str, Any], given: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """The payload; with the reference of a result that is not in it."""
+def _result_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`result_kind`, `result_uri` and `event_ids` as they were sent; {} of data that is in the payload."""
     kind = given.get("result_kind", DATA)
     if kind not in RESULT_KINDS:
         raise RequestRejected(f"`result_kind` must be one of {', '.join(RESULT_KINDS)}")
-    if kind == DATA:
-        return payload
-    uri, event_ids = None, None
-    if kind == REF:
-        uri = _text(given.get("result_uri", ""), "result_uri", empty=True)
-        if not uri:
-            raise RequestRejected("`result_kind: ref` needs `result_uri`")
-        if (result_ref(payload) or {}).get("ref") == uri:
-            return payload
-    if kind == REFS:
-        listed = given.get("event_ids")
-        if not isinstance(listed, list) or not listed:
-            raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
-        event_ids = [str(ids.parse_id(one, "event_ids")) for one in listed]
-    return {**payload, "result": result_of(kind, STATUS_OUT[status], {}, uri, event_ids)}
+    found: dict[str, Any] = {} if kind == DATA else {"result_kind": kind}
+    if "result_uri" in given:
+        found["result_uri"] = _text(given["result_uri"], "result_uri", empty=True)
+    if "event_ids" in given:
+        listed = given["event_ids"]
+        if not isinstance(listed, list):
+            raise RequestRejected(f"`event_ids` must be a list, not {_kind(listed)}")
+        found["event_ids"] = [str(ids.parse_id(one, "event_ids")) for one in listed]
+    if kind == REF and not found.get("result_uri"):
+        raise RequestRejected("`result_kind: ref` needs `result_uri`")
+    if kind == REFS and not found.get("event_ids"):
+        raise RequestRejected("`result_kind: refs` needs `event_ids`, a list with at least one id")
+    return found
 
 
-def _digest(execution_id: int, event: Event) -> str:
-    # An event that is told has its meta in the payload as well: posted again, it must be the same event.
+def _digest(execution_id: int, event: Event, status: str) -> str:
+    # Digests that older releases stored must still fit: they had the meta, and references, inside the payload.
     payload = {key: value for key, value in event.payload.items() if key != "meta"}
+    kind, uri = event.sent.get("result_kind", DATA), event.sent.get("result_uri")
+    is_told_already = kind == REF and (result_ref(payload) or {}).get("ref") == uri
+    if kind != DATA and not is_told_already:
+        payload["result"] = result_of(kind, STATUS_OUT[status], {}, uri, event.sent.get("event_ids"))
     content = [
         execution_id, event.type, event.status, event.step, event.run, event.iteration, event.task, event.task_run,
         event.attempt, event.command_id, event.fence, event.worker_id, payload,

@@ -10,12 +10,17 @@ from typing import Any
 
 from arclog.model.errors import RequestRejected
 from arclog.model.events import REGISTRY
-from arclog.model.outcome import ERROR, OK
+from arclog.model.outcome import ERROR, OK, as_error
+from arclog.model.refs import stored_form
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
+
+_TASK_ENDS = frozenset({"task.done", "task.failed"})
+#: keys of a plain payload that are the outcome's own
+_OUTCOME_KEYS = ("result_ref", "extracted")
 
 _IS: dict[str, Callable[[Any], bool]] = {
     "any": lambda _: True,
@@ -43,6 +48,35 @@ def checked(event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
     if "outcome" in payload:
         _check_outcome(payload["outcome"])
     return payload
+
+
+def with_stored_refs(payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload with its references as logs hold them."""
+    outcome = payload.get("outcome")
+    if isinstance(outcome, dict) and "result_ref" in outcome:
+        payload = {**payload, "outcome": {**outcome, "result_ref": stored_form(outcome["result_ref"])}}
+    return {**payload, "result_ref": stored_form(payload["result_ref"])} if "result_ref" in payload else payload
+
+
+def plain_outcome(event_type: str, payload: dict[str, Any], sent: Any) -> dict[str, Any] | None:
+    """The outcome that a worker's call.done or call.error means whose payload (`sent` as it came) is no outcome itself: an
+    ok outcome with that result, or an error outcome with the fields that its error lacks. None: it says its outcome.
+    """
+    if event_type not in _TASK_ENDS or "outcome" in payload:
+        return None
+    outcome: dict[str, Any] = {"status": OK if event_type == "task.done" else ERROR}
+    named = [key for key in _OUTCOME_KEYS if key in payload]
+    if outcome["status"] == ERROR:
+        outcome["error"] = as_error(payload.get("error"), "the worker reported the error without a message")
+        named.append("error")
+    outcome |= {key: payload[key] for key in named if key != "error"}
+    if isinstance(sent, dict):
+        rest = {key: value for key, value in payload.items() if key not in named}
+        if rest or not named:
+            outcome["result"] = rest
+    elif sent is not None:
+        outcome["result"] = sent
+    return outcome
 
 
 def _check_outcome(outcome: dict[str, Any]) -> None:

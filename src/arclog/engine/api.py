@@ -12,6 +12,7 @@ from arclog.core.inputs import Request, Signal
 from arclog.engine.account import ChildAccount, account
 from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
+from arclog.engine.event_search import entity_events, search, subject_of, types_about, widened
 from arclog.engine.explain import explain
 from arclog.engine.live import Live
 from arclog.engine.minter import new_uuid
@@ -23,15 +24,16 @@ from arclog.engine.starting import Starts
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.envelope import Subject, widen
 from arclog.model.errors import Conflict, NewerLog, NotFound, RequestRejected
 from arclog.model.kinds import KindSpec
-from arclog.model.principal import Principal, may_bring_playbooks, may_signal
+from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
+from arclog.model.refs import parse_ref, published_form
 from arclog.ports.api import (
     CatalogDiff,
     CatalogEntry,
     CatalogVersion,
     Collected,
+    EventsFound,
     ExecuteRequest,
     Listed,
     RegisterRequest,
@@ -42,6 +44,7 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
+from arclog.ports.event_search import EventQuery
 from arclog.ports.insight import Account, StateView, Why
 from arclog.ports.results import Results
 from arclog.ports.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
@@ -83,7 +86,7 @@ class EngineApi:
         self._caller: Principal | None = None
 
     def seen_by(self, caller: Principal) -> EngineApi:
-        """The same for one caller: what belongs to another tenant is not there, and what it starts is its tenant's."""
+        """The same for one caller: what it does not reach is not there, and what it starts is its own scope's."""
         seen = copy.copy(self)
         for bound in ("_starts", "_catalog", "_stored"):
             vars(seen).pop(bound, None)
@@ -92,13 +95,15 @@ class EngineApi:
 
     @cached_property
     def _starts(self) -> Starts:
-        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope)
+        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope, self._caller)
 
     @cached_property
     def _catalog(self) -> Catalog:
         from arclog.engine.catalog import Catalog  # a run of a file does not need it
 
-        return Catalog(self._engine, self.compiler, self._scope.tenant)
+        reach = self._reach
+        # Whoever owns the store has the tenant of the settings.
+        return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(self._scope.tenant, "", ""))
 
     @cached_property
     def _stored(self) -> Stored:
@@ -164,7 +169,7 @@ class EngineApi:
             steps=known.steps,
             ctx=state.ctx,
             result=state.result,
-            result_ref=state.result_ref,
+            result_ref=published_form(state.result_ref),
             error=known.error,
             name=record.new.name,
             problems=known.problems,
@@ -201,11 +206,13 @@ class EngineApi:
         since: str = "",
         parent: str = "",
     ) -> builtins.list[Listed]:
-        tenant = "" if self._caller is None else self._caller.tenant
+        reached = self._reach
         which = ExecutionFilter(
             states=tuple(states),
             path=path,
-            tenant=tenant,
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
             parent=ids.parse_id(parent, "parent") if parent else 0,
             name=name,
             since=_first_id(since) if since else 0,
@@ -217,11 +224,38 @@ class EngineApi:
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         record = await self._record(ids.parse_id(execution_id, "execution id"))
-        scope = record.new.scope
-        tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
-        subject = Subject(record.execution_id, record.new.name, tenancy)
+        subject = subject_of(record)
         stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
-        return [widen(one.event, subject, one.seq, one.event_id, one.persisted_at) for one in stored]
+        return [widened(one, subject) for one in stored]
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        types = types_about(entity_type, ())
+        return await entity_events(self._engine.store, record, types, entity_id, after, limit)
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        reached = self._reach
+        query = EventQuery(
+            types=tuple(types),
+            since=_moment(since, "since", 0),
+            until=_moment(until, "until", ids.MAX_ID),
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
+            informative=informative,
+        )
+        return EventsFound(*await search(self._engine.store, query, cursor, limit))
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
@@ -383,12 +417,22 @@ class EngineApi:
         return await self._stored.listed(record, after, limit)
 
     async def result(self, ref: str) -> StoredResult:
+        await self._check_ref(ref)
         return await self._stored.described(ref)
 
-    def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        return self._stored.content(ref, start, end)
+    async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        await self._check_ref(ref)
+        async for chunk in self._stored.content(ref, start, end):
+            yield chunk
+
+    async def _check_ref(self, ref: str) -> None:
+        """A result belongs to the scope of its run. The books say its tenant; the rest is looked up for who is bound."""
+        if self._caller is not None and self._caller.is_bound:
+            await self._record(parse_ref(ref).execution_id)
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
+        if self._caller is not None:
+            may_act_for_the_tenant(self._caller)
         return await self._stored.collect(dry_run=dry_run)
 
     async def source(self, execution_id: str) -> str:
@@ -431,18 +475,39 @@ class EngineApi:
 
     @property
     def _scope(self) -> Scope:
-        """Where runs belong when a request says no more. The tenant is the caller's, whatever a request says."""
+        """Where runs belong when a request says no more. What the caller is bound to holds, whatever a request says."""
         settings, caller = self._engine.settings, self._caller
         project, environment = settings.text("scope.project"), settings.text("scope.environment")
         if caller is None:
             return Scope(settings.text("scope.tenant"), project, environment)
         return Scope(caller.tenant, caller.project or project, caller.environment or environment)
 
+    @property
+    def _reach(self) -> Scope:
+        """Whose runs the caller sees; '' parts are any."""
+        caller = self._caller
+        return Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+
     async def _record(self, execution_id: int) -> ExecutionRecord:
         record = await self._engine.store.execution(execution_id)
-        if record is None or (self._caller is not None and record.new.scope.tenant != self._caller.tenant):
+        if record is None or not self._reaches(record.new.scope):
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
         return record
+
+    def _reaches(self, scope: Scope) -> bool:
+        caller = self._caller
+        return caller is None or caller.reaches(scope.tenant, scope.project, scope.environment)
+
+
+def _moment(text: str, what: str, default: int) -> int:
+    if not text:
+        return default
+    try:
+        return max(0, ids.micros(text))
+    except (ValueError, OverflowError):
+        raise RequestRejected(
+            f"{what} {text[:60]!r} is no time with its zone; write it as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def _first_id(since: str) -> int:

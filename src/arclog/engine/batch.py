@@ -60,6 +60,9 @@ class Answer:
     events: int = 0
     last_seq: int = 0
     last_id: int = 0
+    #: of a report over the wire: type of the event that stands for the one that was sent, and its index among them
+    spoken: str = ""
+    spoken_at: int = 0
 
 
 class Batch:
@@ -92,6 +95,8 @@ class Batch:
         """`last_seq` is the head that the decision led to, `place` where its command came from."""
         last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
         answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
+        if txn.events:
+            answer.spoken, answer.spoken_at = txn.events[txn.spoken].type, txn.spoken
         self.txns.append(txn)
         self.answers.append(answer)
         self.events.extend(txn.events)

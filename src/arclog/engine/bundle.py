@@ -13,6 +13,7 @@ from arclog.engine.engine import Engine
 from arclog.model.errors import RequestRejected
 from arclog.plan.net import Plan
 from arclog.ports.catalog import PlanRecord
+from arclog.ports.store import Scope
 
 #: Playbooks that one run may bring along.
 MAX_FILES = 1000
@@ -42,16 +43,18 @@ async def register(
     compiled: Compiled,
     file: str,
     texts: Mapping[str, str],
-    tenant: str,
+    scope: Scope,
 ) -> tuple[PlanRecord, Files]:
-    """Register a compiled playbook and all that it calls by file, for a tenant; what each called file came to, by the calling plan's name."""
+    """Register a compiled playbook and all that it calls by file, for a tenant or a part of it ('' parts are any); what
+    each called file came to, by the calling plan's name.
+    """
     records: dict[str, PlanRecord] = {}
     first = posixpath.normpath(file) if file else file
     pending: list[tuple[str, str, Compiled]] = [(first, source, compiled)]
     plans: dict[str, Plan] = {}
     while pending:
         name, text, found = pending.pop()
-        records[name], plans[name] = await _register(engine, found, text, tenant), found.plan
+        records[name], plans[name] = await _register(engine, found, text, scope), found.plan
         for called in called_files(found.plan):
             where = beside(name, called)
             if where in records or any(where == other for other, _, _ in pending):
@@ -60,7 +63,7 @@ async def register(
                 raise RequestRejected(f"{name or 'the playbook'} calls file {called!r}, which was not sent with it")
             if len(records) + len(pending) >= MAX_FILES:
                 raise RequestRejected(f"more than {MAX_FILES} playbooks call each other by file")
-            pending.append((where, texts[where], await compiler.compile(texts[where], where, tenant)))
+            pending.append((where, texts[where], await compiler.compile(texts[where], where, scope.tenant)))
     files: Files = {}
     for name, plan in plans.items():
         known = {called: records[beside(name, called)] for called in called_files(plan)}
@@ -69,9 +72,9 @@ async def register(
     return records[first], files
 
 
-async def _register(engine: Engine, found: Compiled, source: str, tenant: str) -> PlanRecord:
+async def _register(engine: Engine, found: Compiled, source: str, scope: Scope) -> PlanRecord:
     plan = found.plan
     now, path = engine.clock.now(), plan.path or plan.name
-    record = await engine.store.register_plan(found.digest, path, found.body, source, now, tenant=tenant)
+    record = await engine.store.register_plan(found.digest, path, found.body, source, now, **scope.parts)
     engine.live.program_of(plan, record.digest)
     return record

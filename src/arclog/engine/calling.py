@@ -87,7 +87,7 @@ async def _plan(engine: Engine, parent: State, record: ExecutionRecord, config: 
     path, version = config.get("path", ""), int(config.get("version") or 0)
     if "file" in config:
         path, version = parent.files.get(record.new.plan, {}).get(config["file"], ("", 0))
-    return await engine.store.registered(path, version, tenant=record.new.scope.tenant)
+    return await engine.store.registered(path, version, **record.new.scope.parts)
 
 
 def record_of(child: State) -> dict[str, Any]:

@@ -14,39 +14,42 @@ from arclog.model.ids import MAX_ID, timestamp
 from arclog.plan.program import Program
 from arclog.ports.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
 from arclog.ports.catalog import CatalogRecord, PlanRecord
+from arclog.ports.store import Scope
 
 _LOOKED_THROUGH = 1000
 
 
 class Catalog:
-    """What a tenant registered in one engine's store."""
+    """What is registered in one engine's store, as far as a caller reaches ('' parts of its scope are any). What a caller
+    registers that is bound to a project or an environment is valid there only.
+    """
 
-    def __init__(self, engine: Engine, compiler: Compiler, tenant: str) -> None:
-        self._tenant = tenant
+    def __init__(self, engine: Engine, compiler: Compiler, reach: Scope) -> None:
+        self._reach = reach
         self._engine = engine
         self._compiler = compiler
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
-        found = await self._compiler.compile(request.playbook, request.file, self._tenant)
+        found = await self._compiler.compile(request.playbook, request.file, self._reach.tenant)
         _refuse_files(found.plan.name, next(called_files(found.plan), ""))
         store, now = self._engine.store, self._engine.clock.now()
         path = found.plan.path or found.plan.name
-        before = await store.catalog_path(path, tenant=self._tenant)
-        record = await store.register_plan(found.digest, path, found.body, request.playbook, now, tenant=self._tenant)
+        before = await store.catalog_path(path, **self._reach.parts)
+        record = await store.register_plan(found.digest, path, found.body, request.playbook, now, **self._reach.parts)
         if before is not None and before.archived_at is not None:
-            await store.archive(path, None, tenant=self._tenant)
+            await store.archive(path, None, tenant=self._reach.tenant)
         created = before is None or record.version > before.version
         return _version(record, created=created, with_source=False)
 
     async def listed(self, prefix: str, after: str, limit: int, *, archived: bool) -> list[CatalogEntry]:
         found = await self._engine.store.catalog(
-            tenant=self._tenant, prefix=prefix, after=after, limit=limit, archived=archived
+            prefix=prefix, after=after, limit=limit, archived=archived, **self._reach.parts
         )
         return [_entry(record) for record in found]
 
     async def versions(self, path: str, before: int, limit: int) -> list[CatalogVersion]:
         await self._path(path)
-        found = await self._engine.store.versions(path, tenant=self._tenant, before=before, limit=limit)
+        found = await self._engine.store.versions(path, before=before, limit=limit, **self._reach.parts)
         return [_version(record, with_source=False) for record in found]
 
     async def registered(self, path: str, version: int = 0) -> CatalogVersion:
@@ -63,35 +66,38 @@ class Catalog:
 
     async def archive(self, path: str, *, archived: bool) -> CatalogEntry:
         await self._path(path)
-        await self._engine.store.archive(path, self._engine.clock.now() if archived else None, tenant=self._tenant)
+        now = self._engine.clock.now() if archived else None
+        await self._engine.store.archive(path, now, tenant=self._reach.tenant)
         return _entry(await self._path(path))
 
-    async def to_run(self, path: str, version: int) -> tuple[PlanRecord, Program]:
-        """What a run of a path pins. Raises NotFound, or RequestRejected when it is archived or needs files."""
-        entry = await self._path(path)
+    async def to_run(self, path: str, version: int, scope: Scope) -> tuple[PlanRecord, Program]:
+        """What a run of a path pins in a scope. Raises NotFound, or RequestRejected when it is archived or needs files."""
+        entry = await self._path(path, scope)
         if entry.archived_at is not None:
             raise RequestRejected(
                 f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back"
             )
-        record = await self._record(path, version)
+        record = await self._record(path, version, scope)
         program = await self._engine.live.program(record.digest)
         _refuse_files(path, next(called_files(program.plan), ""))
         return record, program
 
-    async def _path(self, path: str) -> CatalogRecord:
-        record = await self._engine.store.catalog_path(path, tenant=self._tenant)
+    async def _path(self, path: str, scope: Scope | None = None) -> CatalogRecord:
+        reach = scope or self._reach
+        record = await self._engine.store.catalog_path(path, **reach.parts)
         if record is None:
-            known = await self._engine.store.catalog(tenant=self._tenant, limit=_LOOKED_THROUGH)
+            known = await self._engine.store.catalog(
+                limit=_LOOKED_THROUGH, tenant=reach.tenant, project=reach.project, environment=reach.environment
+            )
             near = get_close_matches(path, [each.path for each in known], n=1)
             hint = f"did you mean {near[0]}?" if near else "`arclog catalog list` shows what is registered"
             raise NotFound(f"nothing is registered under {path!r}; {hint}")
         return record
 
-    async def _record(self, path: str, version: int) -> PlanRecord:
-        entry = await self._path(path)
-        record = (
-            await self._engine.store.registered(path, version, tenant=self._tenant) if 0 <= version <= MAX_ID else None
-        )
+    async def _record(self, path: str, version: int, scope: Scope | None = None) -> PlanRecord:
+        reach = scope or self._reach
+        entry = await self._path(path, reach)
+        record = await self._engine.store.registered(path, version, **reach.parts) if 0 <= version <= MAX_ID else None
         if record is None:
             raise NotFound(f"{path} has no version {version}; the newest is {entry.version}")
         return record

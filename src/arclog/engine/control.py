@@ -16,6 +16,7 @@ from arclog.engine.hints import either
 from arclog.engine.holders import Holder, Holders, is_emergency
 from arclog.engine.idle import IdleLooks
 from arclog.engine.offers import Claim
+from arclog.engine.refusals import Refusals
 from arclog.engine.sightings import Sightings
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
@@ -49,6 +50,7 @@ class EngineControl:
         #: expired commands of runs that are left alone here: told once, then passed over
         self._strange: set[int] = set()
         self._sightings = Sightings(engine.store, engine.clock, engine.settings)
+        self._refusals = Refusals(engine)
         #: workers that were told to leave
         self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
         engine.hints.on_leaving.append(self._tell_to_leave)
@@ -98,6 +100,8 @@ class EngineControl:
             pools=worker.pools,
             execution_id=worker.execution_id,
             tenant=worker.tenant,
+            project=worker.project,
+            environment=worker.environment,
         )
         commands = [command for record in records if (command := await self._command(record)) is not None]
         if len(records) < limit and not (worker.execution_id or worker.tenant):
@@ -109,7 +113,7 @@ class EngineControl:
         return commands
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
-        # No tenant is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
+        # No scope is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
         # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
         events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
         items: list[LoopItem] = []
@@ -140,6 +144,8 @@ class EngineControl:
         return depth
 
     async def report(self, report: Report) -> ReportAnswer:
+        if report.n < 1:
+            raise RequestRejected(f"n: {report.n} is the number of no report; they count from 1 for each claim")
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
         events = [lifted(event) for event in report.events] if LIFTS else report.events
@@ -157,10 +163,10 @@ class EngineControl:
             return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
         match refused.reason:
             case "duplicate":
-                return ReportAnswer(report.n, await self._granted(by), pause=answer.pausing)
+                return ReportAnswer(report.n, await self._granted(report.worker_id, by), pause=answer.pausing)
             case "closed" | "ended":
                 # What was granted shows that this is the last report again, and not one that comes too late.
-                granted = await self._granted(by)
+                granted = await self._granted(report.worker_id, by)
                 return ReportAnswer(report.n, granted, closed=not granted)
             case "poison":
                 return ReportAnswer(report.n, [], closed=True)
@@ -169,6 +175,8 @@ class EngineControl:
             case "stale":
                 raise StaleFence(refused.message)
             case _:
+                claim = (report.execution_id, report.command_id, report.fence)
+                await self._refusals.note(claim, report.worker_id, refused)
                 raise RequestRejected(refused.message)
 
     def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
@@ -185,17 +193,17 @@ class EngineControl:
             self._tell_to_leave(worker_id)
         return lost
 
-    async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str:
-        """The worker that holds a command, '' when none does. Whoever seems to be `worker_id` is, anybody else is looked
-        up: another server may have given the command to another worker.
+    async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
+        """The worker that holds a command; '' when none does, None when the command is over. Whoever seems to be
+        `worker_id` is, anybody else is looked up: another server may have given the command to another worker.
         """
         known = self._holders.get(command_id)
         if known is not None and (known.execution_id, known.worker_id) == (execution_id, worker_id):
             return worker_id
         for record in await self._engine.store.commands(execution_id):
             if record.command_id == command_id:
-                return record.worker_id
-        return ""
+                return record.worker_id if record.state == "claimed" else ""
+        return None
 
     async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
         self._holders.over([command_id])
@@ -309,8 +317,9 @@ class EngineControl:
         command = live.state.commands.get(record.command_id)
         return command if command is not None and command.fence == record.fence else None
 
-    async def _granted(self, by: tuple[int, int, int]) -> list[Command]:
-        records = await self._engine.store.granted(by)
+    async def _granted(self, worker_id: str, by: tuple[int, int, int]) -> list[Command]:
+        """What a report was granted, for whoever sent it: nobody else gets it by naming the same report."""
+        records = [record for record in await self._engine.store.granted(by) if record.worker_id == worker_id]
         return [command for record in records if (command := await self._command(record)) is not None]
 
     def _lease_until(self) -> int:

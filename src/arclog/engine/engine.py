@@ -382,7 +382,7 @@ class Engine:
         for due in batch.timers.values():
             if due:
                 self.hints.timer_set(due)
-        self.hints.committed(state, batch.events)
+        self.hints.committed(state, [event for event in batch.events if not event.informative])
         if state.terminal is not None:
             self.hints.ended(execution_id)
             # A child is kept until its parent has been told.

@@ -57,7 +57,7 @@ class Hints:
         self.timers = asyncio.Event()
         #: when somebody will look for due timers in any case, microseconds since 1970
         self.timers_looked_at = 0
-        #: each is called with the state and the events of every committed transaction
+        #: each is called with the state and the events of every committed transaction, without informative ones
         self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
         #: each is called with the ids of commands that are over, and what holders of commands have to hear
         self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []

@@ -13,25 +13,45 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from arclog.core.inputs import Observed, WorkReported
+from arclog.core.inputs import GaveUp, Observed, WorkReported
 from arclog.core.reports import WORKER_TYPES
+from arclog.core.wire_reports import next_task, pipeline_error, wire_command
 from arclog.dialects.authority import PRODUCER, WORKER
+from arclog.dialects.wire import REF
 from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
 from arclog.engine import batch
 from arclog.engine.engine import MAX_CONFLICTS, Engine
-from arclog.engine.past_commands import fence_of_ended
-from arclog.model.errors import ArclogError, Conflict, EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence
+from arclog.engine.identity import Identity, identity_of
+from arclog.engine.past_commands import ended_command
+from arclog.engine.refusals import Refusals
+from arclog.model.commands import Command, WireCommand
+from arclog.model.errors import (
+    ArclogError,
+    Conflict,
+    EventDiffers,
+    NotAllowed,
+    NotFound,
+    NotHolder,
+    RequestRejected,
+    StaleFence,
+)
+from arclog.model.events import Event
 from arclog.model.ids import MICROS, moved
 from arclog.model.kept import Kept
 from arclog.model.principal import Principal
+from arclog.model.refs import parse_ref
 from arclog.ports.ingest import Taken
-from arclog.ports.store import EventIdTaken, Ingested
+from arclog.ports.store import EventIdTaken, Ingested, Scope
+from arclog.ports.work import WORKER_ID
 
 Answer = Taken | ArclogError
 
 #: Events of one execution that share a commit.
 _TOGETHER = 1000
+#: What result.stored and the end of its task both say.
+_REFERENCE = ("result_ref", "extracted")
 
 
 class EngineIngest:
@@ -44,14 +64,16 @@ class EngineIngest:
         self._most_in_run = settings.integer("ingest.max_events")
         self._largest = settings.integer("limits.max_payload_bytes")
         self._lease_us = round(settings.number("leases.seconds") * MICROS)
+        self._max_losses = settings.integer("leases.max_losses")
+        self._refusals = Refusals(engine)
         #: whose an execution is: that never changes
-        self._tenants: Kept[int, str] = Kept(settings.integer("engine.cache_executions"))
+        self._scopes: Kept[int, Scope] = Kept(settings.integer("engine.cache_executions"))
         #: (execution_id, event_id) that this process is about to write
         self._under_way: dict[tuple[int, int], asyncio.Event] = {}
 
     async def event(self, body: Any, speaker: Principal) -> Taken:
         principal = _role(speaker, body)
-        incoming = parse_event(body, principal, self._engine.clock.now())
+        incoming = parse_event(body, principal, self._engine.clock.now(), sender=speaker.name)
         (answer,) = await self._take_all(speaker, [incoming])
         if isinstance(answer, ArclogError):
             raise answer
@@ -59,7 +81,7 @@ class EngineIngest:
 
     async def batch(self, body: Any, speaker: Principal) -> list[Answer]:
         now = self._engine.clock.now()
-        parsed = parse_batch(body, lambda item: _role(speaker, item), now, self._most_in_batch)
+        parsed = parse_batch(body, lambda item: _role(speaker, item), now, self._most_in_batch, speaker.name)
         understood = [one for one in parsed if isinstance(one, Incoming)]
         taken = iter(await self._take_all(speaker, understood))
         return [
@@ -68,6 +90,15 @@ class EngineIngest:
             else (NotAllowed if one.status == 403 else RequestRejected)(one.message)
             for one in parsed
         ]
+
+    async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
+        found: list[WireCommand] = []
+        for body in claimed:
+            live = await self._engine.seen(body.execution_id)
+            command = live.state.commands.get(body.command_id)
+            if command is not None and command.fence == body.fence:
+                found.append(wire_command(live.program, live.state, command, body))
+        return found
 
     # -- one after the other ------------------------------------------------------------------------------------------
 
@@ -89,28 +120,28 @@ class EngineIngest:
         return [answers[index] for index in range(len(items))]
 
     async def _take(self, speaker: Principal, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
-        try:
-            await self._check_tenant(speaker, execution_id)
-        except NotFound as problem:
-            return [problem] * len(items)
+        scope = await self._scope(execution_id)
+        identity = identity_of(speaker, self._engine.settings)
         answers: list[Answer] = []
         for leased, run in groupby(items, lambda item: item.grant.needs_lease):
             group = list(run)
-            if leased:
-                answers += [await self._reported(item) for item in group]
+            if scope is None or not _reaches(speaker, identity, scope, leased=leased):
+                answers += [NotFound(f"there is no execution {execution_id}")] * len(group)
+            elif leased:
+                answers += [await self._reported(item, identity) for item in group]
             else:
                 for start in range(0, len(group), _TOGETHER):
                     answers += await self._observed(execution_id, group[start : start + _TOGETHER])
         return answers
 
-    async def _check_tenant(self, speaker: Principal, execution_id: int) -> None:
-        tenant = self._tenants.get(execution_id)
-        if tenant is None:
+    async def _scope(self, execution_id: int) -> Scope | None:
+        """Whose an execution is; None when there is none."""
+        known = self._scopes.get(execution_id)
+        if known is None:
             record = await self._engine.store.execution(execution_id)
             if record is not None:
-                tenant = self._tenants.put(execution_id, record.new.scope.tenant)
-        if tenant is None or tenant != speaker.tenant:
-            raise NotFound(f"there is no execution {execution_id}")
+                known = self._scopes.put(execution_id, record.new.scope)
+        return known
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -162,67 +193,123 @@ class EngineIngest:
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
-    async def _reported(self, item: Incoming) -> Answer:
+    async def _reported(self, item: Incoming, identity: Identity) -> Answer:
         """What a worker says of a command that it holds; the command's report goes on with it."""
         event = item.event
         own = {event.own_id} - {0}
         if refusal := self._too_large(item):
             return refusal
         try:
-            if not event.command_id or not event.fence or not event.worker_id:
-                raise RequestRejected("a worker's event names its `command_id`, `fence` and `worker_id`")
+            _check_names(event)
             async with self._alone(item.execution_id, own):
                 for _ in range(MAX_CONFLICTS):
                     known = await self._known(item.execution_id, own)
                     if known:
                         return _again(item, known[event.own_id])
                     try:
-                        return await self._report(item)
+                        return await self._report(item, identity)
                     except EventIdTaken:
                         continue
             raise Conflict(f"execution {item.execution_id}: others kept writing events with the same id")
         except ArclogError as problem:
             return problem
 
-    async def _report(self, item: Incoming) -> Answer:
+    async def _report(self, item: Incoming, identity: Identity) -> Answer:
         engine, event = self._engine, item.event
         commands = await engine.store.commands(item.execution_id)
-        held = next((one for one in commands if one.command_id == event.command_id), None)
-        if held is None:
-            return await self._late(item)
-        if (held.state, held.worker_id, held.fence) != ("claimed", event.worker_id, event.fence):
-            raise StaleFence(
-                f"command {event.command_id} is not held by worker {event.worker_id} with fence {event.fence}"
+        record = next((one for one in commands if one.command_id == event.command_id), None)
+        if record is None:
+            return await self._late(item, identity)
+        holder = record.worker_id if record.state == "claimed" else ""
+        if not identity.is_holder(holder, event.worker_id):
+            raise NotHolder(f"command {event.command_id} is held by another worker or by none; drop the work")
+        if record.fence != event.fence:
+            raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
+        digests = {event.own_id: item.digest} if event.own_id else {}
+        if event.type == "command.failed":
+            given: WorkReported | GaveUp = GaveUp(
+                event.command_id, event.fence, holder, self._max_losses, event, digests
             )
-        event.run = event.run or held.run
+            return await self._applied(item, holder, given)
         if event.type not in WORKER_TYPES:
             # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
+            event.run, event.worker_id = event.run or record.run, holder
             return (await self._write(item.execution_id, [item]))[0]
-        digests = {event.own_id: item.digest} if event.own_id else {}
-        given = WorkReported(event.command_id, event.fence, 0, event.worker_id, [event], digests)
+        await self._resolve_uri(item)
+        given = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
+        return await self._applied(item, holder, given)
+
+    async def _applied(self, item: Incoming, holder: str, given: WorkReported | GaveUp) -> Answer:
+        """Put a report to its execution."""
+        engine, event = self._engine, item.event
         extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
         answer = await engine.put(item.execution_id, given, extend=extend)
         if answer.refused is None:
-            # Its own events come first, what they led to behind them.
-            led_to = answer.events - 1
-            return _taken(
-                [item], batch.Answer(last_seq=answer.last_seq - led_to, last_id=moved(answer.last_id, -led_to))
-            )[0]
+            # What it led to stands behind the event itself.
+            led_to = answer.events - 1 - answer.spoken_at
+            event_id, seq = event.own_id or moved(answer.last_id, -led_to), answer.last_seq - led_to
+            return await self._progress(item, answer.spoken, event_id, seq)
         match answer.refused.reason:
             case "closed" | "ended":
-                return await self._late(item)
+                return await self._late(item, Identity(), holder)
             case "stale":
                 raise StaleFence(answer.refused.message)
             case _:
+                claim = (item.execution_id, event.command_id, event.fence)
+                await self._refusals.note(claim, holder, answer.refused)
                 raise RequestRejected(answer.refused.message)
 
-    async def _late(self, item: Incoming) -> Answer:
+    async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> Taken:
+        """The answer to a report, with where the command stands after it."""
+        live = await self._engine.seen(item.execution_id)
+        command = live.state.commands.get(item.event.command_id)
+        is_held = command is not None and command.fence == item.event.fence
+        following, error = None, None
+        if command is not None and is_held:
+            following = next_task(live.program, live.state, command, item.event.iteration)
+            error = pipeline_error(live.program, live.state, command, item.event.iteration)
+        return Taken(
+            str(item.execution_id),
+            str(event_id),
+            event_type,
+            seq,
+            informative=False,
+            warnings=item.warnings,
+            closed=not is_held,
+            next=following,
+            error=error,
+        )
+
+    async def _resolve_uri(self, item: Incoming) -> None:
+        """`result_uri` of a task's end names what the run stored: the outcome carries the whole reference."""
+        event = item.event
+        outcome = event.payload.get("outcome")
+        uri = event.sent.get("result_uri") if event.sent.get("result_kind") == REF else None
+        if outcome is None or uri is None or "result_ref" in outcome:
+            return
+        parsed = parse_ref(uri)
+        record = await self._engine.store.result(parsed.execution_id, parsed.name, parsed.sha256)
+        if record is None or parsed.execution_id != item.execution_id:
+            raise RequestRejected(
+                f"`result_uri` {uri} names nothing that this run has stored; store it (POST /api/worker/results) and "
+                "report result.stored first"
+            )
+        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        stored = said[0].event.payload
+        event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
+
+    async def _late(self, item: Incoming, identity: Identity, holder: str = "") -> Answer:
         """The command is over: its last holder's word is recorded, anybody else's is refused."""
         event = item.event
-        fence = await fence_of_ended(self._engine.store, item.execution_id, event.command_id)
-        if fence != event.fence:
+        ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
+        if ended.fence != event.fence:
             raise StaleFence(f"command {event.command_id} is over, or was never this worker's (fence {event.fence})")
-        return (await self._write(item.execution_id, [item]))[0]
+        if not holder and ended.holder and not identity.is_holder(ended.holder, event.worker_id):
+            raise NotHolder(f"command {event.command_id} is over, and another worker held it last")
+        event.worker_id = holder or ended.holder or identity.name(event.worker_id)
+        event.run = event.run or ended.run
+        answer = (await self._write(item.execution_id, [item]))[0]
+        return replace(answer, closed=True) if isinstance(answer, Taken) else answer
 
     # -- ids ----------------------------------------------------------------------------------------------------------
 
@@ -253,6 +340,23 @@ def _role(speaker: Principal, item: Any) -> str:
     if works and (not speaker.may(frozenset({PRODUCER})) or names_a_command(item)):
         return WORKER
     return PRODUCER
+
+
+def _reaches(speaker: Principal, identity: Identity, scope: Scope, *, leased: bool) -> bool:
+    """Whether a caller has anything to say of a run: a producer of what it reaches, a worker of what it serves."""
+    if leased:
+        return bool(speaker.tenant) and identity.scope.covers(scope)
+    return speaker.reaches(scope.tenant, scope.project, scope.environment)
+
+
+def _check_names(event: Event) -> None:
+    """A worker's event names its command and fence; the worker itself may be left out."""
+    if not event.command_id or not event.fence:
+        raise RequestRejected("a worker's event names its `command_id` and `fence`, as the claim gave them")
+    if event.worker_id and WORKER_ID.fullmatch(event.worker_id) is None:
+        raise RequestRejected(
+            f"worker_id: {event.worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+        )
 
 
 def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int, Incoming]:

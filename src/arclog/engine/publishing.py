@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arclog.dialects.published import published
+from arclog.dialects.published import published, topic_of
 from arclog.engine.engine import Engine
-from arclog.model.envelope import Subject, widen
+from arclog.engine.event_search import subject_of, widened
+from arclog.model.envelope import Subject
 from arclog.model.errors import ArclogError, BusUnavailable, NotFound
 from arclog.model.ids import MICROS
 from arclog.model.kept import Kept
@@ -133,10 +134,10 @@ class Publisher:
             kept[index] = True
 
     def _message(self, stored: StoredEvent, subject: Subject) -> Message:
-        envelope = widen(stored.event, subject, stored.seq, stored.event_id, stored.persisted_at)
+        envelope = widened(stored, subject)
         number = str(stored.execution_id)
         return Message(
-            subject=f"{self._subject}.{stored.event.type}",
+            subject=f"{self._subject}.{topic_of(envelope)}",
             message_id=f"{number}-{stored.seq}",
             headers={"execution_id": number, "seq": str(stored.seq)},
             body=msgspec.json.encode(published(envelope)),
@@ -148,9 +149,7 @@ class Publisher:
             record = await self._engine.store.execution(execution_id)
             if record is None:
                 raise NotFound(f"run {execution_id} is not in the store any more")
-            new, scope = record.new, record.new.scope
-            tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
-            found = self._subjects.put(execution_id, Subject(execution_id, new.name, tenancy))
+            found = self._subjects.put(execution_id, subject_of(record))
         return found
 
     async def _has_duty(self) -> bool:

@@ -13,9 +13,10 @@ from arclog.engine.engine import Engine
 from arclog.model import ids
 from arclog.model.errors import Conflict, NotFound, RequestRejected
 from arclog.model.kept import Kept
+from arclog.model.principal import Principal
 from arclog.ports.api import Api, ExecuteRequest, SignalRequest
 from arclog.ports.runs import ACCEPTED, REJECTED, RunPage, RunSignal, RunStatus, SignalDecision, StartRun
-from arclog.ports.store import ExecutionRecord
+from arclog.ports.store import ExecutionRecord, Scope
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
@@ -36,10 +37,10 @@ def new_cursors() -> Cursors:
 class EngineRuns:
     """Implements `ports.runs.Runs` for one caller."""
 
-    def __init__(self, engine: Engine, api: Api, tenant: str, cursors: Cursors) -> None:
+    def __init__(self, engine: Engine, api: Api, caller: Principal, cursors: Cursors) -> None:
         self._engine = engine
         self._api = api
-        self._tenant = tenant
+        self._caller = caller
         self._cursors = cursors
 
     async def start(self, request: StartRun) -> tuple[RunStatus, bool]:
@@ -50,6 +51,8 @@ class EngineRuns:
         version = request.plan_version
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
+        if request.tenant_id not in ("", self._caller.tenant):
+            raise NotFound(f"there is no tenant {request.tenant_id[:128]!r} for this caller")
         named = {"project": request.project_id, "environment": request.environment_id}
         started = await self._api.execute(
             ExecuteRequest(
@@ -172,9 +175,12 @@ class EngineRuns:
         if not _UUID.fullmatch(run_id):
             raise RequestRejected(f"{run_id[:64]!r} is no runId: those are UUIDs in lower case")
         record = await self._engine.store.by_run_id(run_id)
-        if record is None or record.new.scope.tenant != self._tenant:
+        if record is None or not self._reaches(record.new.scope):
             raise NotFound(f"there is no run {run_id}")
         return record
+
+    def _reaches(self, scope: Scope) -> bool:
+        return self._caller.reaches(scope.tenant, scope.project, scope.environment)
 
 
 def _subject(record: ExecutionRecord) -> RunSubject:

@@ -128,7 +128,7 @@ class Scheduler:
         known = await engine.store.by_idempotency_key(scope, key)
         if known is not None:
             return known.execution_id
-        plan, program = await _to_run(engine, schedule.tenant, schedule.path, schedule.version)
+        plan, program = await _to_run(engine, scope, schedule.path, schedule.version)
         workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **schedule.workload}
         size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
         if size > cap:
@@ -196,11 +196,13 @@ def _merged(newest: Schedule, started: Schedule) -> Schedule:
 
 
 class EngineSchedules:
-    """Implements `ports.schedules.ScheduleApi` for one scope."""
+    """Implements `ports.schedules.ScheduleApi` for one tenant."""
 
-    def __init__(self, engine: Engine, scope: Scope) -> None:
+    def __init__(self, engine: Engine, scope: Scope, reach: Scope | None = None) -> None:
+        """New schedules go to `scope`; those outside of `reach` (by default the whole tenant) are not there."""
         self._engine = engine
         self._scope = scope
+        self._reach = reach or Scope(scope.tenant, "", "")
 
     async def add(self, new: NewSchedule) -> ScheduleView:
         engine, scope = self._engine, self._scope
@@ -222,7 +224,7 @@ class EngineSchedules:
         rules.check(schedule)
         if nested_deeper(new.workload, DEEPEST_INPUT):
             raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
-        await _to_run(engine, scope.tenant, new.path, new.version)
+        await _to_run(engine, scope, new.path, new.version)
         cap = engine.settings.integer("limits.max_payload_bytes")
         if encoded_size({"workload": new.workload}) > cap:
             raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
@@ -231,8 +233,14 @@ class EngineSchedules:
         return view_of(schedule)
 
     async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
-        found = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
-        return [view_of(each) for each in found]
+        found: builtins.list[ScheduleView] = []
+        while len(found) < limit:
+            page = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
+            found += [view_of(each) for each in page if self._is_reached(each)]
+            if len(page) < limit:
+                break
+            after = page[-1].name
+        return found[:limit]
 
     async def show(self, name: str) -> ScheduleView:
         return view_of(await self._named(name))
@@ -245,6 +253,7 @@ class EngineSchedules:
         return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
 
     async def remove(self, name: str) -> None:
+        await self._named(name)
         if not await self._engine.store.remove_schedule(self._scope.tenant, name):
             raise _unknown(name)
 
@@ -270,15 +279,18 @@ class EngineSchedules:
 
     async def _named(self, name: str) -> Schedule:
         found = await self._engine.store.schedule(self._scope.tenant, name)
-        if found is None:
+        if found is None or not self._is_reached(found):
             raise _unknown(name)
         return found
 
+    def _is_reached(self, schedule: Schedule) -> bool:
+        return self._reach.covers(Scope(schedule.tenant, schedule.project, schedule.environment))
 
-async def _to_run(engine: Engine, tenant: str, path: str, version: int) -> tuple[PlanRecord, Program]:
+
+async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
     """The playbook that a schedule starts."""
-    entry = await engine.store.catalog_path(path, tenant=tenant)
-    plan = await engine.store.registered(path, version, tenant=tenant) if 0 <= version <= MAX_ID else None
+    entry = await engine.store.catalog_path(path, **scope.parts)
+    plan = await engine.store.registered(path, version, **scope.parts) if 0 <= version <= MAX_ID else None
     if entry is None or plan is None:
         which = f" in version {version}" if version else ""
         raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")

@@ -14,8 +14,8 @@ from arclog.engine.compiled import Compiler
 from arclog.engine.engine import Engine
 from arclog.engine.minter import new_uuid
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.errors import Conflict, RequestRejected
-from arclog.model.principal import checked_name
+from arclog.model.errors import Conflict, NotAllowed, RequestRejected
+from arclog.model.principal import Principal, binding, checked_name
 from arclog.plan.net import Plan
 from arclog.plan.program import Program
 from arclog.ports.api import ExecuteRequest, Started
@@ -35,9 +35,17 @@ HIGHEST_PRIORITY = 100
 class Starts:
     """Starts runs in one engine."""
 
-    def __init__(self, engine: Engine, compiler: Compiler, catalog: Callable[[], Catalog], scope: Scope) -> None:
-        #: of runs whose request says no more
+    def __init__(
+        self,
+        engine: Engine,
+        compiler: Compiler,
+        catalog: Callable[[], Catalog],
+        scope: Scope,
+        caller: Principal | None = None,
+    ) -> None:
+        """`scope` is where runs go whose request says no more; a `caller` starts none outside of what it reaches."""
         self._own = scope
+        self._caller = caller
         self._engine = engine
         self._compiler = compiler
         self._catalog = catalog
@@ -55,7 +63,7 @@ class Starts:
                 f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
             )
         scope = self._scope(request.scope)
-        record, program, files = await self._found(request)
+        record, program, files = await self._found(request, scope)
         if request.idempotency_key:
             known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
             if known is not None:
@@ -88,10 +96,10 @@ class Starts:
             return await self._again(known, record, request)
         return Started(str(execution_id), new.run_id)
 
-    async def _found(self, request: ExecuteRequest) -> tuple[PlanRecord, Program, Files]:
+    async def _found(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
         """What shall run, once the whole request is known to be good."""
         if request.path:
-            record, program = await self._catalog().to_run(request.path, request.version)
+            record, program = await self._catalog().to_run(request.path, request.version, scope)
             _check_workload(program.plan, request.workload)
             return record, program, {}
         if request.version:
@@ -99,8 +107,11 @@ class Starts:
         compiled = await self._compiler.compile(request.playbook, request.file, self._own.tenant)
         plan = compiled.plan
         _check_workload(plan, request.workload)
+        caller = self._caller
+        bound = ("", "") if caller is None else (caller.project, caller.environment)
+        whose = Scope(self._own.tenant, *bound)
         record, files = await register(
-            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, self._own.tenant
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
         )
         return record, self._engine.live.program_of(plan, record.digest), files
 
@@ -108,11 +119,16 @@ class Starts:
         unknown = next((name for name in asked if name not in ("project", "environment")), None)
         if unknown is not None:
             raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
-        return Scope(
+        scope = Scope(
             checked_name(self._own.tenant, "tenant (scope.tenant)"),
             checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
             checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
         )
+        caller = self._caller
+        if caller is not None and not caller.reaches(scope.tenant, scope.project, scope.environment):
+            bound = binding(caller.project, caller.environment)
+            raise NotAllowed(f"{caller.name} is bound to {bound} and starts no run in {scope.label}")
+        return scope
 
     async def _again(self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest) -> Started:
         first = await self._engine.store.events(known.execution_id, limit=1)

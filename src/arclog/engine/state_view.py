@@ -7,6 +7,7 @@ from arclog.engine.account import step_summaries
 from arclog.engine.position import current_task, task_run_of
 from arclog.model.commands import Pipeline
 from arclog.model.ids import timestamp
+from arclog.model.refs import published_form
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.insight import CommandView, LoopView, StateView, StepRunView, TaskView, TokenView
 from arclog.ports.store import StoredEvent
@@ -29,7 +30,7 @@ def state_view(program: Program, state: State, head: int, last: StoredEvent | No
         steps=step_summaries(state),
         ctx=state.ctx,
         result=state.result,
-        result_ref=state.result_ref,
+        result_ref=published_form(state.result_ref),
         error=state.error if state.terminal else None,
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def news_of(plan: Plan, state: State, events: Sequence[Event], new: NewExecution) -> list[NewDelivery]:
     """The deliveries that these events lead to; `state` is the one behind them."""
-    if not plan.webhooks or not any(event.type in TERMINAL for event in events):
+    if not plan.webhooks or not any(event.type in TERMINAL and not event.informative for event in events):
         return []
     end = ENDS[state.status]
     cause = state.error or {}

@@ -112,6 +112,69 @@ class Command(Struct, omit_defaults=True):
     pipeline: Pipeline | None = None
 
 
+class NextTask(Struct, frozen=True, omit_defaults=True):
+    """What a worker that knows neither templates nor policies must do next."""
+
+    task: str
+    kind: str
+    attempt: int = 1
+    #: its start is in the log already, from a worker that is gone: it is not reported again
+    in_flight: bool = False
+    #: the task's config, rendered; None when the server cannot render it
+    config: dict[str, Any] | None = None
+    #: why it cannot: the config reads the keychain, or data that is stored outside the log
+    problem: str = ""
+    timeout_s: float = 0.0
+    #: RFC 3339; '' = at once
+    not_before: str = ""
+
+
+class WireIteration(Struct, frozen=True, omit_defaults=True):
+    """An iteration that was started and has not ended."""
+
+    #: its index, behind those of the outer loops: 3, or 1.3
+    iteration: str
+    #: None: its tasks have ended, and what is left is to report the end of the iteration
+    next: NextTask | None = None
+    #: of a pipeline that has failed
+    error: dict[str, Any] | None = None
+
+
+class WireLoop(Struct, frozen=True, omit_defaults=True):
+    """The part of a loop that a command covers."""
+
+    #: items [first, last) were not started yet
+    first: int
+    last: int
+    total: int
+    #: indexes of the outer iterations, each with a dot behind it: '' or '1.'
+    outer: str = ""
+    under_way: list[WireIteration] = []
+
+
+class WireCommand(Struct, frozen=True, omit_defaults=True):
+    """A command as such a worker gets it; ids are strings."""
+
+    command_id: str
+    fence: int
+    execution_id: str
+    step: str
+    step_run_id: str
+    #: RFC 3339
+    lease_until: str
+    args: dict[str, Any]
+    scope: str = ""
+    #: step.enter is in the log already
+    started: bool = False
+    #: None: all its tasks have ended, and what is left is to report the end of the step (of a loop: see `loop`)
+    next: NextTask | None = None
+    #: of a pipeline that has failed
+    error: dict[str, Any] | None = None
+    loop: WireLoop | None = None
+    #: only a worker that evaluates templates can carry it out: give it back
+    expansion: bool = False
+
+
 class Report(Struct, omit_defaults=True):
     """A piece of a command's ordered report stream."""
 

@@ -7,10 +7,15 @@ from typing import Any
 from arclog.model import ids
 from arclog.model.events import REGISTRY, Event, kind_of, status_of
 from arclog.model.outcome import widened
+from arclog.model.refs import published_form
 
 _WORKER_TYPES = frozenset(
     name for name, row in REGISTRY.items() if "worker" in row.emitters and name not in {"loop.started", "loop.done"}
 )
+
+
+#: parts of an outcome that readers find beside it, as they do on result.stored
+_BESIDE = ("result_ref", "extracted")
 
 
 class Subject:
@@ -70,6 +75,8 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
         full["worker_id"] = event.worker_id
     if event.informative:
         full["informative"] = True
+    if event.sent or event.informative:
+        full.update(event.sent or _sent_before(event))
     full.update(subject.scope)
     full["payload"] = _payload(event)
     return full
@@ -77,9 +84,36 @@ def widen(event: Event, subject: Subject, seq: int, event_id: int, persisted_at:
 
 def _source(event: Event) -> str:
     """A worker's event is told by its type; what the server wrote in a worker's place says so in its payload."""
+    if is_producers(event):
+        return "producer"
     if event.type not in _WORKER_TYPES or event.payload.get("source") == "server":
         return "server"
     return "worker"
+
+
+def _sent_before(event: Event) -> dict[str, Any]:
+    """What came with an event from outside, from where earlier releases kept it: its payload."""
+    found: dict[str, Any] = {}
+    meta, result = event.payload.get("meta"), event.payload.get("result")
+    if isinstance(meta, dict):
+        found["meta"] = meta
+    reference = result.get("reference") if isinstance(result, dict) else None
+    if isinstance(reference, dict) and "uri" in reference:
+        found |= {"result_kind": "ref", "result_uri": reference["uri"]}
+    elif isinstance(reference, dict) and "event_ids" in reference:
+        found |= {"result_kind": "refs", "event_ids": reference["event_ids"]}
+    return found
+
+
+def is_producers(event: Event) -> bool:
+    """Whether an outside producer sent the event. Older releases kept no name of it: then an informative event without a
+    fence is one, which neither a late worker's nor the server's is.
+    """
+    if not event.informative:
+        return False
+    if event.sent:
+        return "producer" in event.sent.get("meta", ())
+    return not event.fence and event.payload.get("source") != "server"
 
 
 def _attempt(event: Event) -> int:
@@ -102,11 +136,16 @@ def _duration_ms(event: Event) -> int | None:
 
 def _payload(event: Event) -> dict[str, Any]:
     payload = event.payload
+    if is_producers(event):
+        return {**payload, "outcome": widened(payload["outcome"])} if "outcome" in payload else payload
     if "outcome" in payload:
         outcome = widened(payload["outcome"])
         if isinstance(outcome["meta"].get("duration_ms"), float):  # of an older release
             outcome["meta"] = {**outcome["meta"], "duration_ms": round(outcome["meta"]["duration_ms"])}
-        payload = {**payload, "outcome": outcome}
+        beside = {key: outcome[key] for key in _BESIDE if key in outcome}
+        payload = {**payload, "outcome": outcome, **beside}
+    elif "result_ref" in payload:
+        payload = {**payload, "result_ref": published_form(payload["result_ref"])}
     if "source" in payload:
         payload = {key: value for key, value in payload.items() if key != "source"}
     return payload
@@ -129,7 +168,7 @@ def _entity_id(event: Event, subject: Subject) -> str:
     if entity == "policy":
         return f"task:{event.task}" if event.task else f"step:{event.step}"
     if entity == "result":
-        return f"task:{event.task}:attempt:{event.attempt or 1}"
+        return f"task:{event.task}:attempt:{event.attempt or 1}" if event.task else f"loop:{event.step}"
     if entity == "command":
         return str(event.command_id)
     return str(event.payload.get(entity) or event.payload.get("signal_id") or entity)
@@ -141,9 +180,9 @@ def _parent_id(event: Event, subject: Subject) -> str:
         return f"playbook:{subject.execution_id}"
     if entity == "step":
         return ids.workflow_run_id(subject.name)
-    if entity == "result" or event.type == "policy.task.evaluated":
+    if (entity == "result" and event.task) or event.type == "policy.task.evaluated":
         return ids.task_run_id(event.task, event.task_run)
-    if entity in ("loop", "next", "task", "command"):
+    if entity in ("loop", "next", "task", "command", "result"):
         return ids.step_run_id(event.step, event.run) if event.step else ""
     if event.type == "policy.admit.evaluated":
         return ids.workflow_run_id(subject.name)

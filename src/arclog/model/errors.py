@@ -13,6 +13,7 @@
     │   ├── RunEnded         a run that has ended takes no more signals
     │   ├── EventDiffers     an event id came again with other content
     │   ├── StaleFence       a worker speaks for a command that it no longer holds
+    │   │   └── NotHolder    a caller speaks for a command that another credential holds
     │   └── ReportGap        a report came out of order; carries the expected n
     ├── StoreError
     │   ├── StoreUnavailable transient or environmental: disk full, locked, server gone
@@ -137,6 +138,10 @@ class EventDiffers(RequestRejected):
 
 class StaleFence(RequestRejected):
     """The command is held by somebody else, or is over; drop the work."""
+
+
+class NotHolder(StaleFence):
+    """The command belongs to another credential. A server keeps the attempt in its audit."""
 
 
 class ReportGap(RequestRejected):

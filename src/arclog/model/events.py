@@ -32,6 +32,7 @@ CLOSING_REASONS: dict[str, str] = {
     "step_skipped": "Its step was skipped.",
     "step_retried": "RETRY_STEP restarts the attempt.",
     "poison": "Its command lost every worker that took it.",
+    "command_failed": "Its worker reported that the command cannot be carried out.",
 }
 
 
@@ -43,7 +44,7 @@ class EventType(Struct, frozen=True):
     bit: int
     #: playbook workflow step task loop next policy result command signal timer
     entity: str
-    #: who may emit it: server, worker, producer (outside, always informative)
+    #: who emits it; an outside producer may send every type, which is always informative
     emitters: tuple[str, ...]
     #: statuses it may have; the first is the one an event without a status has
     statuses: tuple[str, ...]
@@ -67,7 +68,7 @@ class EventType(Struct, frozen=True):
 _SHORT_NAMES = {
     "type": "t", "at": "@", "step": "s", "run": "r", "iteration": "i", "task": "k", "task_run": "kr", "attempt": "a",
     "status": "st", "duration_ms": "d", "command_id": "c", "fence": "f", "worker_id": "w", "cause": "ca", "report": "n",
-    "informative": "x", "own_id": "id", "payload": "p", "version": "v",
+    "informative": "x", "own_id": "id", "payload": "p", "version": "v", "sent": "o",
 }  # fmt: skip
 
 
@@ -102,6 +103,8 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     payload: dict[str, Any] = {}
     #: of the payload's shape, as the registry had it when the event was written (`model.upcasts`)
     version: int = 1
+    #: what came over the wire beside the event itself, as it was sent: meta, result_kind, result_uri, event_ids, status
+    sent: dict[str, Any] = {}
 
 
 _OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
@@ -111,11 +114,16 @@ _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [st
 _REASON = Field(
     "reason", "string", "Why the server ended what had not ended by itself; its error then has kind cancelled."
 )
-_REF = Field("result_ref", "object", "Reference to a result that is stored outside the log.")
+_REF = Field(
+    "result_ref",
+    "object",
+    "Reference to a result that is stored outside the log: kind (result_ref), store, ref, meta with its shape (data, list or bytes).",
+)
+_EXTRACTED = Field("extracted", "object", "Parts of a stored result that stay in the log, by path or name.")
 
 _SERVER = ("server",)
-_WORKER = ("worker", "producer")
-_EITHER = ("server", "worker", "producer")
+_WORKER = ("worker",)
+_EITHER = ("server", "worker")
 
 
 def _rows() -> tuple[EventType, ...]:
@@ -169,8 +177,8 @@ def _rows() -> tuple[EventType, ...]:
         row(13, "task.attempt.started", "task", _WORKER, (IN_PROGRESS,), "A further attempt began.", _CONFIG),
         row(14, "task.attempt.done", "task", _EITHER, (SUCCESS,), "An attempt ended ok.", _OUTCOME),
         row(15, "task.attempt.failed", "task", _EITHER, (ERROR,), "An attempt ended in an error.", _OUTCOME, _REASON),
-        row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF),
-        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, _REASON, marked=True),
+        row(16, "task.done", "task", _EITHER, (SUCCESS,), "The task run's final outcome is ok.", _OUTCOME, _REF, _EXTRACTED),
+        row(17, "task.failed", "task", _EITHER, (ERROR,), "The task run's final outcome is an error.", _OUTCOME, _REF, _EXTRACTED, _REASON, marked=True),
         row(18, "loop.started", "loop", _EITHER, (IN_PROGRESS,), "The loop of a step run began.",
             Field("total", "integer", "How many items."), Field("mode", "string", "sequential or parallel."), _ITEMS),
         row(19, "loop.iteration.scheduled", "loop", _SERVER, (IN_PROGRESS,), "An iteration was handed out; written in full mode only."),
@@ -189,7 +197,7 @@ def _rows() -> tuple[EventType, ...]:
         row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
             Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
             Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed: the token ends there, since a counted join had fired already."), _ERROR),
-        row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF,
+        row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF, _EXTRACTED,
             Field("scope", "string", "How long it is kept: step, execution, workflow or permanent."), Field("ttl_s", "number", "Seconds after which it may go."),
             Field("preview", "string", "The first bytes.")),
         row(28, "result.manifest.updated", "result", _EITHER, (SUCCESS,), "A manifest of results grew.", _REF,
@@ -215,6 +223,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("held", "list", "With PAUSE: commands that nobody had claimed."), Field("token", "integer", "With RETRY_STEP of a failed run: the token that fires it again."), _ERROR, marked=True),
         row(38, "timer.fired", "timer", _SERVER, (SUCCESS,), "A durable timer came due.", Field("timer", "string"), Field("due", "integer", "When it was due, microseconds since 1970.")),
         row(39, "batch.completed", "command", ("producer",), (SUCCESS, ERROR), "An outside producer finished a batch; informative only."),
+        row(40, "command.refused", "command", _SERVER, (ERROR,), "A report of the command's holder was refused; informative only.",
+            Field("reason", "string", "Why."), Field("refused", "string", "Type of the event that was refused."), Field("worker_id", "string", "Who sent it.")),
     )
 
     # fmt: on

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.model.errors import ResultStoreAway, ResultTooLarge, ResultUnavailable
+from arclog.model.refs import published_form
 
 OK = "ok"
 ERROR = "error"
@@ -58,6 +59,20 @@ def error(kind: str, message: str, *, code: str | None = None, retryable: bool |
 def is_consequence(problem: Mapping[str, Any]) -> bool:
     """Whether an error only says that something else ended the work. A rejected approval is a cause of its own."""
     return problem.get("kind") == "cancelled" and problem.get("code") != "REJECTED"
+
+
+def as_error(given: Any, message: str) -> dict[str, Any]:
+    """An error that others sent, as a map or in plain text, with the fields that it lacks. Its kind may be one of theirs."""
+    said = given if isinstance(given, Mapping) else {"message": given} if given else {}
+    kind = str(said.get("kind") or "exception")
+    retryable = said.get("retryable")
+    return {
+        **said,
+        "kind": kind,
+        "message": str(said.get("message") or message),
+        "code": None if said.get("code") is None else str(said["code"]),
+        "retryable": retryable if isinstance(retryable, bool) else ERROR_KINDS.get(kind, False),
+    }
 
 
 def result_error(problem: ResultUnavailable) -> TaskError:
@@ -119,4 +134,6 @@ def widened(record: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in record.items():
         if key not in wide and key != "data_at":
             wide[key] = value
+    if "result_ref" in wide:
+        wide["result_ref"] = published_form(wide["result_ref"])
     return wide

@@ -40,7 +40,7 @@ class Principal(Struct, frozen=True):
     name: str
     tenant: str
     roles: frozenset[str]
-    #: where its runs go when a request names no other; '' = the operator's default
+    #: the only project and environment that it acts in; '' = all of them
     project: str = ""
     environment: str = ""
     #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
@@ -48,6 +48,15 @@ class Principal(Struct, frozen=True):
 
     def may(self, roles: frozenset[str]) -> bool:
         return "admin" in self.roles or not roles.isdisjoint(self.roles)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it acts in one project or one environment only."""
+        return bool(self.project or self.environment)
+
+    def reaches(self, tenant: str, project: str, environment: str) -> bool:
+        """Whether it acts in this scope: what belongs to another one is not there for it."""
+        return tenant == self.tenant and self.project in ("", project) and self.environment in ("", environment)
 
 
 def may_signal(caller: Principal, signal: str) -> None:
@@ -64,6 +73,21 @@ def may_bring_playbooks(caller: Principal) -> None:
             f"{caller.name} may start what is registered (`path`), but not bring a playbook along; that takes the role "
             "admin or engineer"
         )
+
+
+def may_act_for_the_tenant(caller: Principal) -> None:
+    """Raise NotAllowed for a caller that is bound to a project or an environment."""
+    if caller.is_bound:
+        raise NotAllowed(
+            f"{caller.name} is bound to {binding(caller.project, caller.environment)}, and this concerns the whole tenant; "
+            "use a credential without a project and an environment"
+        )
+
+
+def binding(project: str, environment: str) -> str:
+    """What a credential is bound to, in a sentence."""
+    parts = [f"{what} {name}" for what, name in (("project", project), ("environment", environment)) if name]
+    return " and ".join(parts)
 
 
 def told(roles: frozenset[str]) -> str:

@@ -3,14 +3,19 @@
 A ref is minted for content that exists. Its text is `noetl://execution/<id>/result/<name>/<sha256>`: the name of the
 task that made it and the hash of what was stored, so that whoever reads it can prove that nothing was changed. A ref
 opens nothing by itself: a reader's tenant must own the execution.
+
+Logs hold a reference in its stored form, whose `kind` says what it names (list or data). Readers, templates and the wire see
+the published form: `kind` is `result_ref`, and `meta.shape` says what it holds. `as_ref` takes both.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from arclog.model.errors import RequestRejected, ResultUnavailable
 
@@ -19,10 +24,17 @@ _FORM = re.compile(
     r"/(?P<name>[A-Za-z_][A-Za-z0-9_.]{0,300})/(?P<sha256>[0-9a-f]{64})"
 )
 
+_JSON = "application/json"
+
 #: A list whose items can be read one by one.
 LIST = "list"
 #: Any other value, or bytes.
 DATA = "data"
+#: The kind of every reference in its published form, and one more shape beside the two above: content that is neither JSON
+#: nor text.
+RESULT_REF = "result_ref"
+BYTES = "bytes"
+SHAPES = (DATA, LIST, BYTES)
 
 
 class RefMeta(Struct, frozen=True, omit_defaults=True):
@@ -37,6 +49,8 @@ class RefMeta(Struct, frozen=True, omit_defaults=True):
     schema_hint: str = ""
     #: items of a list
     rows: int | None = None
+    #: data | list | bytes; of the published form
+    shape: str = ""
 
 
 class ResultRef(Struct, frozen=True, omit_defaults=True):
@@ -83,5 +97,34 @@ def kept_elsewhere(ref: str, store: str, here: str) -> ResultUnavailable:
 
 
 def as_ref(record: Any) -> ResultRef:
-    """A ref from the form that events carry."""
-    return convert(record, ResultRef)
+    """A ref from either form, in the stored one."""
+    found = convert(record, ResultRef)
+    if found.kind != RESULT_REF:
+        return found
+    kind = LIST if found.meta.shape == LIST else DATA
+    return ResultRef(kind, found.store, found.ref, replace(found.meta, shape=""))
+
+
+def stored_form(record: Any) -> Any:
+    """A ref that came from outside, as logs hold it; what is none stays as it is, for others to refuse."""
+    if not isinstance(record, Mapping) or record.get("kind") != RESULT_REF:
+        return record
+    try:
+        return as_ref(record).as_dict()
+    except ValidationError:
+        return record
+
+
+def published_form(record: Any) -> Any:
+    """A ref of a log as readers see it. A reference to the results of a loop, which are in the log, stays as it is."""
+    if not isinstance(record, Mapping) or record.get("kind") not in (LIST, DATA):
+        return record
+    meta = record.get("meta")
+    known: Mapping[str, Any] = meta if isinstance(meta, Mapping) else {}
+    shape = LIST if record["kind"] == LIST else _shape_of(str(known.get("content_type", _JSON)))
+    return {**record, "kind": RESULT_REF, "meta": {**known, "shape": shape}}
+
+
+def _shape_of(content_type: str) -> str:
+    plain = content_type.partition(";")[0].strip().lower()
+    return DATA if plain.startswith("text/") or plain in ("", _JSON) or plain.endswith("+json") else BYTES

@@ -27,7 +27,7 @@ class KeyRecord(Struct, frozen=True):
     tenant: str
     roles: tuple[str, ...]
     created_at: int
-    #: where its runs go when a request names no other; '' = the operator's default
+    #: the only project and environment that it acts in; '' = all of them
     project: str = ""
     environment: str = ""
     expires_at: int | None = None

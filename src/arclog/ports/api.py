@@ -183,6 +183,17 @@ class Collected(Struct, frozen=True):
     executions: int = 0
 
 
+class EventsFound(Struct, frozen=True):
+    """A page of events across runs, the oldest first."""
+
+    #: full envelopes
+    events: list[dict[str, Any]]
+    #: the same search goes on from here (`cursor`)
+    next: str
+    #: whether there may be something behind it now; a page with fewer events than were asked for is not always the last
+    more: bool
+
+
 class RegisterRequest(Struct, frozen=True):
     """A playbook for the catalog."""
 
@@ -261,6 +272,25 @@ class Api(Protocol):
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
         """Full envelopes in seq order."""
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        """Full envelopes of one kind of entity (step, task, loop …), or of one entity of that kind, in seq order."""
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        """Events of all runs that the caller sees, by canonical type and by when they were stored: from `since` on and before
+        `until` (RFC 3339). Those that are for readers only if asked for.
+        """
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE

@@ -35,6 +35,9 @@ class WorkerInfo(Struct, frozen=True):
     execution_id: int = 0
     #: '' or the only tenant whose runs it serves; the server says it, from the worker's credential
     tenant: str = ""
+    #: '' or the only project and environment whose runs it serves; the server says it, too
+    project: str = ""
+    environment: str = ""
     #: commands that it runs at a time; 0: it does not say
     slots: int = 0
     host: str = ""

@@ -1,19 +1,24 @@
-"""Events that others send: `POST /api/events` without HTTP.
+"""Events that others send: `POST /api/events` without HTTP, and the commands of workers that report so.
 
 Rules:
 - An answered event is durable. The same `(execution_id, event_id)` with the same content (timestamps and `meta` aside) is
   answered as the first time, with other content it is an `EventDiffers`.
 - What a producer says is recorded and never applied, of a run that has ended too. What a worker says of a command that
   it holds is a report like any other; of one that is over, it is recorded; with another fence it is a `StaleFence`.
-- Items of a batch are taken in order, each with an answer of its own. A run of another tenant is not there.
+- Who holds a command is the caller itself: its credential and, inside that, the worker that the event names. Whoever
+  speaks for the command of another credential is refused with `NotHolder`.
+- A worker's event that does not fit its place is refused, and an informative `command.refused` says why.
+- Items of a batch are taken in order, each with an answer of its own. A run that the caller does not reach is not there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from arclog.model.commands import Command, NextTask, WireCommand
 from arclog.model.errors import ArclogError
 from arclog.model.principal import Principal
 
@@ -32,11 +37,20 @@ class Taken(Struct, frozen=True):
     duplicate: bool = False
     #: what was ignored
     warnings: tuple[str, ...] = ()
+    #: the sender's command is over: it has nothing more to report for it
+    closed: bool = False
+    #: what the sender's pipeline runs now or next; None when it has ended, and for whoever holds no command
+    next: NextTask | None = None
+    #: why the sender's pipeline has failed; None when it has not
+    error: dict[str, Any] | None = None
 
 
 class Ingest(Protocol):
     async def event(self, body: Any, speaker: Principal) -> Taken:
-        """Take one event. Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence or StoreError."""
+        """Take one event. Raises RequestRejected, NotAllowed, NotFound, EventDiffers, StaleFence, NotHolder or StoreError."""
+
+    async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
+        """Claimed commands for workers that report here; those that are over are left out."""
 
     async def batch(self, body: Any, speaker: Principal) -> list[Taken | ArclogError]:
         """Take each item, or say why not. Raises RequestRejected when the body is no batch."""

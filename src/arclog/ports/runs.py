@@ -1,7 +1,8 @@
 """The Run Events Contract (v1.1) as calls: startRun, cancelRun, getRunStatus, signal, and the records of a run.
 
 Rules:
-- A run is named by its runId; one of another tenant is not there.
+- A run is named by its runId; one of another tenant, or of a project or an environment that the caller does not reach, is
+  not there.
 - Statuses are PENDING APPROVED RUNNING PAUSED COMPLETED FAILED CANCELLED; a run that is about to pause is RUNNING with
   substatus DRAINING until what is in flight has ended.
 - A signal is recorded before it is applied, once per (tenant, runId, signalId): the same id again gets the same decision.
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 
-class StartRun(Struct, frozen=True, rename="camel"):
+class StartRun(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """startRun: of a plan in the catalog, or of a playbook's own text."""
 
     #: catalog path
@@ -26,6 +27,8 @@ class StartRun(Struct, frozen=True, rename="camel"):
     playbook: str = ""
     #: the run's workload, laid over the playbook's defaults
     parameters: dict[str, Any] = {}
+    #: the caller's own, or nothing: a run of another tenant cannot be asked for
+    tenant_id: str = ""
     project_id: str = ""
     environment_id: str = ""
     #: the same key again is the same run
@@ -52,7 +55,7 @@ class RunStatus(Struct, frozen=True, rename="camel"):
     error: str | None
 
 
-class RunSignal(Struct, frozen=True, rename="camel"):
+class RunSignal(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """signal: something that the run is told to do."""
 
     #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a playbook's own

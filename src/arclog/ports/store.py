@@ -31,6 +31,8 @@ from arclog.model.events import Event
 from arclog.ports.access import AccessBook
 from arclog.ports.catalog import CatalogStore
 from arclog.ports.duties import DutyBook
+from arclog.ports.event_search import EventSearch
+from arclog.ports.event_search import StoredEvent as StoredEvent  # noqa: PLC0414 - readers of the log find it here
 from arclog.ports.outbox import NewDelivery, OutboxStore
 from arclog.ports.pools import PoolBook
 from arclog.ports.schedules import ScheduleStore
@@ -69,6 +71,19 @@ class Scope(Struct, frozen=True):
     def label(self) -> str:
         """As events carry it."""
         return f"{self.tenant}/{self.project}/{self.environment}"
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """By name, as calls take them."""
+        return {"tenant": self.tenant, "project": self.project, "environment": self.environment}
+
+    def covers(self, other: Scope) -> bool:
+        """Whether the other scope lies within this one, of which '' parts are any."""
+        return (
+            self.tenant in ("", other.tenant)
+            and self.project in ("", other.project)
+            and self.environment in ("", other.environment)
+        )
 
 
 class NewExecution(Struct, frozen=True):
@@ -230,16 +245,6 @@ class Ingested(Struct, frozen=True):
     seq: int
 
 
-class StoredEvent(Struct, frozen=True, gc=False):
-    """An event with what the store knows of it."""
-
-    event: Event
-    execution_id: int
-    seq: int
-    event_id: int
-    persisted_at: int
-
-
 class LogBatch(Struct, frozen=True):
     """One committed row of the log, as `tail` gives it."""
 
@@ -273,6 +278,8 @@ class ExecutionFilter(Struct, frozen=True):
     states: tuple[str, ...] = ()
     path: str = ""
     tenant: str = ""
+    project: str = ""
+    environment: str = ""
     #: only runs that this one called
     parent: int = 0
     #: only runs that some run called
@@ -283,7 +290,9 @@ class ExecutionFilter(Struct, frozen=True):
     since: int = 0
 
 
-class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, Protocol):
+class Store(
+    CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxStore, DutyBook, PoolBook, EventSearch, Protocol
+):
     """Everything durable."""
 
     async def open(self) -> None:
@@ -368,10 +377,13 @@ class Store(CatalogStore, StoredResultBook, AccessBook, ScheduleStore, OutboxSto
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
         """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
         tenants, and within limits, as `ports.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
-        `execution_id` limits the claim to one execution and those below it, `tenant` to the executions of one tenant.
+        `execution_id` limits the claim to one execution and those below it, `tenant`, `project` and `environment` to the
+        executions of these.
         """
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -7,11 +7,11 @@ Where the ports' own structs (WorkerInfo, Report, ReportAnswer, LoopPage, Conten
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from arclog.model.commands import Command, Revocation
+from arclog.model.commands import Command, Revocation, WireCommand
 from arclog.ports.control import Held, WorkerInfo
 from arclog.ports.secrets import SealedSecret
 from arclog.ports.task_logs import LogLine
@@ -49,10 +49,20 @@ class ClaimAsked(Struct, frozen=True, omit_defaults=True):
     wait_s: float = 0.0
     #: counts the worker's claims; the same n again is answered as before
     n: int = 0
+    #: 'wire': commands as workers need them that report by POST /api/events
+    form: Literal["", "wire"] = ""
 
 
 class Claimed(Struct, frozen=True, omit_defaults=True):
     commands: list[Command] = []
+
+
+class WireClaimed(Struct, frozen=True):
+    """What a claim in the form `wire` gives."""
+
+    commands: list[WireCommand]
+    #: how long they stay with the worker without a report or a heartbeat
+    lease_s: float
 
 
 class HeartbeatAsked(Struct, frozen=True):

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from arclog.model.errors import InvariantBroken, NotAllowed, StoreError, StoreUnavailable, Unauthenticated
-from arclog.model.principal import Principal, told
+from arclog.model.principal import Principal, may_act_for_the_tenant, told
 from arclog.ports.api import Api
 from arclog.server.audit import LOOKING
 from arclog.server.services import Services
@@ -36,11 +36,15 @@ def services_of(request: Request) -> Services:
     return found
 
 
-def allows(roles: frozenset[str]) -> Any:
-    """A dependency: the caller is authenticated and has one of these roles (an admin has all)."""
+def allows(roles: frozenset[str], *, tenant_wide: bool = False) -> Any:
+    """A dependency: the caller is authenticated and has one of these roles (an admin has all). Where the whole tenant is
+    concerned, it must not be bound to a project or an environment.
+    """
 
     async def check(request: Request) -> Principal:
         principal = await admitted(request, roles)
+        if tenant_wide:
+            may_act_for_the_tenant(principal)
         if request.method not in LOOKING and roles not in _IN_THE_LOG:
             await services_of(request).audit.note(request, principal, "granted")
         return principal

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, Unauthenticated
+from arclog.model.errors import ArclogError, InvariantBroken, NotAllowed, NotHolder, Unauthenticated
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
 from arclog.model.settings import Settings
@@ -23,6 +23,8 @@ from arclog.server.problems import answer_of
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _LONGEST = 500
+#: Errors that are denials: they are kept, wherever they were decided.
+DENIALS = (NotAllowed, NotHolder, Unauthenticated)
 
 
 class Audit:
@@ -64,5 +66,5 @@ def install(app: FastAPI, audit: Audit) -> None:
             return answer_of(problem)
         return answer_of(error) if isinstance(error, ArclogError) else answer_of(InvariantBroken(str(error)))
 
-    app.add_exception_handler(NotAllowed, denied)
-    app.add_exception_handler(Unauthenticated, denied)
+    for kind in DENIALS:
+        app.add_exception_handler(kind, denied)

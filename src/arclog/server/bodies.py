@@ -60,9 +60,9 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes") -> T:
-    """The body as a type; an empty one is `{}`."""
-    return decoded(await raw_body(request, limit) or b"{}", kind)
+async def body_of(request: Request, kind: type[T], limit: str = "server.max_body_bytes", *, lax: bool = False) -> T:
+    """The body as a type; an empty one is `{}`. A lax one may have numbers as strings: JSON readers elsewhere round ids."""
+    return decoded(await raw_body(request, limit) or b"{}", kind, lax=lax)
 
 
 async def yaml_of(request: Request) -> str | None:
@@ -85,9 +85,9 @@ def numbers_fit() -> Iterator[None]:
         raise RequestRejected("a number in the request is larger than any that there can be") from None
 
 
-def decoded(raw: bytes, kind: type[T]) -> T:
+def decoded(raw: bytes, kind: type[T], *, lax: bool = False) -> T:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=kind, strict=not lax)
     except msgspec.ValidationError as problem:
         raise RequestRejected(f"the body does not fit: {problem}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -90,8 +90,10 @@ def _committed(state: State, events: Sequence[Event]) -> None:
         elif event.type == "command.failed" or (
             event.type == "command.issued" and event.payload.get("reason") == "lease_lost"
         ):
-            why = {"command_id": str(event.command_id), "step": event.step, "worker_id": event.payload.get("worker_id")}
-            _say(logging.WARNING, "lease lost", state, **why)
+            problem = event.payload.get("error") or {}
+            why = {"command_id": str(event.command_id), "step": event.step, "error": problem.get("message")}
+            worker_id = event.worker_id or event.payload.get("worker_id")
+            _say(logging.WARNING, "command failed" if problem else "lease lost", state, **why, worker_id=worker_id)
 
 
 def _say(level: int, text: str, of: State, **more: Any) -> None:

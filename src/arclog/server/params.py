@@ -12,3 +12,6 @@ from arclog.model.ids import MAX_ID
 Count = Annotated[int, Query(ge=0, le=MAX_ID)]
 ExecutionId = Annotated[str, Path(description="Execution id, decimal", examples=["7392145190625280001"], max_length=32)]
 Limit = Annotated[int, Query(description="At most so many", ge=1, le=1000)]
+Types = Annotated[
+    list[str], Query(alias="type", description="Only events of these types; names of any dialect", max_length=100)
+]

@@ -46,6 +46,11 @@ def status_of(error: errors.ArclogError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def title_of(error: errors.ArclogError) -> str:
+    """What callers tell errors apart by. To a worker, a command that was never its own is one that it lost."""
+    return errors.StaleFence.__name__ if isinstance(error, errors.StaleFence) else type(error).__name__
+
+
 def problem(status: int, title: str, detail: str = "", **more: Any) -> Response:
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
     headers = {"Retry-After": "1"} if status in (429, 503) else {}
@@ -63,7 +68,7 @@ def answer_of(error: errors.ArclogError) -> Response:
         more["file"] = error.file
     if isinstance(error, errors.ReportGap):
         more["expected"] = error.expected
-    answer = problem(status, type(error).__name__, str(error), **more)
+    answer = problem(status, title_of(error), str(error), **more)
     if isinstance(error, errors.TooManyRequests):
         answer.headers["Retry-After"] = str(error.retry_after_s)
     return answer

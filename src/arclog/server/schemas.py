@@ -101,6 +101,9 @@ def _content(kind: Any, example: Any) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
+    """Of a type, of a schema itself, or of several of them."""
+    if isinstance(kind, tuple):
+        return {"anyOf": [_schema(one) for one in kind]}
     if isinstance(kind, dict):
         return kind
     (schema,), components = msgspec.json.schema_components([kind], ref_template=_REF)

@@ -1,21 +1,22 @@
-"""The secrets as one caller's workers may find them: what belongs to another tenant is not there."""
+"""The secrets as one caller's workers may find them: what belongs to another scope is not there."""
 
 from __future__ import annotations
 
 from arclog.model.errors import NotFound
 from arclog.ports.secrets import SealedSecret, SecretSource
+from arclog.ports.store import Scope
 
 
 class ScopedSecrets:
-    """Implements `ports.secrets.SecretSource` for one tenant; '' is any."""
+    """Implements `ports.secrets.SecretSource` for the runs of one scope, of which '' parts are any."""
 
-    def __init__(self, secrets: SecretSource, tenant: str = "") -> None:
+    def __init__(self, secrets: SecretSource, scope: Scope) -> None:
         self.place = secrets.place
         self._secrets = secrets
-        self._tenant = tenant
+        self._scope = scope
 
     async def find(self, name: str, scope: str) -> SealedSecret | None:
-        tenant = scope.partition("/")[0]
-        if self._tenant and tenant != self._tenant:
-            raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+        tenant, project, environment, *_ = *scope.split("/"), "", ""
+        if not self._scope.covers(Scope(tenant, project, environment)):
+            raise NotFound(f"there is no scope {scope[:400]!r} for this caller")
         return await self._secrets.find(name, scope)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of
 from arclog.dialects.run_record import RunSubject
 from arclog.dialects.telling import Reader, Told
+from arclog.engine.event_search import types_about
 from arclog.model.errors import RequestRejected
 from arclog.ports.api import Api
 from arclog.server.readings import Readings, place_of
@@ -31,6 +32,10 @@ _LOOK_AGAIN_S = 0.25
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
+#: The type and the id of an entity; '' = any.
+Entity = tuple[str, str]
+
+
 class EventPage(Struct, frozen=True):
     events: list[dict[str, Any]]
     #: ask for what comes behind it with `after=`
@@ -43,19 +48,26 @@ class Telling:
     """One run, one dialect, one filter by names of any dialect."""
 
     def __init__(
-        self, api: Api, execution_id: str, dialect: str, names: Sequence[str], readings: Readings | None = None
+        self,
+        api: Api,
+        execution_id: str,
+        dialect: str,
+        names: Sequence[str],
+        readings: Readings | None = None,
+        entity: Entity = ("", ""),
     ) -> None:
         if dialect not in DIALECTS:
             raise RequestRejected(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
-        for name in names:
-            if name not in MEANINGS:
-                near = get_close_matches(name, MEANINGS, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+        check_names(names)
+        if any(entity):
+            types_about(entity[0], ())  # refuses what there is not
+        self._entity = entity
         self._api = api
         self._id = execution_id
         self._dialect = dialect
         self._names = names
+        #: places of readers are kept by what they show
+        self._shown = (*names, *entity) if any(entity) else names
         self._readings = readings or Readings()
 
     async def _begun(self, after: int) -> tuple[Reader, int, tuple[str, ...]]:
@@ -64,19 +76,24 @@ class Telling:
         if self._dialect == "run":  # only the Run Events Contract names the run and its plan in every record
             (run,) = await self._api.list(before=str(int(self._id) + 1), limit=1)
             subject = RunSubject(run.run_id, run.path, run.version)
-        place = self._readings.best(self._id, self._dialect, self._names, after)
+        place = self._readings.best(self._id, self._dialect, self._shown, after)
         reader = reader_of(self._dialect, subject, None if place is None else place.state)
         if reader.needs == frozenset():
-            return reader, after, canonical_types(self._names)
+            types = canonical_types(self._names)
+            return reader, after, types_about(self._entity[0], types) if any(self._entity) else types
         return reader, 0 if place is None else place.at, tuple(reader.needs or ())
 
     def _keep(self, reader: Reader, at: int, told: int) -> None:
         """Remember where a reader is, unless it can begin anywhere."""
         if reader.needs != frozenset():
-            self._readings.keep(self._id, self._dialect, self._names, place_of(reader, at, told))
+            self._readings.keep(self._id, self._dialect, self._shown, place_of(reader, at, told))
 
     def _kept(self, told: Sequence[Told], after: int) -> list[Told]:
-        return [one for one in told if one.seq > after and (not self._names or asked_for(one, self._names))]
+        return [
+            one
+            for one in told
+            if one.seq > after and (not self._names or asked_for(one, self._names)) and _is_about(one, self._entity)
+        ]
 
     async def page(self, after: int, limit: int) -> EventPage:
         """Records behind a seq: `limit` of them, or a few more where one seq has several."""
@@ -117,7 +134,7 @@ class Telling:
         while not services.draining():
             while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
                 at = page[-1]["seq"]
-                over = over or any(envelope["event_type"] == _LAST for envelope in page)
+                over = over or any(map(_ends_the_log, page))
                 told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
                 if told:
                     told_to = told[-1].seq
@@ -155,7 +172,37 @@ class Telling:
         return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
 
     async def _ended(self) -> bool:
-        return bool(await self._api.events(self._id, limit=1, types=(_LAST,)))
+        after = 0
+        while page := await self._api.events(self._id, after=after, limit=_PAGE, types=(_LAST,)):
+            if any(map(_ends_the_log, page)):
+                return True
+            after = page[-1]["seq"]
+        return False
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names of event types that no dialect has."""
+    for name in names:
+        if name not in MEANINGS:
+            near = get_close_matches(name, MEANINGS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+
+
+def _ends_the_log(envelope: dict[str, Any]) -> bool:
+    """What a producer says of a run's end is no end of its log."""
+    return envelope["event_type"] == _LAST and not envelope.get("informative")
+
+
+def _is_about(told: Told, entity: Entity) -> bool:
+    """Whether a record is about an entity. Facts that are derived are those of commands."""
+    kind, name = entity
+    if not kind:
+        return True
+    if not told.derived:
+        return kind == told.source["entity_type"] and name in ("", told.source["entity_id"])
+    command = told.record.get("command_id") or told.record["meta"]["command_id"]
+    return kind == "command" and name in ("", command)
 
 
 def _frames(told: Sequence[Told]) -> bytes:

@@ -185,13 +185,15 @@ class Embedded:
             self.relay = Relay(self.engine, self.control, bus)
             await self.relay.open()
 
-    def schedules(self, scope: Scope | None = None) -> ScheduleApi:
-        """The schedules of a scope, or of the one in the settings."""
+    def schedules(self, scope: Scope | None = None, reach: Scope | None = None) -> ScheduleApi:
+        """The schedules of a tenant, or of the one in the settings; new ones go to `scope`, and those outside of `reach`
+        are not there.
+        """
         from arclog.engine.schedules import EngineSchedules
 
         settings = self._settings
         own = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
-        return EngineSchedules(self.engine, scope or own)
+        return EngineSchedules(self.engine, scope or own, reach)
 
     def start_scheduler(self) -> None:
         """Begin to fire schedules."""

@@ -226,10 +226,11 @@ def _services(settings: Settings, here: Embedded, gate: Gate, vault: Vault) -> S
 
     def schedules(principal: Principal) -> ScheduleApi:
         own = settings.text("scope.project"), settings.text("scope.environment")
-        return here.schedules(Scope(principal.tenant, principal.project or own[0], principal.environment or own[1]))
+        scope = Scope(principal.tenant, principal.project or own[0], principal.environment or own[1])
+        return here.schedules(scope, Scope(principal.tenant, principal.project, principal.environment))
 
     def runs(caller: Principal) -> Runs:
-        return EngineRuns(here.engine, here.api.seen_by(caller), caller.tenant, cursors)
+        return EngineRuns(here.engine, here.api.seen_by(caller), caller, cursors)
 
     async def doctor(caller: Principal) -> Diagnosis:
         return await diagnosed(settings, here, caller.tenant)

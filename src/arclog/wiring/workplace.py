@@ -1,9 +1,10 @@
-"""What the workers of one credential get to work with: its tenant's commands, results and secrets, under its own name."""
+"""What the workers of one credential get to work with: the commands, results and secrets of its scope, under its own name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from arclog.engine.identity import identity_of
 from arclog.engine.scoped_control import ScopedControl
 from arclog.model.principal import Principal
 from arclog.ports.secrets import SecretSource
@@ -15,12 +16,11 @@ from arclog.wiring.embedded import Embedded
 
 def workplace_of(here: Embedded, secrets: SecretSource) -> Callable[[Principal], Workplace]:
     engine = here.engine
-    shared = bool(engine.settings["workers.shared"])
-    own = engine.settings.text("scope.tenant")
 
     def workplace(principal: Principal) -> Workplace:
-        tenant = "" if shared and principal.tenant == own else principal.tenant
-        control = ScopedControl(here.control, engine.store, engine.clock, tenant=tenant, name=principal.subject)
-        return Workplace(control, ScopedResults(here.results, tenant), ScopedSecrets(secrets, tenant))
+        identity = identity_of(principal, engine.settings)
+        control = ScopedControl(here.control, engine.store, engine.clock, identity)
+        scope = identity.scope
+        return Workplace(control, ScopedResults(here.results, scope.tenant), ScopedSecrets(secrets, scope))
 
     return workplace

@@ -20,7 +20,7 @@ from arclog.model.commands import Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import TaskError, error, result_error
-from arclog.model.refs import DATA, LIST, ResultRef, as_ref
+from arclog.model.refs import DATA, LIST, ResultRef, as_ref, published_form
 from arclog.plan.program import StepProgram
 from arclog.worker.bridge import Bridge
 from arclog.worker.results import TaskResults
@@ -111,7 +111,10 @@ def template_error(failure: ExpressionError) -> TaskError:
 
 def shown(by_ref: Mapping[str, Any]) -> dict[str, Any]:
     """Values that may be refs, as an event shows them."""
-    return {name: value.as_dict() if isinstance(value, ResultRef) else value for name, value in by_ref.items()}
+    return {
+        name: published_form(value.as_dict()) if isinstance(value, ResultRef) else value
+        for name, value in by_ref.items()
+    }
 
 
 def _reads_stored(pipeline: Pipeline, frame: Frame) -> bool:

@@ -9,6 +9,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from arclog.core.pipeline import Frame, Run
+from arclog.expr.stored import is_json
 from arclog.model.errors import ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, TaskError, data_of, error, failed, result_error
@@ -26,6 +27,8 @@ _ITEMS_AT_A_TIME = 1000
 #: Characters of an error's message that events keep.
 _LONGEST_MESSAGE = 8192
 _HINTS: dict[type, str] = {list: "list", dict: "map", str: "text"}
+_JSON_HINTS = {"{": "map", "[": "list", '"': "text", "t": "boolean", "f": "boolean", "n": "null"}
+_DIGITS = frozenset("-0123456789")
 
 
 class Storing:
@@ -79,10 +82,12 @@ class Storing:
             ref = self._ref(frame, plan.name, content, payload)
             record = _without_payload(record)
             record["result_ref"] = ref.as_dict()
-            events.append(_said(ref, content, wanted, frame, now, move))
         if content is not None or "select" in wanted:
             parts = Payload(payload) if outcome.stored is None else Payload(None, record["result_ref"], self._reader)
             await extract(record, parts, plan, self._demand, self._extracted_max_bytes)
+            if content is not None:
+                extracted = record.get("extracted")
+                events.append(_said(ref, content, wanted, frame, now, move, extracted))
         elif not outcome.data_at and not outcome.helper:
             return record, []  # measured already
         problem = self._oversized(record, plan)
@@ -131,7 +136,7 @@ class Storing:
 
     def _ref(self, frame: Frame, task: str, content: Content, payload: Any) -> ResultRef:
         kind = DATA if content.rows is None else LIST
-        hint = _HINTS.get(type(payload), "") if kind == DATA else "list"
+        hint = (_HINTS.get(type(payload)) or _hint_of(content)) if kind == DATA else "list"
         meta = RefMeta(content.bytes, content.sha256, content.content_type, content.compression, hint, content.rows)
         return ResultRef(kind, self._store, ref_text(frame.execution_id, f"{frame.step}.{task}", content.sha256), meta)
 
@@ -151,6 +156,17 @@ class Storing:
             return None
         message = f"the outcome of task {plan.name} takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
         return error("limit", message, code="MAX_PAYLOAD_BYTES")
+
+
+def _hint_of(content: Content) -> str:
+    """What content looks like that was streamed into the store: by its type, and JSON by how it begins."""
+    kind = content.content_type.partition(";")[0].strip().lower()
+    if kind.startswith("text/"):
+        return "text"
+    if not is_json(content.content_type):
+        return "bytes"
+    first = content.preview.lstrip("\ufeff \t\r\n")[:1]
+    return _JSON_HINTS.get(first, "number" if first in _DIGITS else "")
 
 
 async def _written(payload: Any, body: bytes, results: TaskResults) -> Content:
@@ -181,9 +197,17 @@ def _without_payload(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(
-    ref: ResultRef, content: Content, wanted: Mapping[str, Any], frame: Frame, now: int, move: Run | None = None
+    ref: ResultRef,
+    content: Content,
+    wanted: Mapping[str, Any],
+    frame: Frame,
+    now: int,
+    move: Run | None = None,
+    extracted: Mapping[str, Any] | None = None,
 ) -> Event:
     payload: dict[str, Any] = {"result_ref": ref.as_dict(), "scope": wanted.get("scope", "execution")}
+    if extracted:
+        payload["extracted"] = extracted
     if "ttl" in wanted:
         payload["ttl_s"] = wanted["ttl"]
     if content.preview:

@@ -16,6 +16,7 @@ from arclog.ports.api import (
     CatalogEntry,
     CatalogVersion,
     Collected,
+    EventsFound,
     ExecuteRequest,
     Listed,
     RegisterRequest,
@@ -161,6 +162,24 @@ class FakeApi:
         page = [one for one in found if not types or one["event_type"] in types][:limit]
         self.handed_out += len(page)
         return page
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        page = await self.events(execution_id, after=after, limit=limit)
+        return [one for one in page if (one["entity_type"], one["entity_id"]) == (entity_type, entity_id)]
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        raise NotImplementedError
 
     async def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE

@@ -64,6 +64,11 @@ class Net:
             problem = {"kind": error, "message": error, "code": None, "retryable": False}
             events.append(Event("step.failed", self.clock, step=step, run=run.run, payload={"error": problem}))
         else:
+            outcome = {"outcome": {"status": "ok"}}
+            for task in self.program.steps[step].index:
+                place: dict[str, Any] = {"step": step, "run": run.run, "task": task, "task_run": 1}
+                events.append(Event("task.started", self.clock, **place))
+                events.append(Event("task.done", self.clock, **place, payload=outcome))
             events.append(Event("step.done", self.clock, step=step, run=run.run))
         command = next(one for one in self.state.commands.values() if (one.step, one.run) == (run.step, run.run))
         self.put(WorkReported(command.id, 1, 1, "w", events))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from arclog.core.inputs import Signal, WorkReported
+from arclog.core.inputs import NewWork, Signal, WorkReported
 from arclog.core.reports import MAX_REPORT_EVENTS, WORKER_TYPES
 from arclog.model.events import REGISTRY, Event
 from tests.unit.core.support import NOW, Core, done, event
@@ -29,6 +30,11 @@ workflow:
     loop: {in: [1, 2], iterator: n}
     tool: {name: a, kind: act}
 """
+
+
+def decided(work: NewWork, task: str, do: str = "continue", **more: Any) -> Event:
+    """What a task's policy chose."""
+    return event("policy.task.evaluated", work, task, payload={"action": {"do": do}, **more})
 
 
 def assert_refused(core: Core, given: WorkReported, reason: str) -> None:
@@ -124,10 +130,92 @@ def test_order_fence_and_end() -> None:
     assert_refused(core, WorkReported(work.command_id + 77, 1, 1, "w", started), "closed")
     core.report(work, *started)
     assert_refused(core, WorkReported(work.command_id, 1, 1, "w", started), "duplicate")
-    core.report(work, *done(work, "a"), *done(work, "b"), event("step.done", work))
+    core.report(work, *done(work, "a"), *done(work, "b"), decided(work, "b"), event("step.done", work))
     assert_refused(core, WorkReported(work.command_id, 1, 2, "w", started), "closed")
     core.put(Signal("CANCEL", "stop", "enough"))
     assert_refused(core, WorkReported(work.command_id, 1, 3, "w", started), "ended")
+
+
+def failed(work: NewWork, task: str, **more: Any) -> Event:
+    problem = {"kind": "exception", "message": "no", "code": None, "retryable": False}
+    payload = {"outcome": {"status": "error", "error": problem, "meta": {"attempt": 1}}}
+    return event("task.failed", work, task, payload=payload, **more)
+
+
+def attempted(kind: str, work: NewWork, attempt: int) -> Event:
+    return event(f"task.attempt.{kind}", work, "b", attempt=attempt)
+
+
+def retried(work: NewWork, attempt: int) -> Event:
+    payload = {"action": {"do": "retry"}, "due": NOW}
+    return event("policy.task.evaluated", work, "b", attempt=attempt, payload=payload)
+
+
+COURSES: dict[str, Callable[[NewWork], list[Event]]] = {
+    "the second task first": lambda work: done(work, "b")[:1],
+    "a task run that is not the next": lambda work: done(work, "a", task_run=2)[:1],
+    "ended twice": lambda work: [*done(work, "a"), done(work, "a")[1]],
+    "failed after its end": lambda work: [*done(work, "a"), failed(work, "a")],
+    "ended before its start": lambda work: [done(work, "a")[1]],
+    "started twice": lambda work: [done(work, "a")[0], done(work, "a")[0]],
+    "an error outcome that went well": lambda work: [
+        done(work, "a")[0],
+        event("task.done", work, "a", payload=failed(work, "a").payload),
+    ],
+    "an ok outcome that failed": lambda work: [
+        done(work, "a")[0],
+        event("task.failed", work, "a", payload=done(work, "a")[1].payload),
+    ],
+    "a decision without a policy": lambda work: [*done(work, "a"), decided(work, "a")],
+    "a decision before the end": lambda work: [*done(work, "a"), done(work, "b")[0], decided(work, "b")],
+    "two decisions": lambda work: [*done(work, "a"), *done(work, "b"), decided(work, "b"), decided(work, "b")],
+    "an attempt that was not started": lambda work: [*done(work, "a"), attempted("started", work, 2)],
+    "a retry while the attempt runs": lambda work: [*done(work, "a"), done(work, "b")[0], retried(work, 1)],
+    "the wrong attempt": lambda work: [
+        *done(work, "a"),
+        done(work, "b")[0],
+        attempted("failed", work, 1),
+        retried(work, 1),
+        attempted("started", work, 3),
+    ],
+    "the end without the first task": lambda work: [event("step.done", work)],
+    "the end without the second task": lambda work: [*done(work, "a"), event("step.done", work)],
+    "the end while a task runs": lambda work: [done(work, "a")[0], event("step.done", work)],
+    "a failure while a task runs": lambda work: [done(work, "a")[0], event("step.failed", work)],
+    "the end without a decision": lambda work: [*done(work, "a"), *done(work, "b"), event("step.done", work)],
+    "the end of what failed": lambda work: [done(work, "a")[0], failed(work, "a"), event("step.done", work)],
+    "a task behind the end": lambda work: [
+        *done(work, "a"),
+        *done(work, "b"),
+        decided(work, "b", "break"),
+        done(work, "b", task_run=2)[0],
+    ],
+}
+
+
+@pytest.mark.parametrize("events", COURSES.values(), ids=COURSES.keys())
+@pytest.mark.parametrize("split", [False, True], ids=["in one report", "event by event"])
+def test_tasks_keep_to_their_transitions(events: Callable[[NewWork], list[Event]], split: bool) -> None:
+    core = Core(STEP)
+    work = core.start()
+    core.report(work, event("step.started", work))
+    whole = events(work)
+    before, wrong = (whole[:-1], whole[-1:]) if split else ([], whole)
+    for one in before:
+        assert core.report(work, one).refused is None
+    assert_refused(core, WorkReported(work.command_id, 1, len(before) + 2, "w", wrong), "malformed")
+
+
+def test_a_retried_task_keeps_to_its_transitions() -> None:
+    core = Core(STEP)
+    work = core.start()
+    events = [
+        event("step.started", work), *done(work, "a"), done(work, "b")[0], attempted("failed", work, 1), retried(work, 1),
+        attempted("started", work, 2), attempted("done", work, 2), done(work, "b")[1], decided(work, "b"), event("step.done", work),
+    ]  # fmt: skip
+    for one in events:
+        assert core.report(work, one).refused is None, one
+    assert core.types.count("task.attempt.started") == 1
 
 
 REF = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of, state_of
-from arclog.model.events import REGISTRY
+from arclog.model.events import REGISTRY, STATUSES
 from arclog.testing.dialect_laws import check_dialects
 from tests.unit.dialects.support import NAMES, SUBJECT, log_of, told
 
@@ -55,6 +56,22 @@ def test_informative_events_change_nothing_that_is_remembered() -> None:
             reader.tell(envelope)
         reader.rest()
         assert state_of(reader) == before
+
+
+@pytest.mark.parametrize("name", ["chain", "retry", "cancelled", "unhandled_failure"])
+def test_what_producers_say_of_every_type_leaves_the_laws_as_they_are(name: str) -> None:
+    log: list[dict[str, Any]] = []
+    for envelope in log_of(name):
+        log.append({**envelope, "seq": len(log) + 1})
+        said = {"informative": True, "source": "producer", "meta": {"producer": "etl"}, "payload": {"state": "X"}}
+        log.append({**envelope, **said, "seq": len(log) + 1, "event_id": str(len(log))})
+    check_dialects(log, len(log) // 2)
+    for dialect in ("lifecycle", "wire", "legacy", "canonical"):
+        mine = [one.record for one in told(dialect, log) if one.source["source"] == "producer" and not one.derived]
+        assert len(mine) == len(log) // 2
+        assert {one["source"] for one in mine} == {"producer"}
+    lifecycle = [one.record for one in told("lifecycle", log) if one.source["source"] == "producer"]
+    assert {one["status"] for one in lifecycle} <= set(STATUSES), "no layer's state comes from them"
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.dialects import authority, legacy, lifecycle
+from arclog.dialects import authority, legacy, lifecycle, run
 from arclog.dialects.authority import PRODUCER, SERVER, WORKER
-from arclog.dialects.names import DIALECTS, asked_for
+from arclog.dialects.names import DIALECTS, MEANINGS, asked_for
 from arclog.dialects.wire import result_of
 from arclog.dialects.wire_incoming import Incoming, Refusal, parse_batch, parse_event
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotAllowed, RequestRejected
-from arclog.model.events import REGISTRY
+from arclog.model.events import REGISTRY, Event
 from arclog.model.ids import MAX_ID, timestamp
 from tests.unit.dialects.support import NAMES, log_of, records, told
 
@@ -85,7 +85,7 @@ def test_ee4_a_stored_event_is_told_in_the_wire_shape_with_string_ids() -> None:
         assert isinstance(one["execution_id"], str)
         assert isinstance(one["event_id"], str)
         assert {"step", "event_type", "payload", "meta", "worker_id", "status", "created_at"} <= one.keys()
-        assert one["status"] in {"STARTED", "COMPLETED", "FAILED", "PAUSED"}
+        assert one["status"] in {"STARTED", "COMPLETED", "FAILED", "PAUSED", "CANCELLED"}
         assert "actionable" not in one
     assert {"playbook.initialized", "step.enter", "call.done", "step.exit", "command.completed"} <= {
         one["event_type"] for one in said
@@ -191,14 +191,75 @@ def test_unknown_keys_are_ignored_with_a_warning() -> None:
     assert (len(many), many[-1]) == (11, "so are 40 more unknown keys")
 
 
-def test_a_payloads_own_meta_is_kept() -> None:
-    found = parsed(payload={"meta": {"a": 1}, "b": 2}, meta={"c": 3})
-    assert found.event.payload == {"meta": {"a": 1, "c": 3}, "b": 2}
+def test_meta_and_the_payloads_own_meta_are_two_things() -> None:
+    event = parsed(PRODUCER, payload={"meta": {"a": 1}, "b": 2}, meta={"c": 3, "producer": "forged"}).event
+    assert event.payload == {"meta": {"a": 1}, "b": 2}
+    assert event.sent["meta"] == {"c": 3, "producer": ""}
+    full = widen(event, Subject(ID, "x"), 1, 5, NOW)
+    assert (full["meta"], full["payload"]["meta"]) == (event.sent["meta"], {"a": 1})
 
 
-def test_a_payload_that_is_no_object_is_kept_as_a_value() -> None:
-    assert parsed(payload=[1, 2]).event.payload == {"value": [1, 2]}
-    assert parsed(payload=None).event.payload == {}
+def test_a_producers_payload_that_is_no_object_is_kept_as_a_value() -> None:
+    assert parsed(PRODUCER, payload=[1, 2]).event.payload == {"value": [1, 2]}
+    assert parsed(PRODUCER, payload=None).event.payload == {}
+
+
+@pytest.mark.parametrize(
+    ("payload", "outcome"),
+    [
+        ({"rows": 3}, {"status": "ok", "result": {"rows": 3}}),
+        ([1, 2], {"status": "ok", "result": [1, 2]}),
+        ("text", {"status": "ok", "result": "text"}),
+        (0, {"status": "ok", "result": 0}),
+        ({}, {"status": "ok", "result": {}}),
+        (None, {"status": "ok"}),
+        ({"result_ref": {"ref": "x"}}, {"status": "ok", "result_ref": {"ref": "x"}}),
+        (
+            {"result_ref": {"ref": "x"}, "extracted": {"n": 1}, "more": 2},
+            {"status": "ok", "result_ref": {"ref": "x"}, "extracted": {"n": 1}, "result": {"more": 2}},
+        ),
+        ({"outcome": {"status": "ok", "result": 5}}, {"status": "ok", "result": 5}),
+    ],
+)
+def test_a_workers_plain_payload_is_an_ok_outcome(payload: Any, outcome: Any) -> None:
+    assert parsed(WORKER, event_type="call.done", payload=payload).event.payload == {"outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem", "result"),
+    [
+        ({"error": "boom"}, {"kind": "exception", "message": "boom", "code": None, "retryable": False}, None),
+        (
+            {"error": {"kind": "timeout", "code": 504, "hint": "later"}, "body": "…"},
+            {
+                "kind": "timeout",
+                "message": "the worker reported the error without a message",
+                "code": "504",
+                "retryable": True,
+                "hint": "later",
+            },
+            {"body": "…"},
+        ),
+        (
+            {"error": {"kind": "http", "message": "503", "retryable": True}},
+            {"kind": "http", "message": "503", "code": None, "retryable": True},
+            None,
+        ),
+        (
+            None,
+            {
+                "kind": "exception",
+                "message": "the worker reported the error without a message",
+                "code": None,
+                "retryable": False,
+            },
+            None,
+        ),
+    ],
+)
+def test_a_workers_plain_error_is_an_error_outcome_without_gaps(payload: Any, problem: Any, result: Any) -> None:
+    outcome = parsed(WORKER, event_type="call.error", payload=payload).event.payload["outcome"]
+    assert outcome == {"status": "error", "error": problem, **({} if result is None else {"result": result})}
 
 
 def test_depth_is_bounded() -> None:
@@ -227,16 +288,40 @@ def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
         ("Completed", "step.exit", "success"),
         ("failed", "step.exit", "error"),
         ("PAUSED", "playbook.paused", "paused"),
+        ("CANCELLED", "execution.cancelled", "error"),
+        ("cancelled", "command.cancelled", "error"),
+        ("CANCELLED", "step.exit", "error"),
+        ("CASE_HANDLED", "step.exit", "success"),
+        ("success", "step.exit", "success"),
+        ("error", "call.error", "error"),
+        ("in_progress", "step.enter", "in_progress"),
+        ("paused", "playbook.paused", "paused"),
+        ("skipped", "step.done", "skipped"),
     ],
 )
-def test_the_wire_has_five_status_words_in_any_case(word: str, kind: str, status: str) -> None:
+def test_a_status_may_be_written_in_any_case(word: str, kind: str, status: str) -> None:
     event = parsed(SERVER, event_type=kind, status=word).event
     assert widen(event, Subject(ID, "x"), 1, 5, NOW)["status"] == status
 
 
-@pytest.mark.parametrize("word", ["success", "ok", "DONE", "CASE_HANDLED", "", "skipped"])
+@pytest.mark.parametrize("word", ["ok", "DONE", "", "CANCELED", "handled", "skipped"])
 def test_any_other_status_is_refused(word: str) -> None:
-    assert "status" in refused(status=word)
+    assert "status" in refused(event_type="step.exit", status=word)
+
+
+@pytest.mark.parametrize("word", ["CASE_HANDLED", "CANCELLED", "RUNNING", "success", "SKIPPED"])
+def test_a_status_comes_back_as_it_was_sent(word: str) -> None:
+    kind = {"RUNNING": "step.enter", "CANCELLED": "execution.cancelled"}.get(word, "step.done")
+    event = parsed(PRODUCER, event_type=kind, status=word).event
+    (one,) = told("wire", [widen(event, Subject(ID, "x"), 1, 5, NOW)])
+    assert one.record["status"] == word.upper()
+
+
+def test_a_cancelled_run_is_told_as_cancelled() -> None:
+    last = next(one for one in records("wire", "cancelled") if one["event_type"] == "execution.cancelled")
+    assert (last["status"], last["result"]["status"]) == ("CANCELLED", "CANCELLED")
+    commands = [one for one in records("wire", "cancelled") if one["event_type"] == "command.cancelled"]
+    assert {one["status"] for one in commands} == {"CANCELLED"}
 
 
 def test_only_the_server_says_that_something_was_skipped() -> None:
@@ -254,12 +339,62 @@ def test_a_status_that_contradicts_the_name_is_refused() -> None:
 # -- results ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_are_data_or_references() -> None:
-    assert parsed(payload={"a": 1}).event.payload == {"a": 1}
-    by_uri = parsed(result_kind="ref", result_uri="noetl://x").event.payload["result"]
-    assert by_uri == {"status": "COMPLETED", "reference": {"uri": "noetl://x"}}
-    by_events = parsed(result_kind="refs", event_ids=[5, "6"]).event.payload["result"]
-    assert by_events == {"status": "COMPLETED", "reference": {"event_ids": ["5", "6"]}}
+SENT_RESULTS: list[dict[str, Any]] = [
+    {"result_kind": "ref", "result_uri": "noetl://x", "payload": {"a": 1}},
+    {"result_kind": "refs", "event_ids": ["5", "6"]},
+    {"payload": {"a": 1, "b": [2]}},
+    {"result_uri": "s3://bucket/key", "payload": {}},
+]
+
+
+@pytest.mark.parametrize("sent", SENT_RESULTS)
+def test_a_result_comes_back_as_it_was_sent(sent: dict[str, Any]) -> None:
+    full = widen(parsed(PRODUCER, **sent).event, Subject(ID, "x"), 1, 5, NOW)
+    (one,) = told("wire", [full])
+    record = one.record
+    assert {key: record[key] for key in sent} == sent
+    kind = sent.get("result_kind", "data")
+    assert record["result_kind"] == (kind if "result_kind" in sent or "result_uri" not in sent else "ref")
+    reference = {"uri": "noetl://x"} if kind == "ref" else {"event_ids": ["5", "6"]}
+    if kind != "data":
+        assert record["result"] == {"status": "COMPLETED", "reference": reference}
+    elif "result_uri" not in sent:
+        assert record["result"] == {"status": "COMPLETED", "context": sent["payload"]}
+    again = parse_event(record, PRODUCER, NOW)
+    assert (again.warnings, again.event.sent.get("result_uri")) == ((), sent.get("result_uri"))
+
+
+@pytest.mark.parametrize(
+    ("payload", "told_as"),
+    [
+        ({"a": 1, "meta": {"legacy_type": "step_completed"}}, {"meta": {"legacy_type": "step_completed"}}),
+        (
+            {"result": {"status": "COMPLETED", "reference": {"uri": "s3://x"}}},
+            {"result_kind": "ref", "result_uri": "s3://x"},
+        ),
+        (
+            {"result": {"status": "COMPLETED", "reference": {"event_ids": ["5"]}}},
+            {"result_kind": "refs", "event_ids": ["5"]},
+        ),
+        ({"result": 5}, {"result_kind": "data"}),
+    ],
+)
+def test_what_earlier_releases_stored_is_told_in_the_same_way(payload: dict[str, Any], told_as: dict[str, Any]) -> None:
+    """They kept in the payload what came beside an event, and no name of a producer."""
+    old = Event("step.done", NOW, step="fetch", informative=True, own_id=5, payload=payload)
+    full = widen(old, Subject(ID, "x"), 1, 5, NOW)
+    assert (full["source"], full["payload"]) == ("producer", payload)
+    (one,) = told("wire", [full])
+    meta = told_as.pop("meta", {})
+    assert {key: one.record[key] for key in told_as} == told_as
+    assert meta.items() <= one.record["meta"].items()
+    late = Event("step.done", NOW, step="fetch", informative=True, command_id=7, fence=1, worker_id="w")
+    assert widen(late, Subject(ID, "x"), 1, 5, NOW)["source"] == "worker"
+
+
+def test_references_are_checked() -> None:
+    by_events = parsed(result_kind="refs", event_ids=[5, "6"]).event.sent
+    assert by_events["event_ids"] == ["5", "6"]
     assert result_of("data", "FAILED", {"error": {"kind": "x"}}) == {
         "status": "FAILED",
         "context": {"error": {"kind": "x"}},
@@ -273,16 +408,31 @@ def test_results_are_data_or_references() -> None:
         {"result_kind": "refs"},
         {"result_kind": "refs", "event_ids": []},
         {"result_kind": "blob"},
+        {"event_ids": 5},
+        {"result_uri": 5},
     ],
 )
 def test_a_reference_needs_what_it_refers_to(more: dict[str, Any]) -> None:
     refused(**more)
 
 
-def test_a_reference_that_the_payload_has_already_is_not_told_twice() -> None:
+def test_a_reference_that_the_payload_has_already_is_the_same_event() -> None:
     payload = {"result_ref": {"kind": "data", "store": "files", "ref": "noetl://x"}}
-    assert parsed(result_kind="ref", result_uri="noetl://x", payload=payload).event.payload == payload
-    assert "result" in parsed(result_kind="ref", result_uri="noetl://y", payload=payload).event.payload
+    plain = parsed(PRODUCER, payload=payload)
+    assert parsed(PRODUCER, result_kind="ref", result_uri="noetl://x", payload=payload).digest == plain.digest
+    assert parsed(PRODUCER, result_kind="ref", result_uri="noetl://y", payload=payload).digest != plain.digest
+
+
+def test_digests_of_earlier_releases_still_fit() -> None:
+    """An event that was accepted before an update is known when it is sent again after it."""
+    known: dict[str, dict[str, Any]] = {
+        "20f6b769": {"payload": {"a": 1}, "meta": {"x": 1}},
+        "41d24f1f": {"result_kind": "ref", "result_uri": "noetl://x", "payload": {"a": 1}},
+        "6aed2184": {"result_kind": "refs", "event_ids": [5, "6"]},
+        "ca262ceb": {"worker_id": "w-1", "attempt": 2, "task": "t", "fence": 3},
+    }
+    found = [parsed(PRODUCER, **more).digest[:8] for more in known.values()]
+    assert found == list(known)
 
 
 def test_a_terminal_error_stands_at_result_context_error() -> None:
@@ -306,21 +456,28 @@ def test_a_worker_may_not_send_what_belongs_to_the_control_plane(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", REGISTRY)
-def test_a_producers_events_are_informative_and_only_of_worker_types(kind: str) -> None:
-    if kind.startswith(KEPT):
-        with pytest.raises(NotAllowed):
-            parsed(PRODUCER, event_type=kind)
-    elif "producer" in REGISTRY[kind].emitters:
-        found = parsed(PRODUCER, event_type=kind)
-        assert found.event.informative
-        assert not found.grant.needs_lease
+def test_a_producers_events_are_informative_whatever_their_type(kind: str) -> None:
+    for name in (kind, kind.replace(".", "_"), REGISTRY[kind].alias, kind.upper(), kind.replace(".", "-")):
+        found = parse_event({**BODY, "event_type": name}, PRODUCER, NOW, sender="etl")
+        assert (found.event.type, found.event.informative, found.grant.needs_lease) == (kind, True, False)
+        full = widen(found.event, Subject(ID, "x"), 1, 5, NOW)
+        assert (full["source"], full["meta"]["producer"]) == ("producer", "etl")
+        assert full["meta"].get("legacy_type", kind) == name
+
+
+@pytest.mark.parametrize("name", [row.name for row in lifecycle.TABLE] + [row.name for row in run.TABLE])
+def test_names_of_every_dialect_are_a_producers_to_use(name: str) -> None:
+    found = parsed(PRODUCER, event_type=name)
+    assert any(one.canonical == found.event.type for one in MEANINGS[name])
+    assert found.event.informative
 
 
 def test_a_lifecycle_name_does_not_get_around_the_authority() -> None:
     for name in ("playbook.completed", "workflow.failed", "execution.cancelled", "playbook.initialized"):
-        for principal in (WORKER, PRODUCER):
-            with pytest.raises(NotAllowed):
-                parsed(principal, event_type=name)
+        with pytest.raises(NotAllowed):
+            parsed(WORKER, event_type=name)
+    for name in ("RunCompleted", "PlaybookFinished", "playbook-finished"):
+        assert "no event type" in refused(WORKER, event_type=name)
 
 
 def test_nobody_else_may_send_anything() -> None:
@@ -369,8 +526,31 @@ def test_actionable_and_informative_are_the_servers_to_say() -> None:
 def test_names_of_older_executors_are_normalised(name: str, status: Any, payload: Any, kind: str) -> None:
     found = parsed(PRODUCER, event_type=name, status=status, payload=payload)
     assert found.event.type == kind
-    assert found.event.payload["meta"] == {"legacy_type": name}
+    assert found.event.sent["meta"]["legacy_type"] == name
     assert found.event.informative
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "kind"),
+    [
+        ("sink.flushed", None, "task.done"),
+        ("sink.batch.written", "FAILED", "task.failed"),
+        ("sink_begin", None, "task.started"),
+        ("sink.write.error", None, "task.failed"),
+        ("case.handled", "STARTED", "policy.task.evaluated"),
+        ("case.condition.matched", "FAILED", "policy.task.evaluated"),
+    ],
+)
+def test_every_verb_of_sink_and_case_is_known(name: str, status: Any, kind: str) -> None:
+    found = parsed(PRODUCER, event_type=name, status=status)
+    assert (found.event.type, found.event.sent["meta"]["legacy_type"]) == (kind, name)
+    with pytest.raises(NotAllowed):
+        parsed(WORKER, event_type=name, status=status)
+
+
+@pytest.mark.parametrize("name", ["sink", "sink.", "case..x", "sinks.done", "sink.DONE!", "sink." + "x" * 200])
+def test_what_only_looks_like_one_of_them_is_not(name: str) -> None:
+    assert "no event type" in refused(PRODUCER, event_type=name)
 
 
 @pytest.mark.parametrize("name", legacy.BY_NAME)
@@ -448,7 +628,7 @@ def test_a_payload_that_readers_could_not_read_is_refused() -> None:
 
 
 def test_null_in_a_payload_is_the_same_as_absent_where_a_value_is_expected() -> None:
-    assert parsed(payload={"outcome": None, "error": None, "own": None}).event.payload == {"own": None}
+    assert parsed(PRODUCER, payload={"outcome": None, "error": None, "own": None}).event.payload == {"own": None}
     rule = {"matched_rule_index": None, "action": {"do": "continue"}}
     assert parsed(event_type="policy.task.evaluated", payload=rule).event.payload == rule
 
@@ -459,10 +639,10 @@ def test_an_error_in_plain_text_becomes_an_errors_message() -> None:
 
 
 def test_nobody_else_can_say_that_the_server_wrote_an_event() -> None:
-    for principal in (WORKER, PRODUCER):
-        event = parsed(principal, payload={"source": "server", "a": 1}).event
-        assert event.payload == {"a": 1, "meta": {"source": "server"}}
-        assert widen(event, Subject(ID, "x"), 1, 5, NOW)["source"] == "worker"
+    for principal, source in ((WORKER, "worker"), (PRODUCER, "producer")):
+        event = parsed(principal, event_type="step.done", payload={"source": "server", "a": 1}).event
+        assert widen(event, Subject(ID, "x"), 1, 5, NOW)["source"] == source
+    assert parsed(WORKER, event_type="step.done", payload={"source": "server", "a": 1}).event.payload == {"a": 1}
     assert widen(parsed(SERVER, meta={"source": "server"}).event, Subject(ID, "x"), 1, 5, NOW)["source"] == "server"
 
 

@@ -40,7 +40,10 @@ def test_the_templates_of_a_decision_are_bounded_together(name: str, value: int)
         async with World(HOARD, settings=Settings({name: value})) as world:
             state = await world.run()
             assert (state.status, (state.error or {})["kind"]) == ("FAILED", "template")
-            assert f"the templates {'build' if 'bytes' in name else 'do'} more than {value}" in (state.error or {})["message"]
+            assert (
+                f"the templates {'build' if 'bytes' in name else 'do'} more than {value}"
+                in (state.error or {})["message"]
+            )
             assert f"setting {name}" in (state.error or {})["message"]
 
     run_virtually(main())

@@ -78,9 +78,11 @@ async def test_a_producer_that_names_a_command_is_a_producer_still(here: Here) -
 
 async def test_a_worker_has_nothing_to_say_without_a_command(here: Here) -> None:
     before = await here.log()
-    for held in ({}, {"command_id": 5}, {"command_id": 5, "fence": 1}, {"command_id": 5, "worker_id": "w"}):
+    for held in ({}, {"command_id": 5}, {"fence": 1}, {"command_id": 5, "worker_id": "w"}):
         with pytest.raises(RequestRejected, match="command_id"):
             await here.say("step.exit", WORKER, **held)
+    with pytest.raises(RequestRejected, match="worker_id"):
+        await here.say("step.exit", WORKER, command_id=5, fence=1, worker_id="w@default/key-other")
     with pytest.raises(StaleFence):
         await here.say("step.exit", WORKER, command_id=5, fence=1, worker_id="w")
     for name in ("step_completed", "playbook.completed", "step.scheduled", "batch.completed"):

@@ -16,9 +16,11 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig
 
+from arclog.engine.ingest import EngineIngest
 from arclog.engine.publishing import DUTY, Publisher
 from arclog.model.errors import BusUnavailable
 from arclog.model.ids import MICROS
+from arclog.model.principal import Principal
 from arclog.model.settings import Settings
 from arclog.ports.api import ExecuteRequest
 from arclog.ports.bus import Message
@@ -115,6 +117,27 @@ async def test_everything_is_published_in_order_and_noted(tmp_path: Path) -> Non
         later = Recorder()
         await Publisher(here.engine, later, "b").settle(60)
         assert later.kept == []
+
+
+async def test_what_a_producer_says_is_on_subjects_of_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here:
+        await here.start_worker()
+        (number,) = await ran(here, 1)
+        ingest = EngineIngest(here.engine)
+        etl = Principal("etl", "default", frozenset({"producer"}))
+        meta = {"note": CANARY, "producer": "somebody else"}
+        for name in ("playbook_completed", "execution_cancelled", "playbook.paused"):
+            await ingest.event({"execution_id": number, "event_type": name, "meta": meta}, etl)
+        topic = Recorder()
+        await Publisher(here.engine, topic, "a").settle(60)
+    bodies = [(message.subject, json.loads(message.body)) for message in topic.kept]
+    said = [(subject, body) for subject, body in bodies if body["source"] == "producer"]
+    assert [(subject, body["meta"]) for subject, body in said] == [
+        ("noetl.events.producer.playbook.finished", {"legacy_type": "playbook_completed", "producer": "etl"}),
+        ("noetl.events.producer.execution.cancelled", {"legacy_type": "execution_cancelled", "producer": "etl"}),
+        ("noetl.events.producer.playbook.paused", {"producer": "etl"}),
+    ]
+    assert [subject for subject, _ in bodies].count("noetl.events.playbook.finished") == 1
 
 
 @pytest.mark.parametrize("seed", range(6))

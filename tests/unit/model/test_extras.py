@@ -18,7 +18,13 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
 #: module → the requirement that brings it as a dependency of its own
-WITHIN = {"starlette": "fastapi", "nkeys": "nats-py", "h2": "httpx2", "opentelemetry": "opentelemetry-sdk"}
+WITHIN = {
+    "markupsafe": "jinja2",
+    "starlette": "fastapi",
+    "nkeys": "nats-py",
+    "h2": "httpx2",
+    "opentelemetry": "opentelemetry-sdk",
+}
 
 
 def name_of(requirement: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arclog.model.errors import RequestRejected
-from arclog.model.refs import RefMeta, ResultRef, as_ref, parse_ref, ref_text
+from arclog.model.refs import RefMeta, ResultRef, as_ref, parse_ref, published_form, ref_text, stored_form
 
 SHA = "0123456789abcdef" * 4
 
@@ -17,6 +17,32 @@ def test_a_ref_comes_back_as_it_was() -> None:
     assert (parsed.execution_id, parsed.name, parsed.sha256) == (17, "fetch.page", SHA)
     ref = ResultRef("list", "files", text, RefMeta(10, SHA, rows=3))
     assert as_ref(ref.as_dict()) == ref
+
+
+@pytest.mark.parametrize(
+    ("kind", "content_type", "rows", "shape"),
+    [
+        ("list", "application/json", 3, "list"),
+        ("data", "application/json", None, "data"),
+        ("data", "application/problem+json", None, "data"),
+        ("data", "text/plain; charset=utf-8", None, "data"),
+        ("data", "application/octet-stream", None, "bytes"),
+        ("data", "image/png", None, "bytes"),
+    ],
+)
+def test_a_ref_has_a_stored_and_a_published_form(kind: str, content_type: str, rows: int | None, shape: str) -> None:
+    ref = ResultRef(kind, "files", ref_text(17, "a", SHA), RefMeta(10, SHA, content_type, rows=rows))
+    seen = published_form(ref.as_dict())
+    assert (seen["kind"], seen["meta"]["shape"], seen["ref"]) == ("result_ref", shape, ref.ref)
+    assert published_form(seen) == seen
+    assert as_ref(seen) == as_ref(ref.as_dict()) == ref
+    assert stored_form(seen) == stored_form(ref.as_dict()) == ref.as_dict()
+
+
+@pytest.mark.parametrize("other", [None, 5, "noetl://x", {}, {"kind": "loop", "ref": "x"}, {"kind": "result_ref"}])
+def test_what_is_no_ref_stays_as_it_is(other: object) -> None:
+    assert published_form(other) == other
+    assert stored_form(other) == other
 
 
 @pytest.mark.parametrize(

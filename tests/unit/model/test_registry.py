@@ -17,7 +17,7 @@ loop.iteration.started loop.iteration.done loop.iteration.failed loop.done polic
 next.evaluated result.stored result.manifest.updated
 """
 ADDED = """
-command.issued command.claimed command.started command.completed command.failed command.cancelled execution.cancelled
+command.refused command.issued command.claimed command.started command.completed command.failed command.cancelled execution.cancelled
 playbook.resumed signal.received timer.fired batch.completed
 """
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from arclog.model.settings import Settings
 from arclog.ports.access import KeyRecord
@@ -14,27 +15,47 @@ from arclog.stores.sqlite import SqliteStore
 from arclog.wiring.clock import SystemClock
 
 
+class Caller(NamedTuple):
+    """A key to be made."""
+
+    name: str
+    role: str
+    tenant: str = "acme"
+    project: str = ""
+    environment: str = ""
+
+
 async def make_keys(home: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """A key for each (tenant, role)."""
+    pairs = list(wanted)
+    texts = await keys_of(home, [Caller(f"{tenant}-{role}", role, tenant) for tenant, role in pairs])
+    return {pair: texts[f"{pair[0]}-{pair[1]}"] for pair in pairs}
+
+
+async def keys_of(home: Path, callers: Iterable[Caller]) -> dict[str, str]:
+    """A key for each caller, by its name."""
     await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True)
     clock = SystemClock()
     store = SqliteStore(home / "arclog.db", clock=clock, settings=Settings())
     await store.open()
     try:
-        made: dict[tuple[str, str], str] = {}
-        for tenant, role in wanted:
-            text, record = _made(tenant, role)
+        made: dict[str, str] = {}
+        for caller in callers:
+            text, record = _made(caller)
             await store.add_key(record)
-            made[tenant, role] = text
+            made[caller.name] = text
         return made
     finally:
         await store.close()
 
 
 @cache
-def _made(tenant: str, role: str) -> tuple[str, KeyRecord]:
+def _made(caller: Caller) -> tuple[str, KeyRecord]:
     """Once for all tests: argon2 takes its time."""
-    return make_key(f"{tenant}-{role}", [role], tenant, SystemClock().now())
+    now = SystemClock().now()
+    return make_key(
+        caller.name, [caller.role], caller.tenant, now, project=caller.project, environment=caller.environment
+    )
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -36,7 +36,11 @@ _ENTRY = Audited(
 )
 
 
-@router.get("", dependencies=[allows(ADMIN)], **documented(answer=AuditPage, example=AuditPage([_ENTRY], None)))
+@router.get(
+    "",
+    dependencies=[allows(ADMIN, tenant_wide=True)],
+    **documented(answer=AuditPage, example=AuditPage([_ENTRY], None)),
+)
 async def audit(
     request: Request,
     decision: Literal["", "granted", "denied"] = "",

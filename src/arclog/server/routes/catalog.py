@@ -117,7 +117,7 @@ async def diff(
 
 @router.post(
     "/archive",
-    dependencies=[allows(BUILD)],
+    dependencies=[allows(BUILD, tenant_wide=True)],
     **documented(
         takes=ArchiveBody, takes_example={"path": "examples/hello"}, answer=CatalogEntry, example=examples.ENTRY
     ),

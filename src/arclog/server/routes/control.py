@@ -53,10 +53,17 @@ async def register(request: Request) -> Response:
 
 @router.post(
     "/claim",
-    **documented(takes=work.ClaimAsked, takes_example=examples.CLAIM, answer=work.Claimed, example=examples.CLAIMED),
+    **documented(
+        takes=work.ClaimAsked,
+        takes_example=examples.CLAIM,
+        answer=(work.Claimed, work.WireClaimed),
+        example=examples.CLAIMED,
+    ),
 )
 async def claim(request: Request) -> Response:
-    """Up to `limit` commands; with none to be had, wait `wait_s` seconds for one."""
+    """Up to `limit` commands; with none to be had, wait `wait_s` seconds for one. With `form: wire` they come as a worker
+    needs them that reports by POST /api/events: ids are strings, and the config of the next task is rendered.
+    """
     asked = await body_of(request, work.ClaimAsked)
     worker = _checked(asked.worker)
     if not 1 <= asked.limit <= _MOST_COMMANDS:
@@ -76,7 +83,11 @@ async def claim(request: Request) -> Response:
         return work.Claimed(commands)
 
     with numbers_fit():
-        return answered(await services.answers.once(key, asked.n, claimed, work.Claimed()))
+        found = await services.answers.once(key, asked.n, claimed, work.Claimed())
+    if asked.form:
+        commands = await services.ingest.commands(found.commands)
+        return answered(work.WireClaimed(commands, services.settings.number("leases.seconds")))
+    return answered(found)
 
 
 @router.post(
@@ -100,7 +111,7 @@ async def report(request: Request) -> Response:
 )
 async def heartbeat(request: Request) -> Response:
     """Extend leases; tells which commands are no longer the worker's."""
-    asked = await body_of(request, work.HeartbeatAsked)
+    asked = await body_of(request, work.HeartbeatAsked, lax=True)
     _checked_id(asked.worker_id)
     if len(asked.held) > _MOST_HELD:
         raise RequestRejected(f"held: {len(asked.held)} commands; a heartbeat is for {_MOST_HELD} at most")
@@ -120,7 +131,7 @@ async def heartbeat(request: Request) -> Response:
 )
 async def give_back(request: Request) -> Response:
     """Return a command between two tasks."""
-    asked = await body_of(request, work.GiveBackAsked)
+    asked = await body_of(request, work.GiveBackAsked, lax=True)
     _checked_id(asked.worker_id)
     with numbers_fit():
         await _control(request).give_back(asked.worker_id, asked.execution_id, asked.command_id, asked.fence)

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.model.errors import NotFound
+from arclog.model.errors import NotAllowed, NotFound, RequestRejected
 from arclog.model.ids import timestamp
-from arclog.model.principal import checked_name
+from arclog.model.principal import Principal, binding, checked_name
 from arclog.ports.secrets import SecretInfo, Vault
 from arclog.server.access import BUILD, VIEW, allows, principal_of, services_of
 from arclog.server.bodies import answered, body_of
@@ -64,10 +64,10 @@ async def put(name: str, request: Request) -> Response:
     "", dependencies=[allows(VIEW)], **documented(answer=CredentialList, example=CredentialList([_INFO]), errors=(404,))
 )
 async def listed(request: Request) -> Response:
-    """Names, scopes, field names and dates of the tenant's secrets."""
-    tenant = principal_of(request).tenant
+    """Names, scopes, field names and dates of the secrets that are valid where the caller acts."""
+    caller = principal_of(request)
     found = await _vault(request).infos()
-    return answered(CredentialList([info for info in found if info.scope.partition("/")[0] == tenant]))
+    return answered(CredentialList([info for info in found if _is_valid_for(caller, info.scope)]))
 
 
 @router.delete(
@@ -83,16 +83,32 @@ async def remove(name: str, request: Request, tenant: str = "", project: str = "
 
 
 def _scope(request: Request, tenant: str, project: str, environment: str) -> str:
-    own = principal_of(request).tenant
-    if tenant not in ("", own):
+    """The scope that a secret is kept for. Who is bound to a project or an environment keeps secrets for that alone."""
+    caller = principal_of(request)
+    if tenant not in ("", caller.tenant):
         raise NotFound(f"there is no tenant {tenant[:128]!r} for this caller")
+    project, environment = project or caller.project, environment or caller.environment
     for name, what in ((project, "project"), (environment, "environment")):
         if name:
             checked_name(name, what)
-    parts = [own, project, environment]
-    while not parts[-1]:
-        parts.pop()
-    return "/".join(parts)
+    if environment and not project:
+        raise RequestRejected(
+            "`environment` needs `project`: a secret is valid in a tenant, a project or an environment of one"
+        )
+    if not caller.reaches(caller.tenant, project, environment):
+        bound = binding(caller.project, caller.environment)
+        raise NotAllowed(f"{caller.name} is bound to {bound} and looks after no secrets of others")
+    return "/".join(part for part in (caller.tenant, project, environment) if part)
+
+
+def _is_valid_for(caller: Principal, scope: str) -> bool:
+    """Whether runs that the caller reaches may use a secret of this scope."""
+    tenant, project, environment, *_ = *scope.split("/"), "", ""
+    return (
+        tenant == caller.tenant
+        and (not project or caller.project in ("", project))
+        and (not environment or caller.environment in ("", environment))
+    )
 
 
 def _vault(request: Request) -> Vault:

@@ -32,7 +32,9 @@ _EXAMPLE = Diagnosis(
 
 
 @router.get(
-    "/api/doctor", dependencies=[allows(ADMIN)], **documented(answer=Diagnosis, example=_EXAMPLE, errors=(404,))
+    "/api/doctor",
+    dependencies=[allows(ADMIN, tenant_wide=True)],
+    **documented(answer=Diagnosis, example=_EXAMPLE, errors=(404,)),
 )
 async def doctor(request: Request) -> Response:
     """Look at store, bus, results, clock and work; each check has `doctor.check_s`. `arclog doctor --server` shows it."""

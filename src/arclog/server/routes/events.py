@@ -1,20 +1,27 @@
-"""Events from outside: what other executors, projectors and our own workers have to say of a run."""
+"""Events of all runs: what other executors, projectors and workers have to say of a run, and finding them again."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
+from arclog.dialects.names import asked_for, canonical_types
 from arclog.dialects.schemas import SCHEMAS
+from arclog.dialects.telling import Told
 from arclog.model.errors import ArclogError
+from arclog.ports.api import EventsFound
 from arclog.ports.ingest import Taken
-from arclog.server.access import PRODUCE, allows, principal_of, services_of
+from arclog.server import examples
+from arclog.server.access import PRODUCE, VIEW, allows, api_of, principal_of, services_of
+from arclog.server.audit import DENIALS
 from arclog.server.bodies import answered, body_of
-from arclog.server.problems import status_of
+from arclog.server.params import Limit, Types
+from arclog.server.problems import status_of, title_of
 from arclog.server.schemas import documented
+from arclog.server.telling import check_names
 
 router = APIRouter(prefix="/api/events", tags=["events"])
 
@@ -84,13 +91,45 @@ async def post_event(request: Request) -> Response:
 async def post_batch(request: Request) -> Response:
     """Record many events; `execution_id` and `worker_id` are handed down to items that name none."""
     body = await body_of(request, Any)
-    answers = await services_of(request).ingest.batch(body, principal_of(request))
+    services, caller = services_of(request), principal_of(request)
+    answers = await services.ingest.batch(body, caller)
+    denied = [answer for answer in answers if isinstance(answer, DENIALS)]
+    if denied:
+        await services.audit.note(request, caller, "denied", f"{len(denied)} of {len(answers)} events: {denied[0]}")
     results = [_item(index, answer) for index, answer in enumerate(answers)]
     accepted = sum(one.status == 200 for one in results)
     return answered(BatchAnswer(accepted, len(results) - accepted, results))
 
 
+@router.get(
+    "",
+    dependencies=[allows(VIEW)],
+    **documented(
+        answer=EventsFound, example=EventsFound([examples.EVENT], "m1765000000000000-1-9", more=False), errors=()
+    ),
+)
+async def search(
+    request: Request,
+    types: Types = [],  # noqa: B006 - FastAPI copies it
+    since: Annotated[str, Query(description="Stored at or after this time (RFC 3339)", max_length=64)] = "",
+    until: Annotated[str, Query(description="Stored before this time (RFC 3339)", max_length=64)] = "",
+    informative: Annotated[bool, Query(description="Those that are for readers only, too")] = False,
+    cursor: Annotated[str, Query(description="`next` of the page before", max_length=100)] = "",
+    limit: Limit = 100,
+) -> Response:
+    """Events of all runs that the caller sees, the oldest first. A page may have fewer than `limit`, even none, while there
+    is `more`: ask again with `next` as the `cursor`.
+    """
+    check_names(types)
+    found = await api_of(request).search(
+        types=canonical_types(types), since=since, until=until, informative=informative, cursor=cursor, limit=limit
+    )
+    # A name can stand for a type with some of its statuses only.
+    kept = [one for one in found.events if not types or asked_for(Told(one["event_type"], one, one), types)]
+    return answered(EventsFound(kept, found.next, found.more))
+
+
 def _item(index: int, answer: Taken | ArclogError) -> Item:
     if isinstance(answer, Taken):
         return Item(index, 200, answer)
-    return Item(index, status_of(answer), title=type(answer).__name__, detail=str(answer))
+    return Item(index, status_of(answer), title=title_of(answer), detail=str(answer))

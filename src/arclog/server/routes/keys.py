@@ -65,4 +65,5 @@ async def revoke(key_id: str, request: Request) -> Response:
 
 def _keys(request: Request) -> KeyBook:
     services = services_of(request)
-    return KeyBook(services.book, services.clock, principal_of(request).tenant)
+    caller = principal_of(request)
+    return KeyBook(services.book, services.clock, caller.tenant, project=caller.project, environment=caller.environment)

@@ -87,7 +87,7 @@ async def pools(request: Request) -> Response:
 
 @router.put(
     "/pools/{pool}/limit",
-    dependencies=[allows(ADMIN)],
+    dependencies=[allows(ADMIN, tenant_wide=True)],
     **documented(answer=PoolView, example=_POOL, takes=NewLimit, takes_example=NewLimit(32), errors=()),
 )
 async def set_limit(pool: str, request: Request) -> Response:
@@ -96,7 +96,9 @@ async def set_limit(pool: str, request: Request) -> Response:
     return answered(await _pools(request).set_limit(_name(pool), new.tenant, new.concurrency))
 
 
-@router.delete("/pools/{pool}/limit", dependencies=[allows(ADMIN)], **documented(answer=PoolView, example=_POOL))
+@router.delete(
+    "/pools/{pool}/limit", dependencies=[allows(ADMIN, tenant_wide=True)], **documented(answer=PoolView, example=_POOL)
+)
 async def remove_limit(pool: str, request: Request, tenant: str = "") -> Response:
     """Take a limit away: that of all tenants together, of each (`*`), or of one."""
     return answered(await _pools(request).remove_limit(_name(pool), tenant))
@@ -118,7 +120,7 @@ async def resources(request: Request) -> Response:
 
 @router.put(
     "/resources/{name}",
-    dependencies=[allows(ADMIN)],
+    dependencies=[allows(ADMIN, tenant_wide=True)],
     **documented(
         answer=ResourceView,
         example=_RESOURCE,
@@ -133,7 +135,9 @@ async def set_resource(name: str, request: Request) -> Response:
 
 
 @router.delete(
-    "/resources/{name}", dependencies=[allows(ADMIN)], **documented(status=204, text="It has no limit any more.")
+    "/resources/{name}",
+    dependencies=[allows(ADMIN, tenant_wide=True)],
+    **documented(status=204, text="It has no limit any more."),
 )
 async def remove_resource(name: str, request: Request) -> Response:
     """Let a resource have no limit."""
@@ -151,7 +155,7 @@ async def workers(request: Request) -> Response:
 
 @router.post(
     "/workers/drain",
-    dependencies=[allows(ADMIN)],
+    dependencies=[allows(ADMIN, tenant_wide=True)],
     **documented(
         answer=Workers,
         example=Workers([_WORKER]),

@@ -114,7 +114,7 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 @router.post(
     "/gc",
-    dependencies=[allows(ADMIN)],
+    dependencies=[allows(ADMIN, tenant_wide=True)],
     **documented(
         takes=CollectBody,
         takes_example={"dry_run": True},

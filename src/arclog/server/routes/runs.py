@@ -19,7 +19,7 @@ from arclog.server.schemas import documented
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 
-class CancelRun(Struct, frozen=True, rename="camel"):
+class CancelRun(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """cancelRun."""
 
     reason: str

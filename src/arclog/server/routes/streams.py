@@ -16,7 +16,7 @@ from arclog.server import examples
 from arclog.server.access import VIEW, allows, api_of, services_of
 from arclog.server.bodies import answered
 from arclog.server.log_stream import log_stream
-from arclog.server.params import Count, ExecutionId, Limit
+from arclog.server.params import Count, ExecutionId, Limit, Types
 from arclog.server.schemas import documented
 from arclog.server.standing import while_allowed
 from arclog.server.telling import EventPage, Telling
@@ -27,10 +27,11 @@ router = APIRouter(prefix="/api/executions/{execution_id}", tags=["events and lo
 _EVENT_STREAM = "text/event-stream"
 
 Dialect = Annotated[str, Query(description="canonical, lifecycle, run, wire or legacy")]
-Types = Annotated[
-    list[str], Query(alias="type", description="Only events of these types; names of any dialect", max_length=100)
-]
 After = Annotated[Count, Query(description="Only what comes behind this seq")]
+EntityType = Annotated[
+    str, Query(description="Only events of this kind of entity: step, task, command …", max_length=64)
+]
+EntityId = Annotated[str, Query(description="Only events of this entity; with `entity_type`", max_length=600)]
 
 
 class LogPage(Struct, frozen=True):
@@ -61,11 +62,14 @@ async def events(
     limit: Limit = 1000,
     dialect: Dialect = "canonical",
     types: Types = [],  # noqa: B006 - FastAPI copies it
+    entity_type: EntityType = "",
+    entity_id: EntityId = "",
 ) -> Response:
     """Events in seq order, in the spelling that is asked for. `next` is the cursor for `after`."""
-    api = api_of(request)
+    api, readings = api_of(request), services_of(request).readings
     await api.status(execution_id)
-    return answered(await Telling(api, execution_id, dialect, types, services_of(request).readings).page(after, limit))
+    telling = Telling(api, execution_id, dialect, types, readings, (entity_type, entity_id))
+    return answered(await telling.page(after, limit))
 
 
 @router.get(

@@ -114,13 +114,19 @@ async def about(request: Request, tenant: str, sha256: Sha256) -> Response:
     return answered(await _results(request).find(tenant, sha256))
 
 
-@router.delete("", dependencies=[allows(ADMIN)], **documented(answer=work.Removed, example=work.Removed(1)))
+@router.delete(
+    "", dependencies=[allows(ADMIN, tenant_wide=True)], **documented(answer=work.Removed, example=work.Removed(1))
+)
 async def remove(request: Request, tenant: str, sha256: Sha256, stored_at: Position | None = None) -> Response:
     """Remove content; with `stored_at` only if it was not stored again since."""
     return answered(work.Removed(int(await _results(request).remove(tenant, sha256, stored_at))))
 
 
-@router.get("/all", dependencies=[allows(ADMIN)], **documented(answer=StoredBlob, media=_NDJSON, example=examples.BLOB))
+@router.get(
+    "/all",
+    dependencies=[allows(ADMIN, tenant_wide=True)],
+    **documented(answer=StoredBlob, media=_NDJSON, example=examples.BLOB),
+)
 async def everything(request: Request) -> Response:
     """Everything that is stored, one JSON value a line."""
     blobs = _results(request).all()
@@ -132,7 +138,11 @@ async def everything(request: Request) -> Response:
     return StreamingResponse(lines(), media_type=_NDJSON)
 
 
-@router.delete("/leftovers", dependencies=[allows(ADMIN)], **documented(answer=work.Removed, example=work.Removed(0)))
+@router.delete(
+    "/leftovers",
+    dependencies=[allows(ADMIN, tenant_wide=True)],
+    **documented(answer=work.Removed, example=work.Removed(0)),
+)
 async def leftovers(request: Request, older_than: Position) -> Response:
     """Remove what writers that are gone left behind before that moment (microseconds since 1970), an hour ago at the latest:
     what others are writing now is not touched.

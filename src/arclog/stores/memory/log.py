@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
 from arclog.model.ids import node_of
+from arclog.ports.event_search import EventQuery, FoundEvents
 from arclog.ports.store import (
     Append,
     Appended,
@@ -21,6 +22,7 @@ from arclog.ports.store import (
     Mark,
     NewExecution,
     NoSlot,
+    Scope,
     StepRunRecord,
     StoredEvent,
     TerminalExists,
@@ -30,6 +32,7 @@ from arclog.stores.memory.stored import Stored
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work
 from arclog.stores.rows import Derived, StepChange, bits_of
+from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 
 
 class Log(Work, Stored, Outbox):
@@ -176,6 +179,44 @@ class Log(Work, Stored, Outbox):
         found = [mark for mark in self._marks if mark.event_type == event_type and mark.persisted_at >= since]
         found.sort(key=lambda mark: (mark.persisted_at, mark.execution_id, mark.seq))
         return found[:limit]
+
+    # -- searching: see `stores.searching` ---------------------------------------------------------------------------
+
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+        self._check_open()
+        return await search(self, query, cursor, limit, self._search_rows)
+
+    async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
+        marks = [
+            MarkRow(mark.persisted_at, mark.execution_id, mark.seq, self._is_within(mark.execution_id, query))
+            for mark in self._marks
+            if REGISTRY[mark.event_type].bit == bit and mark.persisted_at < query.until
+        ]
+        return sorted(mark for mark in marks if mark[:3] > after)[:limit]
+
+    async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
+        rows = islice((each for each in self._log[max(after, 0) :] if each.execution_id in self._executions), limit)
+        return [
+            ScannedRow(each.position, each.ts, self._stored(each))
+            if each.row.types & bits and self._is_within(each.execution_id, query)
+            else ScannedRow(each.position, each.ts)
+            for each in rows
+        ]
+
+    async def position_before(self, ts: int) -> int:
+        return next((each.position - 1 for each in self._log if each.ts >= ts), len(self._log))
+
+    async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
+        found: list[StoredEvent] = []
+        for key in keys:
+            row = self._rows_from(key.execution_id, key.seq)[0]
+            found.append(self._stored(row)[key.seq - row.row.seq0])
+        return found
+
+    def _is_within(self, execution_id: int, query: EventQuery) -> bool:
+        scope = Scope(query.tenant, query.project, query.environment)
+        known = self._executions.get(execution_id)
+        return known is not None and scope.covers(known.record.new.scope)
 
 
 def _change_step(execution: Execution, change: StepChange) -> None:

@@ -56,6 +56,9 @@ class Tables:
     def __init__(self, *, clock: Clock, settings: Settings | None = None) -> None:
         self._clock = clock
         self._codec = Codec(settings or Settings())
+        #: where a version (tenant, path, version) is valid: (project, environment); none: in its whole tenant
+        self._catalog_scopes: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
+        self._search_rows = (settings or Settings()).integer("events.search_rows")
         self._is_open = False
         self._log: list[LogRow] = []
         self._executions: dict[int, Execution] = {}

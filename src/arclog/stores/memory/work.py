@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arclog.ports.pools import ResourceRecord
-from arclog.ports.store import Append, Backlog, CommandRecord, NewCommand, Timer
+from arclog.ports.store import Append, Backlog, CommandRecord, NewCommand, Scope, Timer
 from arclog.stores.choosing import Lane, Room, Waiting, chosen
 from arclog.stores.memory.tables import Execution, Tables
 from arclog.stores.rows import Derived, decode
@@ -80,10 +80,13 @@ class Work(Tables):
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
         self._check_open()
         known = frozenset(kinds)
         family = self._family(execution_id)
+        within = Scope(tenant, project, environment)
         eligible = [
             command
             for command in self._all_commands()
@@ -91,7 +94,7 @@ class Work(Tables):
             and (not pools or command.pool in pools)
             and known.issuperset(command.kinds)
             and (not execution_id or command.execution_id in family)
-            and (not tenant or self._tenant_of(command) == tenant)
+            and within.covers(self._executions[command.execution_id].record.new.scope)
         ]
         taken = [
             replace(command, state="claimed", fence=command.fence + 1, worker_id=worker_id, lease_until=lease_until)

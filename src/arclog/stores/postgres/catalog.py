@@ -10,7 +10,16 @@ from arclog.stores.postgres.part import Part
 
 class Catalog(Part):
     async def register_plan(
-        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
     ) -> PlanRecord:
         known = await self._pool.read(self._sql["version_of"], digest, tenant, path)
         if not known:
@@ -18,32 +27,58 @@ class Catalog(Part):
                 [
                     (self._sql["lock_path"], (tenant, path)),
                     (self._sql["add_plan"], (digest, body)),
-                    (self._sql["add_version"], (tenant, path, digest, _kept(source), at)),
+                    (self._sql["add_version"], (tenant, path, digest, _kept(source), at, project, environment)),
                     (self._sql["version_of"], (digest, tenant, path)),
                 ],
                 again=True,  # the same content is the same version
             )
-        version, kept, first = known[0]
+        version, kept, first, is_scoped = known[0]
+        if is_scoped and (project or environment):
+            await self._pool.write(self._sql["add_scope"], tenant, path, version, project, environment)
+        elif is_scoped:
+            await self._pool.write(self._sql["remove_scopes"], tenant, path, version)
         return PlanRecord(digest, path, version, body, _text(kept), first)
 
     async def plan(self, digest: str) -> PlanRecord | None:
         return await self._one("plan", digest)
 
-    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
-        return await self._one("registered", path, version, tenant)
+    async def registered(
+        self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
+    ) -> PlanRecord | None:
+        return await self._one("registered", path, version, tenant, project, environment)
 
     async def catalog(
-        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self,
+        *,
+        tenant: str,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        archived: bool = False,
+        project: str = "",
+        environment: str = "",
     ) -> list[CatalogRecord]:
-        rows = await self._pool.read(self._sql["catalog"], after, prefix, limit, archived, tenant)
-        return [CatalogRecord(*row) for row in rows]
+        given = (after, prefix, limit, archived, tenant, project, environment)
+        return [CatalogRecord(*row) for row in await self._pool.read(self._sql["catalog"], *given)]
 
-    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
-        rows = await self._pool.read(self._sql["catalog_path"], tenant, path)
+    async def catalog_path(
+        self, path: str, *, tenant: str, project: str = "", environment: str = ""
+    ) -> CatalogRecord | None:
+        rows = await self._pool.read(self._sql["catalog_path"], tenant, path, project, environment)
         return CatalogRecord(*rows[0]) if rows else None
 
-    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
-        return [_record(row) for row in await self._pool.read(self._sql["versions"], path, before, limit, tenant)]
+    async def versions(
+        self,
+        path: str,
+        *,
+        tenant: str,
+        before: int = 0,
+        limit: int = 100,
+        project: str = "",
+        environment: str = "",
+    ) -> list[PlanRecord]:
+        given = (path, before, limit, tenant, project, environment)
+        return [_record(row) for row in await self._pool.read(self._sql["versions"], *given)]
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         if at is None:

@@ -36,6 +36,8 @@ class Asked(NamedTuple):
     pools: tuple[str, ...]
     execution_id: int
     tenant: str
+    #: the project and the environment that it is limited to, '' is any; () = it is not
+    within: tuple[str, ...] = ()
 
 
 class Claims:
@@ -51,17 +53,19 @@ class Claims:
     async def claim(self, asked: Asked) -> Rows:
         """Rows of commands, in the order in which they were chosen."""
         kinds = blobs(kind.encode() for kind in asked.kinds)
-        given = (asked.worker_id, asked.lease_until, asked.limit, texts(asked.pools), kinds)
+        given: tuple[Any, ...] = (asked.worker_id, asked.lease_until, asked.limit, texts(asked.pools), kinds)
         if asked.execution_id:
-            rows = await self._pool.write(self._sql["claim_in"], *given, asked.execution_id, asked.tenant)
+            given = (*given, asked.execution_id, asked.tenant, *asked.within)
+            rows = await self._pool.write(self._statement("claim_in", asked), *given)
         else:
-            rows = await self._pool.write(self._sql["claim"], *given, asked.tenant)
+            given = (*given, asked.tenant, *asked.within)
+            rows = await self._pool.write(self._statement("claim", asked), *given)
             for _ in range(_CROWDED_TRIES):
                 if not _is_crowded(rows):
                     break
                 # Who takes of several lanes locks more than it takes: the rest is free again in a moment.
                 await asyncio.sleep(_CROWDED_PAUSE_S)
-                rows = await self._pool.write(self._sql["claim"], *given, asked.tenant)
+                rows = await self._pool.write(self._statement("claim", asked), *given)
         if not rows:
             return []
         pools, wide, needs_turn = rows[0][:3]
@@ -70,6 +74,9 @@ class Claims:
             return sorted((row[3:] for row in rows if row[3] is not None), key=lambda row: (row[11], row[1]))
         async with self._one:
             return await self._in_turn(asked, pools, wide=wide)
+
+    def _statement(self, name: str, asked: Asked) -> str:
+        return self._sql[f"{name}_within" if asked.within else name]
 
     async def _in_turn(self, asked: Asked, pools: Sequence[str], *, wide: bool) -> Rows:
         patience: Patience | None = None
@@ -98,7 +105,9 @@ class Claims:
         return [
             (_BEGIN, ()),
             (sql["lock_turn"], (texts([*pools, ""] if wide else pools),)),
-            (sql["lanes_in"], (*lanes, asked.execution_id)) if asked.execution_id else (sql["lanes"], lanes),
+            (self._statement("lanes_in", asked), (*lanes, asked.execution_id, *asked.within))
+            if asked.execution_id
+            else (self._statement("lanes", asked), (*lanes, *asked.within)),
             (sql["limits"], ()),
             (sql["held"], ()),
             (sql["resources"], ()),

@@ -22,7 +22,7 @@ from arclog.stores.postgres.link import Link, Preparing
 from arclog.stores.postgres.queries import load_migrations
 
 #: number of the newest migration
-SCHEMA = 3
+SCHEMA = 4
 _OLDEST_SERVER = 14
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _OLDEST_MARK = "-- oldest: "

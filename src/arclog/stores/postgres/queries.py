@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,12 +10,20 @@ from arclog.stores import sqlfiles
 
 _HERE = Path(__file__).parent
 _WRITTEN = "arclog."
+#: A condition that only the form of a statement has which is limited to a project and an environment.
+_WITHIN = re.compile(r"/\*within (.*?)\*/", re.DOTALL)
 
 
 @cache
 def queries(schema: str) -> dict[str, str]:
-    """The named statements."""
-    return {name: in_schema(text, schema) for name, text in sqlfiles.load_queries(_HERE).items()}
+    """The named statements; with `_within` behind their names, those that can be limited to a project and an environment."""
+    found: dict[str, str] = {}
+    for name, text in sqlfiles.load_queries(_HERE).items():
+        written = in_schema(text, schema)
+        found[name] = _WITHIN.sub("", written)
+        if found[name] != written:
+            found[f"{name}_within"] = _WITHIN.sub(r"\1", written)
+    return found
 
 
 def load_migrations(after: int, schema: str) -> list[tuple[int, str]]:

@@ -292,6 +292,44 @@ WHERE newest.pos >= base + (now.id << 19)
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
+-- name: mark_page
+-- Behind a key; whether its execution is one of those that are searched.
+SELECT m.ts, m.execution_id, m.seq,
+       EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = m.execution_id AND $5::text IN ('', e.tenant)
+               AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment))
+FROM arclog.mark m
+WHERE m.event_type = $1 AND (m.ts, m.execution_id, m.seq) > ($2, $3, $4) AND m.ts < $8
+ORDER BY m.ts, m.execution_id, m.seq LIMIT $9
+
+-- name: scanned_page
+-- Rows behind a position, of transactions that can add nothing more, with their bodies where a type is in them and the
+-- execution is one of those that are searched.
+SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
+       CASE WHEN l.types & $2 <> 0 AND EXISTS (
+           SELECT FROM arclog.executions e WHERE e.execution_id = l.execution_id AND $3::text IN ('', e.tenant)
+           AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)) THEN l.body END
+FROM arclog.log l
+WHERE l.pos > $1
+  AND l.pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
+ORDER BY l.pos LIMIT $6
+
+-- name: position_bounds
+SELECT coalesce((SELECT pos FROM arclog.log ORDER BY pos LIMIT 1), 0),
+       coalesce((SELECT pos FROM arclog.log ORDER BY pos DESC LIMIT 1), 0)
+
+-- name: positions_from
+-- The first row from each of some positions on.
+SELECT asked.pos, found.ts FROM unnest($1::int8[]) AS asked (pos) CROSS JOIN LATERAL (
+    SELECT l.ts FROM arclog.log l WHERE l.pos >= asked.pos ORDER BY l.pos LIMIT 1
+) found ORDER BY asked.pos
+
+-- name: events_at
+SELECT asked.execution_id, asked.seq, found.seq0, found.base, found.ts, found.body
+FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS asked (execution_id, seq, n) CROSS JOIN LATERAL (
+    SELECT l.seq0, l.base, l.ts, l.body FROM arclog.log l
+    WHERE l.execution_id = asked.execution_id AND l.seq0 <= asked.seq ORDER BY l.seq0 DESC LIMIT 1
+) found ORDER BY asked.n
+
 -- name: executions_by_id
 SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
 
@@ -301,6 +339,7 @@ WHERE execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
   AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
+  AND $10::text IN ('', project) AND $11::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: live_executions
@@ -309,6 +348,7 @@ WHERE NOT over AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
   AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
+  AND $10::text IN ('', project) AND $11::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: children_of
@@ -317,12 +357,14 @@ WHERE parent = $6 AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
   AND $7::int8 IN (0, 1)
   AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
+  AND $10::text IN ('', project) AND $11::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: oldest_live
 SELECT {executions} FROM arclog.executions
 WHERE NOT over AND execution_id > $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
+  AND $6::text IN ('', project) AND $7::text IN ('', environment)
 ORDER BY execution_id LIMIT $5
 
 -- name: idle
@@ -353,12 +395,27 @@ SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 INSERT INTO arclog.plans (digest, body) VALUES ($1, $2) ON CONFLICT DO NOTHING
 
 -- name: add_version
-INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
-SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
-ON CONFLICT (digest, tenant, path) DO NOTHING
+-- Only what is new is bound: content that is there already stays valid where it is.
+WITH added AS (
+    INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
+    SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2
+    ON CONFLICT (digest, tenant, path) DO NOTHING RETURNING tenant, path, version
+)
+INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment)
+SELECT tenant, path, version, $6, $7 FROM added WHERE $6::text <> '' OR $7::text <> ''
 
 -- name: version_of
-SELECT version, source, created_at FROM arclog.catalog WHERE digest = $1 AND tenant = $2 AND path = $3
+-- The last column: whether it is valid in a part of its tenant only.
+SELECT c.version, c.source, c.created_at, EXISTS (
+    SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version)
+FROM arclog.catalog c WHERE c.digest = $1 AND c.tenant = $2 AND c.path = $3
+
+-- name: add_scope
+INSERT INTO arclog.catalog_scopes (tenant, path, version, project, environment) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING
+
+-- name: remove_scopes
+DELETE FROM arclog.catalog_scopes WHERE tenant = $1 AND path = $2 AND version = $3
 
 -- name: plan
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
@@ -368,24 +425,51 @@ WHERE digest = $1 ORDER BY c.n LIMIT 1
 -- name: registered
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM arclog.catalog c JOIN arclog.plans p USING (digest)
-WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2) ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2)
+  AND ($4::text = '' AND $5::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($4::text = '' OR s.project IN ('', $4::text)) AND ($5::text = '' OR s.environment IN ('', $5::text))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
 WHERE c.tenant = $5 AND c.path > $1 AND starts_with(c.path, $2)
-  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
+  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path
+  AND ($6::text = '' AND $7::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+      AND ($6::text = '' OR s.project IN ('', $6::text)) AND ($7::text = '' OR s.environment IN ('', $7::text))
+  )))
   AND ($4::bool OR a.archived_at IS NULL)
 ORDER BY c.path LIMIT $3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
-WHERE c.tenant = $1 AND c.path = $2 ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = $1 AND c.path = $2
+  AND ($3::text = '' AND $4::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($3::text = '' OR s.project IN ('', $3::text)) AND ($4::text = '' OR s.environment IN ('', $4::text))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: versions
-SELECT digest, path, version, ''::bytea, source, created_at FROM arclog.catalog
-WHERE tenant = $4 AND path = $1 AND ($2::int8 = 0 OR version < $2) ORDER BY version DESC LIMIT $3
+SELECT c.digest, c.path, c.version, ''::bytea, c.source, c.created_at FROM arclog.catalog c
+WHERE c.tenant = $4 AND c.path = $1 AND ($2::int8 = 0 OR c.version < $2)
+  AND ($5::text = '' AND $6::text = '' OR NOT EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND ($5::text = '' OR s.project IN ('', $5::text)) AND ($6::text = '' OR s.environment IN ('', $6::text))
+  ))
+ORDER BY c.version DESC LIMIT $3
 
 -- name: archive
 INSERT INTO arclog.archived (tenant, path, archived_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
@@ -420,7 +504,11 @@ offered (pool, tenant, kinds, resources) AS (
     WHERE $6::text IN ('', o.tenant)
 ),
 fitting AS MATERIALIZED (
-    SELECT * FROM offered WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+    SELECT * FROM offered o WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+      /*within AND EXISTS (
+        SELECT FROM arclog.commands i JOIN arclog.executions e ON e.execution_id = i.execution_id
+        WHERE i.lease_until = 0 AND i.pool = o.pool AND i.tenant = o.tenant AND i.kinds = o.kinds
+          AND i.resources = o.resources AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
 ),
 verdict AS MATERIALIZED (
     SELECT array_agg(DISTINCT pool) AS pools,
@@ -434,6 +522,8 @@ free AS MATERIALIZED (
         SELECT i.execution_id, i.command_id, i.rank FROM arclog.commands i
         WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
           AND i.resources = f.resources
+          /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
+                               AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
         ORDER BY i.rank, i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
     WHERE NOT (SELECT wide OR shared FROM verdict)
@@ -450,7 +540,8 @@ SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t
 -- name: claim_in
 -- The same for one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT $6::int8
+    SELECT execution_id FROM arclog.executions
+    WHERE execution_id = $6::int8 /*within AND $8::text IN ('', project) AND $9::text IN ('', environment) */
     UNION
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),
@@ -509,6 +600,8 @@ FROM offered f CROSS JOIN LATERAL (
     SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
     WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
       AND i.resources = f.resources
+      /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
+                           AND $5::text IN ('', e.project) AND $6::text IN ('', e.environment)) */
     ORDER BY i.rank, i.command_id LIMIT $1
 ) c
 WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
@@ -516,7 +609,8 @@ WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
 -- name: lanes_in
 -- The same of one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT $5::int8
+    SELECT execution_id FROM arclog.executions
+    WHERE execution_id = $5::int8 /*within AND $6::text IN ('', project) AND $7::text IN ('', environment) */
     UNION
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),

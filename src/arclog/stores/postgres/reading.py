@@ -116,13 +116,14 @@ class Reading(Part):
         if which.parent:
             name = "children_of"
         whose = (which.path, which.tenant, limit, which.parent, int(which.children), which.since, which.name)
-        narrowed = (texts(which.states), *whose)
+        narrowed = (texts(which.states), *whose, which.project, which.environment)
         return await self._executions(name, before or MAX_ID, *narrowed)
 
     async def live(
         self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
-        return await self._executions("oldest_live", after, texts(which.states), which.path, which.tenant, limit)
+        narrowed = (texts(which.states), which.path, which.tenant, limit, which.project, which.environment)
+        return await self._executions("oldest_live", after, *narrowed)
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
         return await self._executions("idle", after, before, limit)

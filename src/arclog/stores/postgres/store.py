@@ -21,6 +21,7 @@ from arclog.stores.postgres.pools import Pools
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.reading import Reading
 from arclog.stores.postgres.retention import Retention
+from arclog.stores.postgres.searches import Searches
 from arclog.stores.postgres.secrets import Secrets
 from arclog.stores.postgres.spans import Spans
 from arclog.stores.postgres.stored import Stored
@@ -38,7 +39,7 @@ log = logging.getLogger("arclog.store")
 _CLOSE_S = 5.0
 
 
-class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention):
+class PostgresStore(Reading, Searches, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -47,6 +48,7 @@ class PostgresStore(Reading, Work, Catalog, Operations, Stored, TaskLogs, Access
         self.place = self._address.place
         self._clock = clock
         self._codec = Codec(settings)
+        self._search_rows = settings.integer("events.search_rows")
         self._sql = queries(self._address.schema)
         self._patience_s = settings.number("store.patience_s")
         most = settings.integer("store.connections") - _LANES

@@ -30,10 +30,13 @@ class Work(Part):
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
         if limit <= 0:
             return []
-        asked = Asked(worker_id, limit, lease_until, tuple(kinds), tuple(pools), execution_id, tenant)
+        within = (project, environment) if project or environment else ()
+        asked = Asked(worker_id, limit, lease_until, tuple(kinds), tuple(pools), execution_id, tenant, within)
         return command_records(await self._claims.claim(asked))
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from arclog.ports.store import CommandRecord
+from arclog.ports.store import CommandRecord, Scope
 from arclog.stores.choosing import Lane, Room, Service, Waiting, chosen
 from arclog.stores.records import command_record, kinds_of, resources_of
 from arclog.stores.sqlite import pools as book
@@ -36,14 +36,15 @@ def claim(
     kinds: frozenset[str],
     pools: Sequence[str],
     execution_id: int,
-    tenant: str,
+    within: Scope,
 ) -> list[CommandRecord]:
+    """`within` limits the claim to a tenant, a project and an environment; '' is any."""
     if limit <= 0:
         return []
     if execution_id:
-        found = _within(tx, execution_id, kinds, frozenset(pools), tenant)
+        found = _below(tx, execution_id, kinds, frozenset(pools), within)
     else:
-        found = _waiting(tx, sorted(set(pools)) or _pools(tx), kinds, tenant, limit)
+        found = _waiting(tx, sorted(set(pools)) or _pools(tx), kinds, within, limit)
     taken = [
         tx.execute(_TAKE, (worker_id, lease_until, each.execution_id, each.command_id)).fetchall()
         for each in _chosen(tx, found, limit)
@@ -72,8 +73,9 @@ def _chosen(tx: Tx, found: _Found, limit: int) -> list[Waiting]:
     return taken
 
 
-def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], tenant: str, limit: int) -> _Found:
+def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Found:
     """The lanes of some pools that a worker with these kinds can serve."""
+    tenant = within.tenant
     lanes: list[Lane] = []
     limited = False
     for pool in pools:
@@ -83,7 +85,11 @@ def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], tenant: str, l
             limited = limited or bool(bounded)
             if kinds.issuperset(kinds_of(needs)):
                 place = (pool, owner, needs, resources)
-                lanes.append(Lane(pool, owner, resources_of(resources), _in_lane(tx, place, Waiting(*head), limit)))
+                if within.project or within.environment:
+                    waiting = _in_lane_within(tx, place, within, limit)
+                else:
+                    waiting = _in_lane(tx, place, Waiting(*head), limit)
+                lanes.append(Lane(pool, owner, resources_of(resources), waiting))
             row = tx.execute(_NEXT_LANE, (pool, owner, needs, resources)).fetchone()
     return _Found(lanes, limited)
 
@@ -98,9 +104,16 @@ def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Itera
         )
 
 
-def _within(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], tenant: str) -> _Found:
+def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -> Iterator[Waiting]:
+    """A lane's commands whose executions belong to a project and an environment."""
+    given = (*place, within.project, within.environment, limit)
+    yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
+
+
+def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Found:
     """The lanes of an execution and those below it."""
-    rows = tx.execute(SQL["issued_in"], (execution_id,)).fetchall()
+    tenant = within.tenant
+    rows = tx.execute(SQL["issued_in"], (execution_id, within.project, within.environment)).fetchall()
     mine = [
         (pool, owner, resources, Waiting(*waiting))
         for pool, owner, needs, resources, *waiting, _ in rows

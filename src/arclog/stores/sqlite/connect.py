@@ -13,7 +13,7 @@ from arclog.stores.sqlite.errors import translated
 from arclog.stores.sqlite.queries import load_migrations
 
 #: number of the newest migration
-SCHEMA = 11
+SCHEMA = 12
 #: "arcl": marks the file as ours
 APPLICATION = 0x6172636C
 _FULL = 2

@@ -118,6 +118,32 @@ SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY p
 -- name: marks
 SELECT ts, execution_id, seq FROM mark WHERE event_type = ? AND ts >= ? ORDER BY ts, execution_id, seq LIMIT ?
 
+-- name: mark_page
+-- Behind a key; whether its execution is one of those that are searched.
+SELECT m.ts, m.execution_id, m.seq,
+       EXISTS (SELECT 1 FROM executions e WHERE e.execution_id = m.execution_id AND ?5 IN ('', e.tenant)
+               AND ?6 IN ('', e.project) AND ?7 IN ('', e.environment))
+FROM mark m
+WHERE m.event_type = ?1 AND m.ts >= ?2 AND m.ts < ?8 AND (m.ts > ?2 OR (m.execution_id, m.seq) > (?3, ?4))
+ORDER BY m.ts, m.execution_id, m.seq LIMIT ?9
+
+-- name: scanned_page
+-- Rows behind a position, with their bodies where a type is in them and the execution is one of those that are searched.
+SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
+       CASE WHEN l.types & ?2 AND EXISTS (
+           SELECT 1 FROM executions e WHERE e.execution_id = l.execution_id AND ?3 IN ('', e.tenant)
+           AND ?4 IN ('', e.project) AND ?5 IN ('', e.environment)) THEN l.body END
+FROM log l WHERE l.pos > ?1 ORDER BY l.pos LIMIT ?6
+
+-- name: position_bounds
+SELECT coalesce((SELECT min(pos) FROM log), 0), coalesce((SELECT max(pos) FROM log), 0)
+
+-- name: first_from
+SELECT pos, ts FROM log WHERE pos >= ? ORDER BY pos LIMIT 1
+
+-- name: row_at
+SELECT seq0, base, ts, body FROM log WHERE execution_id = ? AND seq0 <= ? ORDER BY seq0 DESC LIMIT 1
+
 -- name: execution
 SELECT {executions} FROM executions WHERE execution_id = ?
 
@@ -128,6 +154,7 @@ WHERE execution_id < ?1
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
   AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
+  AND ?10 IN ('', project) AND ?11 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: live_executions
@@ -137,6 +164,7 @@ WHERE over = 0 AND execution_id < ?1
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
   AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
   AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
+  AND ?10 IN ('', project) AND ?11 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: oldest_live
@@ -144,6 +172,7 @@ SELECT {executions} FROM executions
 WHERE over = 0 AND execution_id > ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND ?6 IN ('', project) AND ?7 IN ('', environment)
 ORDER BY execution_id LIMIT ?5
 
 -- name: by_run_id
@@ -167,24 +196,51 @@ WHERE digest = ? ORDER BY c.rowid LIMIT 1
 -- name: registered
 SELECT p.digest, c.path, c.version, p.body, c.source, c.created_at
 FROM catalog c JOIN plans p USING (digest)
-WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2) ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2)
+  AND (?4 = '' AND ?5 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?4 = '' OR s.project IN ('', ?4)) AND (?5 = '' OR s.environment IN ('', ?5))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM catalog c LEFT JOIN archived a USING (tenant, path)
 WHERE c.tenant = ?5 AND c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
-  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path)
+  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path
+  AND (?6 = '' AND ?7 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+      AND (?6 = '' OR s.project IN ('', ?6)) AND (?7 = '' OR s.environment IN ('', ?7))
+  )))
   AND (?4 OR a.archived_at IS NULL)
 ORDER BY c.path LIMIT ?3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
 FROM catalog c LEFT JOIN archived a USING (tenant, path)
-WHERE c.tenant = ? AND c.path = ? ORDER BY c.version DESC LIMIT 1
+WHERE c.tenant = ?1 AND c.path = ?2
+  AND (?3 = '' AND ?4 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?3 = '' OR s.project IN ('', ?3)) AND (?4 = '' OR s.environment IN ('', ?4))
+  ))
+ORDER BY c.version DESC LIMIT 1
 
 -- name: versions
-SELECT digest, path, version, CAST('' AS BLOB), source, created_at FROM catalog
-WHERE tenant = ?4 AND path = ?1 AND (?2 = 0 OR version < ?2) ORDER BY version DESC LIMIT ?3
+SELECT c.digest, c.path, c.version, CAST('' AS BLOB), c.source, c.created_at FROM catalog c
+WHERE c.tenant = ?4 AND c.path = ?1 AND (?2 = 0 OR c.version < ?2)
+  AND (?5 = '' AND ?6 = '' OR NOT EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+  ) OR EXISTS (
+      SELECT 1 FROM catalog_scopes s WHERE s.tenant = c.tenant AND s.path = c.path AND s.version = c.version
+      AND (?5 = '' OR s.project IN ('', ?5)) AND (?6 = '' OR s.environment IN ('', ?6))
+  ))
+ORDER BY c.version DESC LIMIT ?3
 
 -- name: archive
 INSERT INTO archived (tenant, path, archived_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
@@ -198,10 +254,20 @@ WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
   AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
   AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
   AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
+  AND ?10 IN ('', project) AND ?11 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
 SELECT version, source, created_at FROM catalog WHERE digest = ? AND tenant = ? AND path = ?
+
+-- name: is_scoped
+SELECT EXISTS (SELECT 1 FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?)
+
+-- name: add_scope
+INSERT INTO catalog_scopes (tenant, path, version, project, environment) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: remove_scopes
+DELETE FROM catalog_scopes WHERE tenant = ? AND path = ? AND version = ?
 
 -- name: add_plan
 INSERT INTO plans (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING
@@ -221,6 +287,13 @@ ORDER BY tenant, kinds, resources, rank, command_id LIMIT 1
 SELECT rank, command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND tenant = ? AND kinds = ? AND resources = ? AND (rank, command_id) > (?, ?)
 ORDER BY rank, command_id LIMIT ?
+
+-- name: in_lane_within
+SELECT rank, command_id, execution_id FROM commands
+WHERE lease_until = 0 AND pool = ?1 AND tenant = ?2 AND kinds = ?3 AND resources = ?4
+  AND EXISTS (SELECT 1 FROM executions e WHERE e.execution_id = commands.execution_id
+              AND ?5 IN ('', e.project) AND ?6 IN ('', e.environment))
+ORDER BY rank, command_id LIMIT ?7
 
 -- name: held
 SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool, tenant
@@ -306,7 +379,8 @@ SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
 -- name: issued_in
 -- Of one execution and those below it.
 WITH RECURSIVE family (id) AS (
-    SELECT ?
+    SELECT execution_id FROM executions
+    WHERE execution_id = ?1 AND ?2 IN ('', project) AND ?3 IN ('', environment)
     UNION
     SELECT e.execution_id FROM family JOIN executions e ON e.parent = family.id AND e.parent <> 0
 )

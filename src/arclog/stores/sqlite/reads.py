@@ -105,14 +105,16 @@ def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int
         name = "children_of"
     states = msgspec.json.encode(which.states).decode()
     narrowed = (states, which.path, which.tenant, limit, which.parent, int(which.children), which.since, which.name)
-    return [execution_record(row) for row in execute(SQL[name], (before or MAX_ID, *narrowed))]
+    return [
+        execution_record(row)
+        for row in execute(SQL[name], (before or MAX_ID, *narrowed, which.project, which.environment))
+    ]
 
 
 def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:
     states = msgspec.json.encode(which.states).decode()
-    return [
-        execution_record(row) for row in execute(SQL["oldest_live"], (after, states, which.path, which.tenant, limit))
-    ]
+    given = (after, states, which.path, which.tenant, limit, which.project, which.environment)
+    return [execution_record(row) for row in execute(SQL["oldest_live"], given)]
 
 
 def idle(execute: Execute, before: int, after: int, limit: int) -> list[ExecutionRecord]:
@@ -146,22 +148,25 @@ def plan(execute: Execute, digest: str) -> PlanRecord | None:
     return None if row is None else PlanRecord(*row)
 
 
-def registered(execute: Execute, path: str, version: int, tenant: str) -> PlanRecord | None:
-    row = execute(SQL["registered"], (path, version, tenant)).fetchone()
+def registered(execute: Execute, path: str, version: int, scope: Scope) -> PlanRecord | None:
+    given = (path, version, scope.tenant, scope.project, scope.environment)
+    row = execute(SQL["registered"], given).fetchone()
     return None if row is None else PlanRecord(*row)
 
 
-def catalog(execute: Execute, tenant: str, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
-    return [CatalogRecord(*row) for row in execute(SQL["catalog"], (after, prefix, limit, archived, tenant))]
+def catalog(execute: Execute, scope: Scope, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
+    given = (after, prefix, limit, archived, scope.tenant, scope.project, scope.environment)
+    return [CatalogRecord(*row) for row in execute(SQL["catalog"], given)]
 
 
-def catalog_path(execute: Execute, tenant: str, path: str) -> CatalogRecord | None:
-    row = execute(SQL["catalog_path"], (tenant, path)).fetchone()
+def catalog_path(execute: Execute, scope: Scope, path: str) -> CatalogRecord | None:
+    row = execute(SQL["catalog_path"], (scope.tenant, path, scope.project, scope.environment)).fetchone()
     return None if row is None else CatalogRecord(*row)
 
 
-def versions(execute: Execute, tenant: str, path: str, before: int, limit: int) -> list[PlanRecord]:
-    return [PlanRecord(*row) for row in execute(SQL["versions"], (path, before, limit, tenant))]
+def versions(execute: Execute, scope: Scope, path: str, before: int, limit: int) -> list[PlanRecord]:
+    given = (path, before, limit, scope.tenant, scope.project, scope.environment)
+    return [PlanRecord(*row) for row in execute(SQL["versions"], given)]
 
 
 def expired(execute: Execute, now: int, limit: int) -> list[CommandRecord]:

@@ -12,6 +12,7 @@ from arclog.ports.access import AuditEntry, KeyRecord
 from arclog.ports.catalog import CatalogRecord, PlanRecord
 from arclog.ports.clock import Clock
 from arclog.ports.duties import DutyRecord
+from arclog.ports.event_search import EventQuery, FoundEvents
 from arclog.ports.outbox import Delivery
 from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.ports.store import (
@@ -32,7 +33,20 @@ from arclog.ports.store import (
 from arclog.ports.stored_results import ResultRecord
 from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
-from arclog.stores.sqlite import access, claims, duties, outbox, pools, reads, retention, schedules, task_logs, writes
+from arclog.stores.searching import Key, MarkRow, ScannedRow, search
+from arclog.stores.sqlite import (
+    access,
+    claims,
+    duties,
+    outbox,
+    pools,
+    reads,
+    retention,
+    schedules,
+    searches,
+    task_logs,
+    writes,
+)
 from arclog.stores.sqlite.lanes import Execute, Reader, Writer
 from arclog.stores.sqlite.queries import SQL
 
@@ -58,6 +72,7 @@ class SqliteStore:
         self._touched: tuple[int, int, int] | None = None
         self._version: int | None = None
         self._unseen = 0
+        self._search_rows = settings.integer("events.search_rows")
 
     async def open(self) -> None:
         await self._writer.open()
@@ -101,6 +116,23 @@ class SqliteStore:
     async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
         return await self._reader.do(lambda execute: reads.marks(execute, event_type, since, limit))
 
+    async def search(self, query: EventQuery, *, cursor: str = "", limit: int = 100) -> FoundEvents:
+        return await search(self, query, cursor, limit, self._search_rows)
+
+    async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
+        return await self._reader.do(lambda execute: searches.mark_page(execute, bit, after, query, limit))
+
+    async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
+        return await self._reader.do(
+            lambda execute: searches.scanned_page(execute, self._codec, after, bits, query, limit)
+        )
+
+    async def position_before(self, ts: int) -> int:
+        return await self._reader.do(lambda execute: searches.position_before(execute, ts))
+
+    async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
+        return await self._reader.do(lambda execute: searches.events_at(execute, self._codec, keys))
+
     # -- executions ---------------------------------------------------------------------------------------------------
 
     async def execution(self, execution_id: int) -> ExecutionRecord | None:
@@ -136,26 +168,61 @@ class SqliteStore:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     async def register_plan(
-        self, digest: str, path: str, body: bytes, source: str, at: int, *, tenant: str
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
     ) -> PlanRecord:
-        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at, tenant))
+        scope = Scope(tenant, project, environment)
+        return await self._writer.do(lambda tx: writes.register_plan(tx, digest, path, body, source, at, scope))
 
     async def plan(self, digest: str) -> PlanRecord | None:
         return await self._look_up(lambda execute: reads.plan(execute, digest))
 
-    async def registered(self, path: str, version: int = 0, *, tenant: str) -> PlanRecord | None:
-        return await self._look_up(lambda execute: reads.registered(execute, path, version, tenant))
+    async def registered(
+        self, path: str, version: int = 0, *, tenant: str, project: str = "", environment: str = ""
+    ) -> PlanRecord | None:
+        scope = Scope(tenant, project, environment)
+        return await self._look_up(lambda execute: reads.registered(execute, path, version, scope))
 
     async def catalog(
-        self, *, tenant: str, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+        self,
+        *,
+        tenant: str,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        archived: bool = False,
+        project: str = "",
+        environment: str = "",
     ) -> list[CatalogRecord]:
-        return await self._reader.do(lambda execute: reads.catalog(execute, tenant, prefix, after, limit, archived))
+        scope = Scope(tenant, project, environment)
+        return await self._reader.do(lambda execute: reads.catalog(execute, scope, prefix, after, limit, archived))
 
-    async def catalog_path(self, path: str, *, tenant: str) -> CatalogRecord | None:
-        return await self._look_up(lambda execute: reads.catalog_path(execute, tenant, path))
+    async def catalog_path(
+        self, path: str, *, tenant: str, project: str = "", environment: str = ""
+    ) -> CatalogRecord | None:
+        scope = Scope(tenant, project, environment)
+        return await self._look_up(lambda execute: reads.catalog_path(execute, scope, path))
 
-    async def versions(self, path: str, *, tenant: str, before: int = 0, limit: int = 100) -> list[PlanRecord]:
-        return await self._reader.do(lambda execute: reads.versions(execute, tenant, path, before, limit))
+    async def versions(
+        self,
+        path: str,
+        *,
+        tenant: str,
+        before: int = 0,
+        limit: int = 100,
+        project: str = "",
+        environment: str = "",
+    ) -> list[PlanRecord]:
+        scope = Scope(tenant, project, environment)
+        return await self._reader.do(lambda execute: reads.versions(execute, scope, path, before, limit))
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         await self._writer.do(lambda tx: writes.archive(tx, tenant, path, at))
@@ -172,10 +239,12 @@ class SqliteStore:
         pools: Sequence[str] = ("default",),
         execution_id: int = 0,
         tenant: str = "",
+        project: str = "",
+        environment: str = "",
     ) -> list[CommandRecord]:
-        known = frozenset(kinds)
+        known, within = frozenset(kinds), Scope(tenant, project, environment)
         return await self._writer.do(
-            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, tenant)
+            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, within)
         )
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:

@@ -9,7 +9,7 @@ from msgspec import json
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
 from arclog.ports.catalog import PlanRecord
-from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot
+from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, Scope
 from arclog.ports.stored_results import ResultRecord
 from arclog.stores.records import (
     command_columns,
@@ -129,13 +129,19 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(SQL["set_timer"], (execution_id, timer.timer_id, timer.due, payload))
 
 
-def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int, tenant: str) -> PlanRecord:
+def register_plan(tx: Tx, digest: str, path: str, body: bytes, source: str, at: int, scope: Scope) -> PlanRecord:
+    tenant, place = scope.tenant, (scope.project, scope.environment)
     known = tx.execute(SQL["version_of"], (digest, tenant, path)).fetchone()
     if known is not None:
         version, source, at = known
+        if tx.execute(SQL["is_scoped"], (tenant, path, version)).get:
+            name, more = ("add_scope", place) if any(place) else ("remove_scopes", ())
+            tx.execute(SQL[name], (tenant, path, version, *more))
         return PlanRecord(digest, path, version, body, source, at)
     tx.execute(SQL["add_plan"], (digest, body))
     ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at, tenant)).fetchall()
+    if any(place):
+        tx.execute(SQL["add_scope"], (tenant, path, version, *place))
     return PlanRecord(digest, path, version, body, source, at)
 
 

@@ -57,6 +57,60 @@ class ReadingRules(Rules):
         assert some == [event for event in whole if event["event_type"] in ("step.done", "playbook.started")]
         assert await api.events(execution_id, after=len(whole)) == []
 
+    async def test_events_of_an_entity(self, api: Api) -> None:
+        execution_id = await done(api, _TALKING)
+        await until_event(api, execution_id, "playbook.processed")
+        whole = await api.events(execution_id)
+        for about in {(event["entity_type"], event["entity_id"]) for event in whole}:
+            own = [event for event in whole if (event["entity_type"], event["entity_id"]) == about]
+            assert await api.entity_events(execution_id, *about) == own
+            assert await api.entity_events(execution_id, *about, after=own[0]["seq"]) == own[1:]
+            assert await api.entity_events(execution_id, *about, limit=1) == own[:1]
+        steps = [event for event in whole if event["entity_type"] == "step"]
+        assert await api.entity_events(execution_id, "step") == steps
+        assert await api.entity_events(execution_id, "step", "nowhere") == []
+        for kind, name in (("stepp", ""), ("", "start")):
+            with pytest.raises(RequestRejected, match="entity"):
+                await api.entity_events(execution_id, kind, name)
+
+    async def test_events_are_searched_across_runs(self, api: Api) -> None:
+        runs = [await done(api), await done(api, _FAILING), await done(api)]
+        for execution_id in runs:
+            await until_event(api, execution_id, "playbook.processed")
+        logs = [event for execution_id in runs for event in await api.events(execution_id)]
+
+        async def found(limit: int = 2, **which: Any) -> list[tuple[str, int]]:
+            places: list[tuple[str, int]] = []
+            cursor, more = "", True
+            while more:
+                page = await api.search(**which, cursor=cursor, limit=limit)
+                assert len(page.events) <= limit
+                assert all(event in logs for event in page.events)
+                places += [(event["execution_id"], event["seq"]) for event in page.events]
+                cursor, more = page.next, page.more
+            return places
+
+        def expected(*types: str) -> list[tuple[str, int]]:
+            return [(one["execution_id"], one["seq"]) for one in logs if one["event_type"] in types]
+
+        assert await found(types=("playbook.finished",)) == expected("playbook.finished")
+        assert await found(types=("step.failed", "playbook.finished")) == expected("step.failed", "playbook.finished")
+        assert await found(types=("task.started", "step.done")) == expected("task.started", "step.done")
+        assert sorted(await found(100)) == sorted((one["execution_id"], one["seq"]) for one in logs)
+        ends = [one for one in logs if one["event_type"] == "playbook.finished"]
+        since, until = ends[1]["persisted_at"], ends[2]["persisted_at"]
+        for types in (("playbook.finished",), ("task.done", "playbook.finished")):
+            some = [
+                (one["execution_id"], one["seq"])
+                for one in logs
+                if one["event_type"] in types and since <= one["persisted_at"] < until
+            ]
+            assert await found(types=types, since=since, until=until) == some
+        refused: list[dict[str, Any]] = [{"since": "yesterday"}, {"until": "2026-01-01"}, {"cursor": "x"}]
+        for odd in refused:
+            with pytest.raises(RequestRejected):
+                await api.search(**odd)
+
     async def test_runs_are_listed_newest_first_by_state_and_path_in_pages(self, api: Api) -> None:
         made = [await done(api), await done(api, _FAILING), await done(api), await started(api, WAITING)]
         newest = [run.execution_id for run in await api.list()]

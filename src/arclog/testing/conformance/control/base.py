@@ -70,6 +70,9 @@ def said(command: Command, *types: str) -> list[Event]:
             event.task, event.task_run = f"{command.step}_task", 1
         if kind == "task.done":
             event.payload = {"outcome": {"status": "ok", "result": 1, "meta": {"attempt": 1}}}
+        if kind == "task.failed":
+            problem = {"kind": "exception", "message": "no", "code": None, "retryable": False}
+            event.payload = {"outcome": {"status": "error", "error": problem, "meta": {"attempt": 1}}}
         events.append(event)
     return events
 

@@ -85,7 +85,26 @@ class ReportRules(Rules):
         before = await ground.types(command)
         with pytest.raises(RequestRejected):
             await ground.control.report(reported(command, 1, *types))
-        assert await ground.types(command) == before
+        assert await ground.types(command) == [*before, "command.refused"], "that is recorded, and nothing else"
+
+    @pytest.mark.parametrize(
+        "types",
+        [
+            pytest.param(("step.started", "step.done"), id="no task has run"),
+            pytest.param(("step.started", "task.done"), id="a task that has not started"),
+            pytest.param(("step.started", "task.started", "step.done"), id="a task that has not ended"),
+            pytest.param(("step.started", "task.started", "task.done", "task.done"), id="ended twice"),
+            pytest.param(("step.started", "task.started", "task.done", "task.failed"), id="failed after its end"),
+            pytest.param(("step.started", "task.started", "task.started"), id="started twice"),
+        ],
+    )
+    async def test_a_report_follows_the_transitions(self, ground: Ground, types: tuple[str, ...]) -> None:
+        command = await ground.claimed()
+        before = await ground.types(command)
+        with pytest.raises(RequestRejected):
+            await ground.control.report(reported(command, 1, *types))
+        assert await ground.types(command) == [*before, "command.refused"]
+        assert (await ground.control.report(reported(command, 1, *WHOLE))).accepted == 1
 
     async def test_the_plan_of_a_command(self, ground: Ground) -> None:
         command = await ground.claimed()

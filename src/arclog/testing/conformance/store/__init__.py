@@ -22,6 +22,7 @@ from arclog.testing.conformance.store.pools import PoolRules
 from arclog.testing.conformance.store.races import RaceRules
 from arclog.testing.conformance.store.reading import ReadingRules
 from arclog.testing.conformance.store.retention import RetentionRules
+from arclog.testing.conformance.store.searching import SearchRules
 from arclog.testing.conformance.store.stored import StoredRules
 from arclog.testing.conformance.store.task_logs import TaskLogRules
 
@@ -31,6 +32,7 @@ __all__ = ["MakeStore", "StoreContract"]
 class StoreContract(
     LogRules,
     ReadingRules,
+    SearchRules,
     RaceRules,
     CommandRules,
     ControlRules,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from arclog.ports.store import CommandRecord, Grant, NewCommand
+from arclog.ports.pools import Limit
+from arclog.ports.store import CommandRecord, Grant, NewCommand, Scope
 from arclog.testing.conformance.store.base import Rules, World, command, event, ids
 
 
@@ -69,6 +72,42 @@ class CommandRules(Rules):
         assert await claim("nobody") == []
         assert await claim("other") == [theirs]
         assert await claim(new.scope.tenant) == [mine]
+
+    @pytest.mark.parametrize(
+        "limits", [{}, {"pool": "default", "tenant": "", "concurrency": 9}], ids=["free", "limited"]
+    )
+    async def test_a_claim_for_a_project_and_an_environment(self, world: World, limits: dict[str, Any]) -> None:
+        """With a limit, stores choose among lanes that they read first."""
+        if limits:
+            await world.store.set_limit(Limit(**limits))
+        work: dict[tuple[str, str], list[int]] = {}
+        for _ in range(3):
+            for place in (("shop", "prod"), ("shop", "dev"), ("bakery", "prod")):
+                work.setdefault(place, []).append(world.ids())
+                await world.create(new=world.new(scope=Scope("acme", *place)), issue=[command(work[place][-1])])
+
+        async def claim(project: str, environment: str, limit: int = 9, **more: Any) -> list[int]:
+            where: dict[str, Any] = {"tenant": "acme", "project": project, "environment": environment}
+            return ids(await world.store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **where, **more))
+
+        assert await claim("shop", "test") == await claim("", "none") == []
+        assert await claim("shop", "dev", 2) == work["shop", "dev"][:2]
+        assert await claim("shop", "dev", pools=()) == work["shop", "dev"][2:]
+        assert await claim("shop", "dev") == []
+        assert await claim("", "prod", 1) == work["shop", "prod"][:1]
+        assert await claim("bakery", "") == work["bakery", "prod"]
+        assert await claim("", "") == work["shop", "prod"][1:]
+
+    async def test_a_claim_for_one_execution_keeps_to_its_environment(self, world: World) -> None:
+        work = world.ids()
+        root = await world.create(new=world.new(scope=Scope("acme", "shop", "prod")), issue=[command(work)])
+
+        async def claim(project: str, environment: str) -> list[int]:
+            where: dict[str, Any] = {"execution_id": root, "project": project, "environment": environment}
+            return ids(await world.store.claim("w", limit=9, lease_until=9, kinds=["noop"], **where))
+
+        assert await claim("shop", "dev") == await claim("bakery", "") == []
+        assert await claim("shop", "prod") == [work]
 
     async def test_a_claim_for_one_execution_reaches_those_below_it(self, world: World) -> None:
         work = [world.ids() for _ in range(4)]

@@ -97,6 +97,24 @@ class OddsRules(Rules):
         assert await found(since=b, name="load", states=("RUNNING",)) == [b]
         assert await found(since=c + 1) == []
 
+    async def test_executions_are_found_by_project_and_environment(self, world: World) -> None:
+        prod, dev, other = [
+            await world.create(new=world.new(scope=Scope("t", *place)))
+            for place in (("p", "prod"), ("p", "dev"), ("q", "prod"))
+        ]
+        over = await world.create(event("playbook.finished"), new=world.new(scope=Scope("t", "p", "prod")), now=DONE)
+
+        async def found(**which: Any) -> tuple[list[int], list[int]]:
+            """All of them, newest first, and those that have not ended, oldest first."""
+            narrowed = ExecutionFilter(tenant="t", **which)
+            executions, live = await world.store.executions(narrowed), await world.store.live(narrowed)
+            return [each.execution_id for each in executions], [each.execution_id for each in live]
+
+        assert await found(project="p") == ([over, dev, prod], [prod, dev])
+        assert await found(environment="prod") == ([over, other, prod], [prod, other])
+        assert await found(project="p", environment="prod", states=("RUNNING",)) == ([prod], [prod])
+        assert await found(project="p", environment="none") == ([], [])
+
     async def test_executions_are_found_by_their_parent(self, world: World) -> None:
         root = await world.create()
         first, second = [await world.create(new=replace(world.new(), parent_execution_id=root)) for _ in range(2)]
@@ -115,6 +133,42 @@ class OddsRules(Rules):
         assert await found(parent=inner) == []
 
     # -- plans --------------------------------------------------------------------------------------------------------
+
+    async def test_a_version_is_valid_where_it_was_registered(self, world: World) -> None:
+        store = world.store
+
+        async def register(digest: str, project: str = "", environment: str = "") -> int:
+            where = {"tenant": "t1", "project": project, "environment": environment}
+            return (await store.register_plan(digest, "flows/a", b"body", digest, 5, **where)).version
+
+        async def seen(project: str = "", environment: str = "") -> list[int]:
+            """The versions that are valid there, newest first; every way of reading agrees on them."""
+            where: dict[str, Any] = {"tenant": "t1", "project": project, "environment": environment}
+            found = [each.version for each in await store.versions("flows/a", **where)]
+            newest = await store.registered("flows/a", **where)
+            entry = await store.catalog_path("flows/a", **where)
+            listed = await store.catalog(**where)
+            assert [each.version for each in (newest, entry) if each is not None] == found[:1] * 2
+            assert [each.version for each in listed] == found[:1]
+            for version in range(1, 6):
+                known = await store.registered("flows/a", version, **where)
+                assert (known is not None) == (version in found)
+            return found
+
+        assert [await register("everywhere"), await register("dev", "shop", "dev")] == [1, 2]
+        assert [await register("shop", "shop"), await register("live", "", "live")] == [3, 4]
+        assert await seen() == [4, 3, 2, 1]
+        assert await seen("shop", "dev") == [3, 2, 1]
+        assert await seen("shop", "live") == [4, 3, 1]
+        assert await seen("bakery", "dev") == [1]
+        assert await seen("shop") == [4, 3, 2, 1]
+        assert await register("dev", "shop", "live") == 2
+        assert await seen("shop", "live") == [4, 3, 2, 1]
+        assert await seen("shop", "test") == [3, 1]
+        assert await register("everywhere", "shop", "dev") == 1
+        assert await seen("bakery", "dev") == [1], "what is valid everywhere stays so"
+        assert await register("dev") == 2
+        assert await seen("bakery", "test") == [2, 1]
 
     async def test_the_same_content_is_the_same_version(self, world: World) -> None:
         register = partial(world.store.register_plan, tenant="t1")

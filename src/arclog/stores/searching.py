@@ -1,0 +1,142 @@
+"""The search of `ports.event_search`, the same for every store: it pages through the marks of types that have them, and
+through the rows of the log for all others. A store offers both kinds of pages (`SearchPages`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from arclog.model.errors import RequestRejected
+from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
+from arclog.model.ids import MAX_ID
+from arclog.ports.event_search import EventQuery, FoundEvents, StoredEvent
+from arclog.stores.rows import bits_of
+
+_ALL_TYPES = -1
+_CURSOR = re.compile(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
+_MARKS, _ROWS = "m", "r"
+
+
+class Key(NamedTuple):
+    """Where a marked event stands among all of them."""
+
+    ts: int
+    execution_id: int
+    seq: int
+
+
+class MarkRow(NamedTuple):
+    """A mark, and whether its execution is one of those that are searched."""
+
+    ts: int
+    execution_id: int
+    seq: int
+    is_within: bool
+
+
+class ScannedRow(NamedTuple):
+    """A row of the log; its events only where some of them may be wanted."""
+
+    position: int
+    ts: int
+    events: Sequence[StoredEvent] = ()
+
+
+class SearchPages(Protocol):
+    """What a store gives to be searched."""
+
+    async def mark_page(self, bit: int, after: Key, query: EventQuery, limit: int) -> list[MarkRow]:
+        """Marks of a type behind a key and before the query's end, in order of their keys."""
+
+    async def scanned_page(self, after: int, bits: int, query: EventQuery, limit: int) -> list[ScannedRow]:
+        """Rows of the log behind a position; with their events where a type of the bit set is in them and the execution is
+        one that is searched.
+        """
+
+    async def position_before(self, ts: int) -> int:
+        """A position behind which everything stands that was persisted from that moment on."""
+
+    async def events_at(self, keys: Sequence[Key]) -> list[StoredEvent]:
+        """The events of these marks, in their order."""
+
+
+async def search(pages: SearchPages, query: EventQuery, cursor: str, limit: int, most: int) -> FoundEvents:
+    """One page; `most` marks of each type, or rows of the log, are looked at."""
+    kind, numbers = _parsed(cursor)
+    if _is_marked(query):
+        _check(kind, _MARKS, len(numbers) == 3)
+        after = Key(*numbers) if numbers else Key(query.since, 0, 0)
+        return await _by_marks(pages, query, after, limit, most)
+    _check(kind, _ROWS, len(numbers) == 2)
+    position, seq = numbers or (await pages.position_before(query.since), MAX_ID)
+    return await _by_rows(pages, query, (position, seq), limit, most)
+
+
+def _is_marked(query: EventQuery) -> bool:
+    """Whether marks alone say where all the events are."""
+    return (
+        bool(query.types)
+        and not query.informative
+        and all(name in MARKED and name not in MARKED_WITH for name in query.types)
+    )
+
+
+async def _by_marks(pages: SearchPages, query: EventQuery, after: Key, limit: int, most: int) -> FoundEvents:
+    found = [await pages.mark_page(REGISTRY[name].bit, after, query, most) for name in dict.fromkeys(query.types)]
+    # Behind the last mark of a full page of one type, marks of another are not in order yet.
+    horizon = min((Key(*page[-1][:3]) for page in found if len(page) == most), default=None)
+    marks = sorted(mark for page in found for mark in page if horizon is None or Key(*mark[:3]) <= horizon)
+    keys: list[Key] = []
+    for index, mark in enumerate(marks):
+        if len(keys) == limit:
+            return FoundEvents(await pages.events_at(keys), _text(_MARKS, *after), more=index < len(marks))
+        after = Key(*mark[:3])
+        if mark.is_within:
+            keys.append(after)
+    return FoundEvents(await pages.events_at(keys), _text(_MARKS, *after), more=horizon is not None)
+
+
+async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int], limit: int, most: int) -> FoundEvents:
+    position, seq = after
+    wanted = frozenset(query.types)
+    bits = bits_of(query.types) if query.types else _ALL_TYPES
+    found: list[StoredEvent] = []
+    # A cursor inside a row goes on in it.
+    rows = await pages.scanned_page(position if seq == MAX_ID else position - 1, bits, query, most)
+    for row in rows:
+        if row.ts >= query.until:
+            return FoundEvents(found, _text(_ROWS, position, seq), more=False)
+        for one in row.events if row.ts >= query.since else ():
+            if row.position == position and one.seq <= seq:
+                continue
+            if (wanted and one.event.type not in wanted) or (one.event.informative and not query.informative):
+                continue
+            if len(found) == limit:
+                return FoundEvents(found, _text(_ROWS, position, seq), more=True)
+            found.append(one)
+            if len(found) == limit:
+                position, seq = row.position, one.seq
+        if len(found) < limit:
+            position, seq = row.position, MAX_ID
+    return FoundEvents(found, _text(_ROWS, position, seq), more=len(rows) == most)
+
+
+def _parsed(cursor: str) -> tuple[str, tuple[int, ...]]:
+    if not cursor:
+        return "", ()
+    parts = _CURSOR.fullmatch(cursor)
+    numbers = () if parts is None else tuple(int(number) for number in parts["numbers"].split("-"))
+    if parts is None or max(numbers) > MAX_ID:
+        raise RequestRejected(f"cursor {cursor[:60]!r} is none that a search gave")
+    return parts["kind"], numbers
+
+
+def _check(kind: str, expected: str, fits: bool) -> None:
+    if kind and (kind != expected or not fits):
+        raise RequestRejected("the cursor belongs to a search for other types; begin without one")
+
+
+def _text(kind: str, *numbers: int) -> str:
+    return kind + "-".join(map(str, numbers))

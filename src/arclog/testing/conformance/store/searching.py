@@ -1,0 +1,180 @@
+"""Rules of searching: events across executions by type, time and scope, page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arclog.model.errors import RequestRejected
+from arclog.model.settings import Settings
+from arclog.ports.event_search import EventQuery
+from arclog.ports.store import Scope
+from arclog.testing.clock import FakeClock
+from arclog.testing.conformance.store.base import DONE, MakeStore, Rules, World, event
+
+#: types with marks, types without, and both
+TYPES = [
+    ("task.failed",),
+    ("step.failed", "task.failed", "playbook.finished"),
+    ("task.done",),
+    ("task.done", "task.failed"),
+]
+
+Place = tuple[int, int]
+
+
+async def pages(world: World, query: EventQuery, limit: int, cursor: str = "") -> list[list[Place]]:
+    """(execution_id, seq) of all pages, to the end."""
+    found: list[list[Place]] = []
+    while True:
+        page = await world.store.search(query, cursor=cursor, limit=limit)
+        assert len(page.events) <= limit
+        found.append([(one.execution_id, one.seq) for one in page.events])
+        if not page.more:
+            return found
+        assert page.cursor != cursor, "a page that leads nowhere"
+        cursor = page.cursor
+
+
+async def all_of(world: World, limit: int = 7, **which: Any) -> list[Place]:
+    return [place for page in await pages(world, EventQuery(**which), limit) for place in page]
+
+
+async def _filled(world: World, runs: int = 5) -> tuple[dict[str, list[Place]], list[int]]:
+    """Runs side by side: where the events of each type stand, in the order in which they were persisted, and when."""
+    ids = [await world.create(event("playbook.execution.requested")) for _ in range(runs)]
+    where: dict[str, list[Place]] = {}
+    times: list[int] = []
+    names = ("task.started", "task.done", "task.failed", "step.failed", "task.done")
+    for turn in range(4):
+        for each in ids:
+            world.clock.advance(1)
+            head = await world.head(each)
+            events = [event(name, "a", 1) for name in names[: 2 + turn]]
+            appended = await world.add(each, head, *events)
+            times.append(appended.persisted_at)
+            for index, one in enumerate(events, head + 1):
+                where.setdefault(one.type, []).append((each, index))
+    for each in ids[:2]:
+        world.clock.advance(1)
+        head = await world.head(each)
+        times.append((await world.add(each, head, event("playbook.finished"), now=DONE)).persisted_at)
+        where.setdefault("playbook.finished", []).append((each, head + 1))
+    return where, times
+
+
+class SearchRules(Rules):
+    @pytest.mark.parametrize("types", TYPES, ids=" ".join)
+    @pytest.mark.parametrize("limit", [1, 3, 100])
+    async def test_events_of_types_are_found_once_and_in_order(
+        self, world: World, types: tuple[str, ...], limit: int
+    ) -> None:
+        where, _ = await _filled(world)
+        found = await all_of(world, limit, types=types)
+        assert sorted(found) == sorted(place for name in types for place in where[name])
+        moments = [await _persisted(world, place) for place in found]
+        assert moments == sorted(moments)
+        if len(types) == 1:
+            assert found == where[types[0]]
+
+    async def test_without_types_everything_is_found(self, world: World) -> None:
+        where, _ = await _filled(world)
+        found = await all_of(world)
+        assert len(found) == 5 + sum(map(len, where.values()))
+        assert len(set(found)) == len(found)
+        assert await all_of(world, types=("step.exploded",)) == []
+
+    @pytest.mark.parametrize("types", TYPES, ids=" ".join)
+    async def test_since_is_included_and_until_is_not(self, world: World, types: tuple[str, ...]) -> None:
+        _, times = await _filled(world)
+        everything = await all_of(world, types=types)
+        moments = {place: await _persisted(world, place) for place in everything}
+        for since, until in ((times[3], times[-3]), (times[0], times[0]), (times[-1], times[-1] + 1), (0, times[5])):
+            found = await all_of(world, types=types, since=since, until=until)
+            assert found == [place for place in everything if since <= moments[place] < until]
+        assert await all_of(world, types=types, since=times[-1] + 1) == []
+
+    @pytest.mark.parametrize("types", TYPES, ids=" ".join)
+    async def test_a_search_keeps_to_its_scope(self, world: World, types: tuple[str, ...]) -> None:
+        scopes = [Scope(*parts) for parts in (("t1", "p", "e"), ("t1", "p", "f"), ("t1", "q", "e"), ("t2", "p", "e"))]
+        runs = {scope: await world.create(new=world.new(scope=scope)) for scope in scopes}
+        for each in runs.values():
+            await world.add(each, 1, *[event(name, "a", 1) for name in types if name != "playbook.finished"])
+
+        async def owners(**where: Any) -> set[int]:
+            return {execution_id for execution_id, _ in await all_of(world, types=types, **where)}
+
+        assert await owners(tenant="t1") == {runs[scope] for scope in scopes[:3]}
+        assert await owners(tenant="t1", project="p") == {runs[scopes[0]], runs[scopes[1]]}
+        assert await owners(tenant="t1", environment="e") == {runs[scopes[0]], runs[scopes[2]]}
+        assert await owners(tenant="t1", project="p", environment="f") == {runs[scopes[1]]}
+        assert await owners(tenant="nobody") == set()
+        assert len(await owners()) == 4
+
+    async def test_informative_events_are_found_when_they_are_asked_for(self, world: World) -> None:
+        execution_id = await world.create()
+        mine = event("task.failed", "a", 1)
+        await world.add(
+            execution_id, 1, mine, event("task.failed", "a", 1, informative=True), event("task.done", "a", 1)
+        )
+        assert await all_of(world, types=("task.failed",)) == [(execution_id, 2)]
+        assert await all_of(world, types=("task.failed",), informative=True) == [(execution_id, 2), (execution_id, 3)]
+        assert (execution_id, 3) not in await all_of(world)
+
+    async def test_a_long_row_is_cut_by_the_limit(self, world: World) -> None:
+        execution_id = await world.create()
+        await world.add(execution_id, 1, *[event(("task.done", "task.failed")[n % 2], "a", 1) for n in range(100)])
+        for types, first in ((("task.done",), 2), (("task.failed",), 3)):
+            expected = [(execution_id, seq) for seq in range(first, 102, 2)]
+            assert await all_of(world, 3, types=types) == expected
+
+    async def test_the_cursor_of_the_last_page_goes_on_with_what_comes_later(self, world: World) -> None:
+        execution_id = await world.create()
+        for types in (("task.failed",), ("task.done",)):
+            head = await world.head(execution_id)
+            await world.add(execution_id, head, event(types[0], "a", 1))
+            page = await world.store.search(EventQuery(types=types))
+            world.clock.advance(1)
+            await world.add(execution_id, head + 1, event(types[0], "a", 1))
+            (later,) = await pages(world, EventQuery(types=types), 10, page.cursor)
+            assert later == [(execution_id, head + 2)]
+
+    @pytest.mark.parametrize(
+        "cursor", ["x", "m1", "m1-2", "r1-2-3", "m-1-2-3", "m1-2-99999999999999999999", "r1-2;", "m1-2-3-4"]
+    )
+    async def test_a_cursor_that_is_none_is_refused(self, world: World, cursor: str) -> None:
+        for types in (("task.failed",), ("task.done",)):
+            with pytest.raises(RequestRejected, match="cursor"):
+                await world.store.search(EventQuery(types=types), cursor=cursor)
+
+    async def test_a_cursor_of_another_kind_of_search_is_refused(self, world: World) -> None:
+        await _filled(world, 1)
+        first = await world.store.search(EventQuery(types=("task.failed",)), limit=1)
+        with pytest.raises(RequestRejected, match="other types"):
+            await world.store.search(EventQuery(types=("task.done",)), cursor=first.cursor)
+
+    @pytest.mark.parametrize("types", TYPES, ids=" ".join)
+    async def test_a_page_looks_at_so_many_rows(self, make_store: MakeStore, types: tuple[str, ...]) -> None:
+        clock = FakeClock()
+        store = make_store(clock, Settings({"events.search_rows": 3}))
+        await store.open()
+        world = World(store, clock)
+        where, times = await _filled(world)
+        rare = await world.create(new=world.new(scope=Scope("rare", "p", "e")))
+        await world.add(rare, 1, *[event(name, "a", 1) for name in types if name != "playbook.finished"])
+        every = await pages(world, EventQuery(types=types), 100)
+        assert len(every) > 3
+        places = [place for page in every for place in page if place[0] != rare]
+        assert sorted(places) == sorted(place for name in types for place in where[name])
+        found = await pages(world, EventQuery(types=types, tenant="rare"), 100)
+        assert found[0] == []
+        assert {execution_id for page in found for execution_id, _ in page} == {rare}
+        late = await pages(world, EventQuery(types=types, since=times[-1]), 100)
+        assert len(late) < len(every), "what was before is not looked at"
+        await store.close()
+
+
+async def _persisted(world: World, place: Place) -> int:
+    (one,) = await world.store.events(place[0], after=place[1] - 1, limit=1)
+    return one.persisted_at
