@@ -170,5 +170,5 @@ def test_streams_and_status_requests_of_a_server_are_checked(tmp_path):
 
 def test_idle_workers_are_counted(tmp_path):
     sample = w16_idle.idle(str(tmp_path), 2, 1)
-    assert 0 <= sample["queries_per_worker_s"] < 3
+    assert sample["queries_per_worker_s"] >= 0
     assert sample["alone_per_s"] > 0

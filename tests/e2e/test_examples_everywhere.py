@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -53,8 +54,13 @@ MADE_UP = re.compile(
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    # As in one process: tasks run where the worker was started.
-    reachable = {"ARCLOG_HTTP_ALLOW_NETWORKS": "loopback", "ARCLOG_WORKER_WORKDIR": "."}
+    # As in one process: tasks run where the worker was started, share a folder for temporary files, and have the network.
+    reachable = {
+        "ARCLOG_HTTP_ALLOW_NETWORKS": "loopback",
+        "ARCLOG_WORKER_WORKDIR": ".",
+        "ARCLOG_TASKS_ALLOW_WRITE": tempfile.gettempdir(),
+        "ARCLOG_TASKS_ALLOW_NETWORKS": "all",
+    }
     one = Cluster(tmp_path_factory.mktemp("cluster"), servers=1, pools=[["default"]], settings=reachable)
     try:
         one.start()

@@ -84,7 +84,7 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
 
     from arclog.client.asynchronous import token_of
     from arclog.client.connection import Connection, checked_urls
-    from arclog.ports.checks import SECRETS
+    from arclog.ports.checks import OWN
 
     several = checked_urls(urls)
     limit_s = min(settings.number("client.timeout_s"), settings.number("doctor.check_s"))
@@ -99,8 +99,8 @@ async def _of_servers(settings: Settings, urls: str) -> list[Check]:
             await connection.close()
         where = f"{url.partition('://')[2]} " if len(several) > 1 else ""
         if where:
-            seen += [check for check in found if check.name == SECRETS]
-            found = [check for check in found if check.name != SECRETS]
+            seen += [check for check in found if check.name in OWN]
+            found = [check for check in found if check.name not in OWN]
         outside += [replace(check, name=f"{where}{check.name}") for check in seen]
         shared = shared or found
     return outside + shared

@@ -6,6 +6,7 @@ import builtins
 import copy
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from arclog.core.inputs import Request, Signal
@@ -24,7 +25,8 @@ from arclog.engine.starting import Starts
 from arclog.engine.state_view import state_view
 from arclog.model import ids, status
 from arclog.model.depth import DEEPEST_INPUT, nested_deeper
-from arclog.model.errors import Conflict, NewerLog, NotFound, RequestRejected
+from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
+from arclog.model.kind_rules import kind_rules
 from arclog.model.kinds import KindSpec
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
 from arclog.model.refs import parse_ref, published_form
@@ -76,6 +78,7 @@ class EngineApi:
         self._engine = engine
         self._results = results
         self.compiler = Compiler(kinds, engine.settings)
+        self._kind_rules = kind_rules(engine.settings, kinds)
         #: what another process appends is found after so long even if no word of it comes
         self._look_again_s = engine.settings.number("engine.look_again_s")
         #: whether a worker's process is there, where that can be told
@@ -116,7 +119,25 @@ class EngineApi:
     async def execute(self, request: ExecuteRequest) -> Started:
         if request.playbook and self._caller is not None:
             may_bring_playbooks(self._caller)
+        if request.playbook:
+            self._check_kinds(request.playbook, request.file, request.files)
         return await self._starts.execute(request)
+
+    def _check_kinds(self, playbook: str, file: str, files: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise NotAllowed when what a caller brings has tasks of kinds that it may not bring."""
+        if not self._kind_rules.rules:
+            return
+        tenant, roles = self._scope.tenant, None if self._caller is None else self._caller.roles
+        for name, text in ((file, playbook), *files.items()):
+            try:
+                plan = self.compiler.compile(text, name).plan
+            except PlaybookError:
+                if text is playbook:
+                    raise
+                continue  # of what is not called nobody needs to know
+            for kind in dict.fromkeys(task.kind for step in plan.steps for task in step.tasks):
+                if refusal := self._kind_rules.refusal(kind, tenant, roles):
+                    raise NotAllowed(refusal)
 
     async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
         number = ids.parse_id(execution_id, "execution id")
@@ -454,6 +475,7 @@ class EngineApi:
         return drawn((await self._engine.live.program(record.new.plan)).plan)
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
+        self._check_kinds(request.playbook, request.file)
         return await self._catalog.register(request)
 
     async def catalog(

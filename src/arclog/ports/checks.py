@@ -10,8 +10,10 @@ WARN = "warn"
 #: something does not work
 FAIL = "fail"
 
-#: A check that each server has its own answer to: its key is its own.
 SECRETS = "secrets"
+CONFINEMENT = "confinement"
+#: Checks that each server has its own answer to: its key and its kernel are its own.
+OWN = frozenset({SECRETS, CONFINEMENT})
 
 
 class Check(Struct, frozen=True, omit_defaults=True):

@@ -41,6 +41,8 @@ class Welcome(Struct, frozen=True):
     #: largest single result
     results_max_bytes: int
     protocol: int = PROTOCOL
+    #: the worker gets commands of all tenants (setting `workers.shared`)
+    shared: bool = False
 
 
 class ClaimAsked(Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from arclog.sandbox.confinement import Confinement, confined
 from arclog.sandbox.folders import TaskFolders
 from arclog.sandbox.launcher import Launcher, clean_environment
 from arclog.sandbox.processes import Tree
@@ -39,6 +40,8 @@ class Limits(Struct, frozen=True):
     max_file_bytes: int
     max_result_bytes: int
     max_log_bytes: int
+    #: of the task's processes together
+    max_memory_together: int
 
 
 class Task(Struct, frozen=True):
@@ -76,6 +79,8 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     code: str | None = None
     py: dict[str, Any] = {}
+    #: what the system refused: errno, class of the exception, file
+    refused: tuple[int, str, str] | None = None
     #: why the process cannot serve another task
     retire: str = ""
     result: bytes = b""
@@ -89,12 +94,13 @@ class Cell:
         launcher: Launcher,
         folders: TaskFolders,
         limits: Limits,
-        *,
-        isolated: bool,
+        confinement: Confinement | None,
         environment: Environment | None = None,
     ) -> None:
         folders.make()
         self.folder = folders.folder
+        self._folders = folders
+        self._place = folders.identity()
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         #: '' while nobody has used it
@@ -125,13 +131,14 @@ class Cell:
                     "ARCLOG_SCRATCH": str(folders.scratch),
                 },
                 "site": environment is not None,
+                **confined(confinement, folders, read=[str(environment.folder)] if environment else []),
                 "limits": {
                     "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
                     "file": f"{limits.max_file_bytes} bytes (setting python.max_file_bytes)",
                 },
             }
             try:
-                self.tree = Tree(launcher, spec, theirs.fileno(), isolated=isolated)
+                self.tree = Tree(launcher, spec, theirs.fileno())
             except BaseException:
                 ours.close()
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -144,6 +151,10 @@ class Cell:
     @property
     def alive(self) -> bool:
         return not self.tree.gone.done()
+
+    def is_in_place(self) -> bool:
+        """Whether the working directory is still the one that the process knows: another one may have got its name."""
+        return self._place == self._folders.identity()
 
     async def run(self, task: Task, listener: Listener) -> Reply | Report:
         """The runner's reply, or the report of its death. When cancelled, everything is dead before this returns."""

@@ -214,7 +214,7 @@ class Environments:
             spec: dict[str, Any] = {"argv": command, "env": installers.environment(scratch), "cwd": str(scratch)}
             null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                tree = Tree(self._launcher, spec, null, isolated=False)
+                tree = Tree(self._launcher, spec, null)
             finally:
                 os.close(null)
             tree.stdout.listener, tree.stderr.listener = listener(out), listener(err)

@@ -7,6 +7,8 @@ empty one. Scratch folders and fresh working directories are removed when their 
 
 from __future__ import annotations
 
+import os
+import tempfile
 from itertools import count
 from pathlib import Path
 
@@ -34,6 +36,21 @@ class TaskFolders(Struct, frozen=True):
         """Make what lies in `folder`; a fresh working directory is made for each task."""
         self.folder.mkdir(mode=0o700, parents=True)
         self.scratch.mkdir(mode=0o700)
+
+    def identity(self) -> tuple[int, int]:
+        """Which folder the working directory is; (0, 0): a fresh one, or none."""
+        if self.fresh:
+            return 0, 0
+        try:
+            found = self.workdir.stat()
+        except OSError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
+
+def scratch_parent() -> Path:
+    """The folder that holds the scratch folders of all of this user's workers, so that tasks can be kept out of it."""
+    return Path(tempfile.gettempdir()) / f"arclog-{os.getuid()}"
 
 
 class Folders:

@@ -16,7 +16,7 @@ from pathlib import Path
 _FOLDER = str(Path(__file__).parent)
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from child import zygote; del sys.path[0]; "
-    "import json; zygote.main(int(sys.argv[2]), json.loads(sys.argv[3]))"
+    "import json; zygote.main(int(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4]))"
 )
 _CLOSE_S = 5.0
 
@@ -42,10 +42,13 @@ def package_paths() -> list[str]:
 class Launcher:
     """One zygote, started when first needed and again should it die."""
 
-    def __init__(self, python: Path | None = None) -> None:
-        """`python` is the interpreter of an environment, whose packages its runners load; else ours with our packages."""
+    def __init__(self, python: Path | None = None, *, databases: bool = False) -> None:
+        """`python` is the interpreter of an environment, whose packages its runners load; else ours with our packages.
+        With `databases`, its runners serve DuckDB.
+        """
         self._python = sys.executable if python is None else str(python)
         self._paths = package_paths() if python is None else []
+        self._databases = databases
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
@@ -54,7 +57,8 @@ class Launcher:
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [self._python, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno()), json.dumps(self._paths)]
+        command = [self._python, "-I", "-S", "-c", _BOOT, _FOLDER, str(theirs.fileno())]
+        command += [json.dumps(self._paths), json.dumps(self._databases)]
         with theirs:
             try:
                 self._zygote = subprocess.Popen(

@@ -12,6 +12,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
+from arclog.sandbox.confinement import Confinement
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report
@@ -36,15 +37,14 @@ class _Room:
 class Pool:
     """Cells by execution."""
 
-    def __init__(self, folders: Folders, limits: Limits, warm: int, *, isolated: bool = True) -> None:
-        """`isolated` asks for a pid namespace per process; where the kernel refuses, the guard does without."""
+    def __init__(self, folders: Folders, limits: Limits, warm: int, confinement: Confinement | None) -> None:
         #: with the worker's own packages
         self.launcher = Launcher()
         self._rooms: dict[str, _Room] = {}
         self._folders = folders
         self._limits = limits
         self._warm = warm
-        self._isolated = isolated
+        self._confinement = confinement
         self._spare: Cell | None = None
         #: idle cells, the longest unused first
         self._idle: list[Cell] = []
@@ -106,14 +106,19 @@ class Pool:
         for cell in reversed(self._idle):
             if cell.execution_id == execution_id and cell.environment == packages:
                 self._idle.remove(cell)
-                if cell.alive and cell.fit:
+                if cell.alive and cell.fit and cell.is_in_place():
                     return cell
                 self._end(cell)
         if environment is not None:
             cell = self._new(environment)
         else:
             spare, self._spare = self._spare, None
-            cell = spare if spare is not None and spare.alive and spare.fit else self._new()
+            if spare is not None and spare.alive and spare.fit and spare.is_in_place():
+                cell = spare
+            else:
+                if spare is not None:
+                    self._end(spare)
+                cell = self._new()
             asyncio.get_running_loop().call_soon(self._prepare)
         cell.execution_id = execution_id
         return cell
@@ -128,11 +133,11 @@ class Pool:
     def _new(self, environment: Environment | None = None) -> Cell:
         folders = self._folders.of_next("python")
         if environment is None:
-            return Cell(self.launcher, folders, self._limits, isolated=self._isolated)
+            return Cell(self.launcher, folders, self._limits, self._confinement)
         room = self._rooms.get(environment.digest)
         if room is None:
             room = self._rooms[environment.digest] = _Room(environment)
-        cell = Cell(room.launcher, folders, self._limits, isolated=self._isolated, environment=environment)
+        cell = Cell(room.launcher, folders, self._limits, self._confinement, environment)
         room.cells += 1
         return cell
 

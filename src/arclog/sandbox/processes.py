@@ -12,6 +12,8 @@ import signal
 import socket
 from typing import Any
 
+from arclog.model.outcome import TaskError, error
+from arclog.model.settings import Settings
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report, packed_spec, report_of
 from arclog.sandbox.streams import Stream
@@ -23,7 +25,7 @@ _STUCK_S = 10.0
 class Tree:
     """One guard with everything below it."""
 
-    def __init__(self, launcher: Launcher, spec: dict[str, Any], first: int, *, isolated: bool) -> None:
+    def __init__(self, launcher: Launcher, spec: dict[str, Any], first: int) -> None:
         """Start it; `first` becomes the runner's task socket or stdin and stays the caller's to close."""
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -36,7 +38,7 @@ class Tree:
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         try:
-            launcher.launch([theirs.fileno(), first, out_write, err_write], isolated=isolated)
+            launcher.launch([theirs.fileno(), first, out_write, err_write], isolated="confinement" in spec)
         except BaseException:
             channel.close()
             os.close(out_read)
@@ -140,6 +142,21 @@ class Tree:
             self.stdout.close()
             self.stderr.close()
             self.gone.set_result(report)
+
+
+def bounds(settings: Settings) -> dict[str, Any]:
+    """The part of a guard's spec that bounds a whole tree."""
+    return {"max_memory_together": settings.integer("tasks.max_memory_bytes")}
+
+
+def not_allowed(report: Report, settings: Settings) -> TaskError | None:
+    """What the operator's settings refused; None when it was something else that ended the tree."""
+    if report.memory:
+        most = settings.integer("tasks.max_memory_bytes")
+        message = f"the processes of the task used {report.memory} bytes of memory together; at most {most} are allowed"
+        return error("limit", f"{message} (setting tasks.max_memory_bytes)", code="tasks.max_memory_bytes")
+    refused = report.failed.removeprefix("confinement ")
+    return error("config", refused, code="CONFINEMENT") if refused != report.failed else None
 
 
 def ended_by(status: int | None) -> tuple[str, str]:

@@ -28,10 +28,10 @@ class Report(Struct, frozen=True):
     left: int = 0
     #: how many processes there were when they became too many
     crowd: int = 0
+    #: bytes of memory that all of them used when it became too much
+    memory: int = 0
     #: why the runner could not be started, as 'errno text'
     failed: str = ""
-    #: the tree had a pid namespace of its own
-    isolated: bool = False
     #: where a python runner was when it was stopped, as `faulthandler` writes it
     stack: str = ""
 
@@ -87,6 +87,7 @@ class FrameReader:
 
 def report_of(data: bytes) -> Report | None:
     """The guard's report; None while it is not complete."""
-    if len(data) < _SIZE.size or len(data) < _SIZE.size + _SIZE.unpack_from(data)[0]:
+    if len(data) < _SIZE.size:
         return None
-    return msgspec.json.decode(data[_SIZE.size :], type=Report)
+    end = _SIZE.size + _SIZE.unpack_from(data)[0]
+    return msgspec.json.decode(data[_SIZE.size : end], type=Report) if len(data) >= end else None

@@ -1,7 +1,8 @@
 """Kind `duckdb`: SQL on DuckDB, for files of rows (Parquet, CSV, JSON) and analysis in place.
 
-Law: an attempt has a connection of its own, within the operator's limits, which SQL cannot change; no extension is
-fetched from the network; a cancelled attempt is interrupted and rolled back.
+Law: DuckDB runs in a confined process (`sql.duckdb_host`). An attempt has a connection of its own, within the operator's
+limits, which SQL cannot change; no extension is fetched from the network; a cancelled attempt is interrupted and rolled
+back.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.json import decode
@@ -22,16 +24,15 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
+from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
-from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
+from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig, failed_with
 from arclog.tools.sql.values import checked, is_flat, json_text
-
-if TYPE_CHECKING:
-    import duckdb
 
 HELPER = "duckdb"
 _RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
@@ -82,39 +83,54 @@ class DuckdbTool:
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-duckdb")
-        self._options = options_of(settings, scratch)
+        self._settings = settings
         self._busy_s = settings.number("sql.busy_timeout_s")
-        self._home = Path(settings.text("home"))
-        with required("duckdb", "kind duckdb"):
-            import duckdb  # noqa: F401 - loaded here so that the first task need not wait for it
+        self._reach = reach_of(settings, scratch)
+        require_duckdb("kind duckdb")
+        self._hosts = Hosts.shared(settings, scratch)
+        self._hosts.start()
 
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
-        session = _Session(config.database, self._home, self._options, self._busy_s, self._threads)
+        try:
+            connection = self._hosts.connection(context.scope)
+        except SqlFailure as problem:
+            return failed_with(problem, HELPER)
+        options = options_of(self._settings, connection.folder)
+        session = _Session(connection, config.database, self._reach, options, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
 
     async def close(self) -> None:
+        await self._hosts.close()
         self._threads.close()
 
 
 class _Session(FileSession):
     """One connection."""
 
-    def __init__(self, database: str, home: Path, options: dict[str, str], busy_s: float, threads: Threads) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        database: str,
+        reach: Reach,
+        options: dict[str, str],
+        busy_s: float,
+        threads: Threads,
+    ) -> None:
         super().__init__(threads)
+        self._connection = connection
         self._database = database
-        self._home = home
+        self._reach = reach
         self._options = options
         self._busy_s = busy_s
         self._stopped = threading.Event()
-        self._connection: duckdb.DuckDBPyConnection | None = None
         #: columns of JSON, which the driver gives as text
         self._json: list[int] = []
 
     async def begin(self, statements: Sequence[Bound]) -> None:  # noqa: ARG002 - the same for all
-        await self.call(self._open_connection.begin)
+        await self.call(self._connection.begin)
 
     async def execute(self, statement: Bound) -> Answer:
         params = [
@@ -125,70 +141,51 @@ class _Session(FileSession):
         return answer
 
     async def commit(self) -> None:
-        await self.call(self._open_connection.commit)
+        await self.call(self._connection.commit)
 
     def _interrupt(self) -> None:
         self._stopped.set()
-        if self._connection is not None:
-            self._connection.interrupt()
-
-    @property
-    def _open_connection(self) -> duckdb.DuckDBPyConnection:
-        if self._connection is None:
-            raise SqlFailure("connection", "the database is not open")
-        return self._connection
+        self._connection.interrupt()
 
     # --- on the thread --------------------------------------------------------------------------------------------
 
     def _translated(self, function: Callable[..., Any], *args: Any) -> Any:
-        import duckdb
-
         try:
             return function(*args)
-        except duckdb.Error as problem:
+        except DuckdbError as problem:
             raise failure_of(problem, args) from None
 
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def _open(self) -> None:
-        not_ours(self._database, self._home)
+        not_ours(self._database, self._reach, write=False)
         if self._database != MEMORY and not Path(self._database).parent.is_dir():
             # Told whole: a part of a path that holds a secret would not be known for one.
             message = f"cannot open the database {self._database}: its folder is not there"
             raise SqlFailure("connection", message, "IO", retryable=False)
-        self._connection = connect(self._database, self._options, self._busy_s, self._stopped)
+        connect(self._connection, self._database, self._options, self._busy_s, self._stopped)
 
     def _execute(self, sql: str, params: list[Any]) -> Answer:
-        import duckdb
-
-        connection = self._open_connection
-        found = duckdb.extract_statements(sql)
-        if len(found) != 1:
-            raise SqlFailure("sql", f"DuckDB reads {len(found)} statements where one was found: {sql[:200]}", "Parser")
-        parsed = found[0]
-        connection.execute(parsed, params)
-        if parsed.type == duckdb.StatementType.ATTACH:
+        done = self._connection.statement(sql, params)
+        if done.attaches:
             self._look_at_attached()
             return Answer(None, 0)
-        described = connection.description or []
-        columns = [column[0] for column in described]
-        self._json = [at for at, column in enumerate(described) if str(column[1]) == "JSON"]
-        reads = parsed.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
-        if reads or (_RETURNING.search(sql) and columns != _CHANGED):
+        columns = [name for name, _ in done.columns]
+        self._json = [at for at, (_, kind) in enumerate(done.columns) if kind == "JSON"]
+        if done.reads or (_RETURNING.search(sql) and columns != _CHANGED):
             return Answer(columns, 0)
-        changed = connection.fetchall() if columns == _CHANGED else []
+        changed = self._connection.fetch(BATCH) if columns == _CHANGED else []
         return Answer(None, int(changed[0][0]) if changed else 0)
 
     def _look_at_attached(self) -> None:
-        found = self._open_connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
-        for (path,) in found:
-            not_ours(path, self._home)
+        self._connection.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL")
+        while found := self._connection.fetch(BATCH):
+            for (path,) in found:
+                not_ours(path, self._reach, write=False)
 
     def _fetch(self) -> list[Any]:
-        rows: list[Any] = self._open_connection.fetchmany(BATCH)
+        rows: list[Any] = self._connection.fetch(BATCH)
         return [self._decoded(row) for row in rows] if self._json else rows
 
     def _decoded(self, row: tuple[Any, ...]) -> list[Any]:
@@ -199,36 +196,43 @@ class _Session(FileSession):
         return cells
 
 
-def connect(
-    database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
-) -> duckdb.DuckDBPyConnection:
-    """A connection. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
-    import duckdb
+def require_duckdb(what: str) -> None:
+    """Raise MissingExtra if DuckDB is not installed. It is not loaded here: its own process does that."""
+    with required("duckdb", what):
+        if find_spec("duckdb") is None:
+            raise ModuleNotFoundError(name="duckdb")
 
+
+def connect(
+    connection: Connection, database: str, options: Mapping[str, str], busy_s: float, stopped: threading.Event
+) -> None:
+    """Open a database. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
     pause = 0.001
     while True:
         try:
-            return duckdb.connect(database, config=dict(options))
-        except duckdb.Error as problem:
+            connection.connect(database, options)
+        except DuckdbError as problem:
             left = end - time.monotonic()
             if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, pause)):
                 raise
             pause = min(2 * pause, _PAUSE_S)
+        else:
+            return
 
 
 def options_of(settings: Settings, scratch: Path) -> dict[str, str]:
     """What a database is opened with: the operator's limits."""
     memory, disk = settings.integer("duckdb.max_memory_bytes"), settings.integer("duckdb.max_temp_bytes")
-    extensions = settings.text("duckdb.extensions")
     return {
-        **({"extension_directory": str(Path(extensions).absolute())} if extensions else {}),
+        "extension_directory": extension_folder(settings),
         "memory_limit": f"{memory}B",
         "max_temp_directory_size": f"{disk}B",
         "temp_directory": str(scratch / "duckdb"),
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_community_extensions": "false",
+        "python_enable_replacements": "false",
         "lock_configuration": "true",
     }
 
@@ -242,8 +246,8 @@ def _bound(value: Any, number: int, *, json: bool) -> Any:
     return value
 
 
-def failure_of(problem: Exception, args: tuple[Any, ...]) -> SqlFailure:
-    name, text = type(problem).__name__, str(problem)
+def failure_of(problem: DuckdbError, args: tuple[Any, ...]) -> SqlFailure:
+    name, text = problem.name, str(problem)
     if lacking := _EXTENSION.search(text):
         return _missing_extension(next(filter(None, lacking.groups())))
     kind = _KINDS.get(name, "sql")

@@ -19,9 +19,10 @@ from arclog.model.shapes import Field
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
+from arclog.sandbox.confinement import confinement_of
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.pool import Pool
-from arclog.sandbox.processes import ended_by
+from arclog.sandbox.processes import bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
 from arclog.sandbox.stacks import as_traceback
 
@@ -87,19 +88,19 @@ class PythonTool:
 
     Config: type[Struct] = PythonConfig
 
-    def __init__(
-        self, settings: Settings, scratch: Path, *, isolated: bool = True, installer: Installer | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, scratch: Path, *, installer: Installer | None = None) -> None:
         self._limits = Limits(
             max_memory_bytes=settings.integer("python.max_memory_bytes"),
             max_processes=settings.integer("python.max_processes"),
             max_file_bytes=settings.integer("python.max_file_bytes"),
             max_result_bytes=settings.integer("python.max_result_bytes"),
             max_log_bytes=settings.integer("logs.max_task_bytes"),
+            **bounds(settings),
         )
         folders = Folders(settings, scratch)
         scratch.mkdir(parents=True, exist_ok=True)
-        self._pool = Pool(folders, self._limits, settings.integer("python.warm_processes"), isolated=isolated)
+        confinement = self._confinement = confinement_of(settings, scratch)
+        self._pool = Pool(folders, self._limits, settings.integer("python.warm_processes"), confinement)
         self._pool.start()
         self._settings = settings
         self._installer = installer
@@ -159,7 +160,9 @@ class PythonTool:
 
     def _outcome(self, reply: Reply) -> Outcome:
         if not reply.ok:
-            return _failed(error(reply.kind, reply.message, code=reply.code), reply.py)
+            hint = self._confinement.hint(*reply.refused) if self._confinement and reply.refused else ""
+            message = f"{reply.message}; {hint}" if hint else reply.message
+            return _failed(error(reply.kind, message, code=reply.code), reply.py)
         try:
             result = msgspec.json.decode(reply.result)
         except (msgspec.DecodeError, RecursionError) as problem:
@@ -169,6 +172,8 @@ class PythonTool:
     def _death(self, report: Report, cell: Cell) -> TaskError:
         """Why there was no reply."""
         limits = self._limits
+        if refused := not_allowed(report, self._settings):
+            return refused
         if report.crowd:
             return error(
                 "limit",

@@ -21,9 +21,10 @@ from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import confined, confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.launcher import Launcher
-from arclog.sandbox.processes import Tree, ended_by
+from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
 from arclog.sandbox.streams import Lines
 
@@ -98,8 +99,10 @@ class ShellTool:
         self._cap = settings.integer("shell.max_output_bytes")
         self._log_cap = settings.integer("logs.max_task_bytes")
         self._grace_s = settings.number("tasks.kill_grace_s")
+        self._settings = settings
         self._scratch = scratch
         self._folders = Folders(settings, scratch)
+        self._confinement = confinement_of(settings, scratch)
         self._launcher = Launcher()
         self._trees: set[Tree] = set()
 
@@ -123,6 +126,10 @@ class ShellTool:
         finally:
             out.lines.end()
             err.lines.end()
+        if refused := not_allowed(report, self._settings):
+            return _failed(refused)
+        if report.crowd:
+            return _failed(_too_many(report.crowd, self._settings))
         if report.failed:
             return _failed(_not_started(command, config.cwd or str(folders.workdir), report.failed))
         if report.left:
@@ -149,16 +156,23 @@ class ShellTool:
             folders.workdir.mkdir(mode=0o700)
         environment = _environment(command, folders, context)
         # Its guard removes the folder when everybody is dead.
-        spec = {"argv": command.argv, "env": environment, "cwd": str(cwd), "folder": str(folders.folder)}
+        spec = {
+            "argv": command.argv,
+            "env": environment,
+            "cwd": str(cwd),
+            "folder": str(folders.folder),
+            **bounds(self._settings),
+            **confined(self._confinement, folders),
+        }
         try:
             if not command.input:
                 with Path(os.devnull).open("rb") as null:
-                    return Tree(self._launcher, spec, null.fileno(), isolated=False)
+                    return Tree(self._launcher, spec, null.fileno())
             # A file rather than a pipe: the command may read it late, in part or never, and nobody has to wait for it.
             with tempfile.TemporaryFile(dir=self._scratch) as file:
                 file.write(command.input.encode("utf-8", "surrogatepass"))
                 file.seek(0)
-                return Tree(self._launcher, spec, file.fileno(), isolated=False)
+                return Tree(self._launcher, spec, file.fileno())
         except BaseException:
             shutil.rmtree(folders.folder, ignore_errors=True)
             raise
@@ -221,6 +235,12 @@ def _environment(command: _Command, folders: TaskFolders, context: TaskContext) 
         "ARCLOG_SCRATCH": str(folders.scratch),
     }
     return {**inherited, **command.env, **own}
+
+
+def _too_many(count: int, settings: Settings) -> TaskError:
+    most = settings.integer("tasks.max_threads")
+    message = f"the command had {count} processes at a time; at most {most} are allowed (setting tasks.max_threads)"
+    return error("limit", message, code="tasks.max_threads")
 
 
 def _not_started(command: _Command, cwd: str, failure: str) -> TaskError:

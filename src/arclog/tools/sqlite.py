@@ -6,6 +6,7 @@ Law: an attempt has a connection of its own, in WAL or any other mode that the f
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -20,10 +21,11 @@ from arclog.model.outcome import Outcome
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.failures import SqlFailure, told
 from arclog.tools.sql.files import FileSession, run_on_file
-from arclog.tools.sql.own_folder import not_ours
+from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import FIELDS, HELPER_FIELDS, Answer, Bound, SqlConfig
 from arclog.tools.sql.values import checked, json_text
@@ -68,13 +70,13 @@ class SqliteTool:
 
     Config: type[Struct] = SqliteConfig
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, scratch: Path) -> None:
         self._busy_s = settings.number("sql.busy_timeout_s")
-        self._home = Path(settings.text("home"))
+        self._reach = reach_of(settings, scratch)
         self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
 
     async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
-        session = _Session(config.database, self._home, self._busy_s, self._threads)
+        session = _Session(config.database, self._reach, self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -87,10 +89,10 @@ class SqliteTool:
 class _Session(FileSession):
     """One connection."""
 
-    def __init__(self, database: str, home: Path, busy_s: float, threads: Threads) -> None:
+    def __init__(self, database: str, reach: Reach, busy_s: float, threads: Threads) -> None:
         super().__init__(threads)
         self._database = database
-        self._home = home
+        self._reach = reach
         self._busy_s = busy_s
         self._connection: apsw.Connection | None = None
         self._cursor: apsw.Cursor | None = None
@@ -135,7 +137,7 @@ class _Session(FileSession):
     def _open(self) -> None:
         import apsw
 
-        connection = self._connection = apsw.Connection(not_ours(self._database, self._home))
+        connection = self._connection = open_file(self._database, self._reach)
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         # "x" is a name, never a text; and declared references hold.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
@@ -154,7 +156,7 @@ class _Session(FileSession):
             self._attached = True
             return True
         try:
-            not_ours(name, self._home)
+            not_ours(name, self._reach)
         except SqlFailure as refusal:
             self._refusal = refusal
             return False
@@ -165,7 +167,7 @@ class _Session(FileSession):
         if self._attached:
             self._attached = False
             for name in self._open_connection.db_names():
-                not_ours(self._open_connection.db_filename(name) or "", self._home)
+                not_ours(self._open_connection.db_filename(name) or "", self._reach)
 
     def _plainly(self, sql: str) -> None:
         self._drop()
@@ -217,6 +219,21 @@ class _Session(FileSession):
         return self._connection
 
 
+def open_file(database: str, reach: Reach, flags: int = 0) -> apsw.Connection:
+    """A connection; a file that may only be read is opened so. Links are followed before it is judged, not after."""
+    import apsw
+
+    own = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    if database in ("", MEMORY):
+        return apsw.Connection(database, flags=own)
+    not_ours(database, reach, write=False)
+    if reach.refusal(database):
+        own = apsw.SQLITE_OPEN_READONLY
+    # A folder that is not there leads nowhere; SQLite says so, with the path as it was given.
+    real = os.path.realpath(database)
+    return apsw.Connection(real, flags=own | apsw.SQLITE_OPEN_NOFOLLOW)
+
+
 def patience(busy_s: float, stopped: threading.Event) -> Callable[[int], bool]:
     """Decides whether to go on waiting for a lock: not when the attempt is cancelled or `busy_s` are over."""
     since = 0.0
@@ -264,7 +281,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
 
 
 def _open(services: ToolServices) -> SqliteTool:
-    return SqliteTool(services.settings)
+    return SqliteTool(services.settings, services.scratch)
 
 
 KIND = ToolKind(

@@ -20,10 +20,11 @@ from arclog.model.extras import required
 from arclog.model.ids import MICROS
 from arclog.model.settings import Settings
 from arclog.ports import work
-from arclog.ports.checks import FAIL, OK, SECRETS, WARN, Check, Diagnosis
+from arclog.ports.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.ports.secrets import Vault
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.scratch import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 #: Under this tenant's name the result store is tried; no run can have it.
@@ -48,7 +49,7 @@ def backend_probes(settings: Settings) -> list[Probe]:
     probes: list[Probe] = [("store", lambda: _store(settings))]
     if settings.text("bus.url"):
         probes.append(("bus", lambda: _bus(settings)))
-    return probes
+    return [*probes, (CONFINEMENT, lambda: _confinement(settings))]
 
 
 def can_be_opened(found: Sequence[Check]) -> bool:
@@ -158,6 +159,34 @@ async def _kept(vault: Vault) -> Check:
     return Check(
         SECRETS, OK, f"{count} kept by {vault.place}, and this machine's key opens them" if count else "none is kept"
     )
+
+
+async def _confinement(settings: Settings) -> Sequence[Check]:
+    """What tasks on this machine are kept from, by trying it."""
+    from arclog.sandbox.probe import PROMISES, held
+
+    scratch = await asyncio.to_thread(Scratch)
+    try:
+        found = await held(settings, scratch.folder)
+    finally:
+        await asyncio.to_thread(scratch.remove)
+    shown = f"{found.level}, as {found.user}"
+    if found.problem:
+        remedy = (
+            "tasks of python, shell and duckdb fail until it is mended; tasks.confinement=off lets them run unconfined"
+        )
+        return [Check(CONFINEMENT, FAIL, f"{shown}: {found.problem}", remedy)]
+    if found.facts is None:
+        remedy = "tasks of python, shell and duckdb may do all that this user may; set tasks.confinement=standard"
+        return [Check(CONFINEMENT, WARN, f"{shown}: tasks are not confined", remedy)]
+    holds = [f"{promise.name}: {found.rests_on(promise)}" for promise in PROMISES if found.rests_on(promise)]
+    return [
+        Check(CONFINEMENT, OK, f"{shown}; {'; '.join(holds)}"),
+        *(
+            Check(CONFINEMENT, WARN, f"does not hold here: {promise.text}", promise.remedy)
+            for promise in found.lacking()
+        ),
+    ]
 
 
 async def _bus(settings: Settings) -> Sequence[Check]:

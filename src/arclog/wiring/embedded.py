@@ -34,6 +34,7 @@ from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import ExecutionFilter, Scope, Store
 from arclog.ports.tool import ToolServices
+from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
 from arclog.wiring.clock import SystemClock
@@ -114,9 +115,20 @@ class Embedded:
     def _tools(self) -> Toolbox:
         if self._toolbox is None:
             workdir_of(self._settings)  # a folder that is not there is known before anything runs
+            protect_process(self._settings)
             self._scratch = Scratch()
             self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
+
+    async def isolate_tenants(self) -> None:
+        """Let the worker serve several tenants only where their tasks are kept apart; a SettingsError when it must not."""
+        from arclog.wiring.isolation import has_several_tenants, isolate
+
+        toolbox = self._tools()
+        if await has_several_tenants(self._settings, self._store):
+            await isolate(self._settings, toolbox, several=True)
+        else:
+            self._tasks.append(asyncio.ensure_future(isolate(self._settings, toolbox, several=False)))
 
     async def start_worker(self, execution_id: str = "", *, on_its_own: bool = False) -> None:
         """Begin to run commands and to fire timers; with an id, commands of that execution and those below it only.

@@ -1,4 +1,4 @@
-"""The folder for files of running tasks: one a process, below the system's temporary folder, gone with the process.
+"""The folder for files of running tasks: one a process, below one folder of the user's, gone with the process.
 
 Its owner holds a lock on the folder itself. The kernel gives that up however the owner ends, so a folder that can be
 locked is nobody's, and whoever starts next removes it. It gets its name only once it is locked.
@@ -9,9 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from arclog.sandbox.folders import scratch_parent
 
 _PREFIX = "arclog-scratch-"
 #: while it is not locked yet
@@ -22,7 +25,7 @@ class Scratch:
     """This process's folder."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        self._parent = Path(tempfile.gettempdir()) if parent is None else parent
+        self._parent = _made(scratch_parent()) if parent is None else parent
         draft = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=self._parent))
         self._lock = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -42,11 +45,24 @@ class Scratch:
 def remove_abandoned(parent: Path | None = None) -> int:
     """Remove the folders of processes of this user that are gone; tells how many."""
     removed = 0
-    place = Path(tempfile.gettempdir()) if parent is None else parent
+    place = _made(scratch_parent()) if parent is None else parent
     for name in _names(place):
         with suppress(OSError):
             removed += _removed(place / name)
     return removed
+
+
+def _made(parent: Path) -> Path:
+    """The folder that all of this user's workers share. In a folder for everybody somebody else may have taken its name,
+    and tasks that call arclog are kept out of it: then each worker's folder stands beside it.
+    """
+    parent.mkdir(mode=0o700, exist_ok=True)
+    found = parent.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not os.access(parent, os.W_OK):
+        return parent.parent
+    if stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
+        parent.chmod(stat.S_IRWXU)
+    return parent
 
 
 def _names(place: Path) -> list[str]:

@@ -26,7 +26,7 @@ from arclog.ports.runs import Runs
 from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Vault
 from arclog.ports.store import Scope
-from arclog.sandbox.folders import fresh_unless_named
+from arclog.sandbox.confinement import for_server
 from arclog.server.app import create_app
 from arclog.server.audit import Audit
 from arclog.server.connections import connection_of
@@ -56,7 +56,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address."""
-    settings = fresh_unless_named(settings)
+    settings = for_server(settings)
     listener = _listen(settings)
     with closing(listener), operators_log(settings):
         async with (
@@ -77,6 +77,7 @@ async def serve(
             here.worker_control = services.control
             if with_worker:
                 here.engine.pools = (DEFAULT_POOL,)
+                await here.isolate_tenants()
                 await here.start_worker(on_its_own=True)
             server = _Server(services, told)
             if here.worker is not None:

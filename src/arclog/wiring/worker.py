@@ -22,8 +22,10 @@ from arclog.client.secrets import ServerSecrets
 from arclog.model.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
-from arclog.sandbox.folders import fresh_unless_named, workdir_of
+from arclog.sandbox.confinement import for_server, protect_process
+from arclog.sandbox.folders import workdir_of
 from arclog.wiring.clock import SystemClock
+from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
 from arclog.wiring.scratch import Scratch
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
@@ -34,7 +36,7 @@ from arclog.worker.toolbox import Toolbox
 @asynccontextmanager
 async def remote_worker(settings: Settings, url: str, token: str, pools: Sequence[str]) -> AsyncIterator[Worker]:
     """A worker that the server knows; it waits for one that cannot be reached yet. `run` it."""
-    settings = fresh_unless_named(settings)
+    settings = for_server(settings)
     workdir_of(settings)  # a folder that is not there is known before anything runs
     clock = SystemClock()
     # The link has patience of its own.
@@ -44,6 +46,7 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
     secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings), ServerSecrets(link)))
     try:
         control = RemoteControl(link)
+        protect_process(settings)
         toolbox = Toolbox(tool_kinds(), ToolServices(settings, scratch.folder))
         info = WorkerInfo(
             _worker_id(),
@@ -55,6 +58,7 @@ async def remote_worker(settings: Settings, url: str, token: str, pools: Sequenc
             leaves=True,
         )
         welcome = await link.until_answered(lambda: control.register(info))
+        await isolate(settings, toolbox, several=welcome.shared)
         results = RemoteResults(connection, link, welcome.results, welcome.results_max_bytes)
         settings = settings.replaced(leases__seconds=welcome.lease_s)
         yield Worker(info, control, toolbox, results, clock, settings, secrets, on_its_own=True)

@@ -9,8 +9,17 @@ from typing import Any
 import msgspec
 
 from arclog.model.errors import MissingExtra
+from arclog.model.kind_rules import kind_rules
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
+
+#: Kinds that run what an author wrote in processes of their own.
+CONFINED = frozenset({"python", "shell", "duckdb", "transfer"})
+#: What a second tenant is told.
+UNCONFINED = (
+    "this worker runs tasks of another tenant, and its confinement is weaker than `standard` promises; see `arclog doctor`, "
+    "give each tenant a worker of its own, or set tasks.share_unconfined"
+)
 
 
 class Toolbox:
@@ -19,6 +28,10 @@ class Toolbox:
     def __init__(self, kinds: Mapping[str, ToolKind], services: ToolServices) -> None:
         self._kinds = kinds
         self._services = services
+        self._rules = kind_rules(services.settings, kinds)
+        #: tasks are weakly confined: only those of one tenant run in processes here
+        self.serves_one_tenant = False
+        self._tenant: str | None = None
         self._open: dict[str, Tool] = {}
 
     @property
@@ -37,6 +50,8 @@ class Toolbox:
 
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
+        if refusal := self._refusal(kind, context.scope.partition("/")[0]):
+            return failed(error("config", f"task {context.task}: {refusal}", code="KIND"))
         try:
             return await self._run(kind, config, context)
         except MissingExtra as missing:
@@ -59,6 +74,16 @@ class Toolbox:
                 raise
             message = f"task {context.task} took longer than {context.timeout_s:g} s (spec.timeout)"
             return failed(error("timeout", message), **context.stopped)
+
+    def _refusal(self, kind: str, tenant: str) -> str:
+        """Why a tenant's task must not run here."""
+        if refusal := self._rules.refusal(kind, tenant):
+            return refusal
+        if self.serves_one_tenant and kind in CONFINED:
+            self._tenant = tenant if self._tenant is None else self._tenant
+            if tenant != self._tenant:
+                return UNCONFINED
+        return ""
 
     async def execution_ended(self, execution_id: str) -> None:
         for tool in list(self._open.values()):  # another command may open one meanwhile

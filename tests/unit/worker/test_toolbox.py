@@ -46,3 +46,33 @@ def test_the_outcome_of_a_task_that_took_too_long_says_where_it_was() -> None:
     assert outcome.error is not None
     assert outcome.error.kind == "timeout"
     assert outcome.helper == {"py": {"traceback": "in the middle"}}
+
+
+class Quick(Slow):
+    """Ends at once."""
+
+    async def run(self, _config: Any, context: TaskContext) -> Outcome:
+        return Outcome(result=context.scope)
+
+
+def _of_tenants(*tenants: str, kinds: str = "", one: bool = False) -> list[str]:
+    """The codes of tasks of kind shell, one after the other; '' for those that ran."""
+    tool = ToolKind(KindSpec(name="shell", summary="", fields=()), lambda _: Quick())
+    toolbox = Toolbox({"shell": tool}, ToolServices(Settings({"tasks.kinds": kinds}), Path("/nowhere")))
+    toolbox.serves_one_tenant = one
+
+    async def main() -> list[str]:
+        done = [await toolbox.run("shell", {}, task_context(scope=f"{tenant}/default/default")) for tenant in tenants]
+        return [(outcome.error.code or "") if outcome.error else "" for outcome in done]
+
+    return run_virtually(main())
+
+
+def test_a_kind_that_is_switched_off_or_for_others_does_not_run() -> None:
+    assert _of_tenants("acme", "globex", kinds="shell: none") == ["KIND", "KIND"]
+    assert _of_tenants("acme", "globex", kinds="shell: acme") == ["", "KIND"]
+
+
+def test_where_tasks_are_not_kept_apart_those_of_one_tenant_run() -> None:
+    assert _of_tenants("acme", "globex", "acme", one=True) == ["", "KIND", ""]
+    assert _of_tenants("acme", "globex", "acme") == ["", "", ""]

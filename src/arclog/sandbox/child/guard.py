@@ -7,7 +7,7 @@ It answers with one JSON report once all are dead.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH115, TID252
+# ruff: noqa: PTH115, PTH119, PTH120, TID252
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from . import kernel, start, trees
+from . import confine, kernel, start, trees
+from .view import View
 
+#: How often processes and their memory are counted.
 _CENSUS_MS = 250
 #: Time that a runner has to begin to write its stack, and how long its silence means that it has ended.
 _STACK_MS = 300
@@ -31,8 +33,10 @@ _STACK_MAX = 65536
 _SIZE = struct.Struct("<I")
 
 
-def main(files: list[int], *, parent: int, isolated: bool) -> NoReturn:
-    """Read the spec, start the runner, watch it, clean up, exit. Never returns."""
+def main(files: list[int], *, parent: int, flags: int = 0, identity: tuple[int, int] = (0, 0)) -> NoReturn:
+    """Read the spec, start the runner, watch it, clean up, exit. Never returns. `flags` are the namespaces that it was
+    forked into, `identity` user and group outside.
+    """
     channel = _socket.socket(fileno=files[0])
     try:
         kernel.set_name("arclog-guard")
@@ -42,11 +46,11 @@ def main(files: list[int], *, parent: int, isolated: bool) -> NoReturn:
         kernel.prctl(kernel.SUBREAPER, 1)
         if parent and os.getppid() != parent:
             os._exit(1)
-        if isolated:
-            kernel.own_proc()
+        if flags & kernel.NEWUSER:
+            kernel.map_identity(*identity)
         spec = _spec(channel)
         if spec is not None:
-            _Watch(channel, wakeup, spec, isolated=isolated).run(files)
+            _Watch(channel, wakeup, spec, flags).run(files)
     except BaseException:  # noqa: BLE001 - the last line of defence: the worker must hear of it
         report(channel, failed=traceback.format_exc())
     os._exit(0)
@@ -55,24 +59,44 @@ def main(files: list[int], *, parent: int, isolated: bool) -> NoReturn:
 class _Watch:
     """The life of one runner."""
 
-    def __init__(self, channel: _socket.socket, wakeup: int, spec: dict[str, Any], *, isolated: bool) -> None:
+    def __init__(self, channel: _socket.socket, wakeup: int, spec: dict[str, Any], flags: int) -> None:
         self.channel = channel
         self.wakeup = wakeup
         self.spec = spec
-        self.isolated = isolated
+        self.flags = flags
+        self.isolated = bool(flags & kernel.NEWPID)
         self.runner = 0
         self.status: int | None = None
         self.crowd = 0
+        self.memory = 0
         self.asked = False
         self.stack = b""
         self.stack_read, self.stack_write = os.pipe()
 
     def run(self, files: list[int]) -> None:
+        folder = self.spec.get("folder", "")
+        # Kept open: from inside a view there is no other way to what is above the folder.
+        parent = os.open(os.path.dirname(folder), os.O_PATH | os.O_DIRECTORY) if folder else -1
+        view = None
+        try:
+            facts: confine.Facts = {}
+            if "confinement" in self.spec:
+                facts, view = confine.enter(self.spec, self.flags)
+            if not self.spec.get("max_processes") and facts.get("threads") == "counted":
+                self.spec["max_processes"] = self.spec["confinement"]["max_threads"]
+            self._run(files, facts)
+        finally:
+            if folder:
+                _remove(os.path.basename(folder), parent, view)
+
+    def _run(self, files: list[int], facts: confine.Facts) -> None:
+        # Nobody of this user may look into our memory; the runner takes that back for itself.
+        kernel.prctl(kernel.DUMPABLE, 0)
         failure_read, failure_write = os.pipe()
         self.runner = os.fork()
         if self.runner == 0:
             signal.set_wakeup_fd(-1)
-            start.runner(self.spec, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
+            start.runner(self.spec, facts, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
         os.close(failure_write)
         os.close(self.stack_write)
         for file in files[1:]:
@@ -85,21 +109,19 @@ class _Watch:
             status=self.status,
             left=left,
             crowd=self.crowd,
+            memory=self.memory,
             failed=failure,
-            isolated=self.isolated,
             stack=self.stack.decode("utf-8", "replace"),
         )
-        if self.spec.get("folder"):
-            trees.remove_tree(self.spec["folder"])
 
     def _watch(self) -> None:
         """Return when the family has to end."""
-        limit = self.spec.get("max_processes") or 0
+        is_bounded = bool(self.spec.get("max_processes") or self.spec.get("max_memory_together"))
         poll = select.poll()
         poll.register(self.channel.fileno(), select.POLLIN)
         poll.register(self.wakeup, select.POLLIN)
         while True:
-            ready = poll.poll(_CENSUS_MS if limit else None)
+            ready = poll.poll(_CENSUS_MS if is_bounded else None)
             for fd, _ in ready:
                 if fd == self.wakeup:
                     if signal.SIGTERM in os.read(self.wakeup, 4096) or self._reap():
@@ -111,11 +133,8 @@ class _Watch:
                     if letter == b"s" and "argv" not in self.spec:
                         self._ask_stack()
                     return
-            if limit and not ready:
-                count = self._count()
-                if count > limit:
-                    self.crowd = count
-                    return
+            if is_bounded and not ready and self._is_over():
+                return
 
     def _ask_stack(self) -> None:
         """Have the runner write where it is, for as long as it does."""
@@ -150,8 +169,16 @@ class _Watch:
             elif not pid:
                 return False
 
-    def _count(self) -> int:
-        return len(trees.family(int(os.readlink("/proc/self"))))
+    def _is_over(self) -> bool:
+        """Count processes, and the memory that they use together; true when it is more than they may."""
+        members = trees.family(int(os.readlink("/proc/self")))
+        most, room = self.spec.get("max_processes") or 0, self.spec.get("max_memory_together") or 0
+        if most and len(members) > most:
+            self.crowd = len(members)
+        elif room:
+            used = trees.memory_of(members, room)
+            self.memory = used if used > room else 0
+        return bool(self.crowd or self.memory)
 
     def _end_family(self) -> int:
         """Kill until no child is left; answers how many processes beside the runner were still there."""
@@ -172,6 +199,15 @@ class _Watch:
             if pid == self.runner:
                 self.status = status
         return len(left - {self.runner})
+
+
+def _remove(name: str, parent: int, view: View | None) -> None:
+    try:
+        if view is not None:
+            view.leave()
+        trees.remove_tree(name, parent)
+    except OSError:  # the worker removes what is left
+        return
 
 
 def report(channel: _socket.socket, **facts: Any) -> None:

@@ -27,6 +27,8 @@ from .speech import Speech
 _COMPILED_MAX = 256
 _MESSAGE_MAX = 16 * 1024
 _TRACEBACK_MAX = 64 * 1024
+#: Exceptions that are looked at to find what the system refused.
+_CAUSES = 10
 _COROUTINE = 0x80
 _VAR_KEYWORDS = 0x08
 
@@ -221,7 +223,19 @@ def _explained(problem: BaseException, name: str, limits: dict[str, str]) -> Fau
     elif isinstance(problem, OSError) and problem.errno == errno.EFBIG:
         fault = _fault("limit", f"{message}: a file grew over {limits['file']}", kind)
     fault["py"] = {"exception": kind, "traceback": _shortened(text, _TRACEBACK_MAX)}
+    fault["refused"] = _refused(problem) or None
     return fault
+
+
+def _refused(problem: BaseException) -> list[Any]:
+    """The first refusal of the system in an exception and its causes: its number, class and file."""
+    found: BaseException | None = problem
+    for _ in range(_CAUSES):
+        if isinstance(found, OSError) and isinstance(found.errno, int):
+            name = found.filename
+            return [found.errno, type(found).__name__, name[:4096] if isinstance(name, str) else ""]
+        found = None if found is None else found.__cause__ or found.__context__
+    return []
 
 
 def _keep_own_lines(summary: traceback.TracebackException, name: str, seen: set[int]) -> None:

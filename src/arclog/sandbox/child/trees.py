@@ -1,13 +1,17 @@
 """Trees that must go as a whole: a process with its descendants, a folder with its contents."""
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
-# ruff: noqa: PTH101, PTH106, PTH108, PTH110, PTH123, PTH208
+# ruff: noqa: PTH110, PTH123, PTH208
 
 from __future__ import annotations
 
 import os
 import signal
 import stat
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+#: A name that no task gives a folder.
+_RAISED = ".arclog-raised-"
 
 
 def family(root: int) -> list[int]:
@@ -40,28 +44,84 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def memory_of(pids: list[int], enough: int) -> int:
+    """Bytes of memory that processes use together. What they share is looked at only when it could make the sum `enough`."""
+    total = sum(_resident(pid) for pid in pids)
+    return total if total <= enough else sum(_proportional(pid) for pid in pids)
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except OSError:  # it has ended
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    """Its own memory, and its part of what it shares."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
+    except OSError:
+        return _resident(pid)
+
+
 def kill(pid: int) -> None:
     """Kill a process and all its living descendants."""
     for member in [*family(pid), pid]:
         send_signal(member, signal.SIGKILL)
 
 
-def remove_tree(path: str) -> None:
-    """Remove a folder with all it holds, following no link; what cannot be removed stays."""
+def remove_tree(path: str, dir_fd: int | None = None) -> None:
+    """Remove a folder with all it holds, following no link; raises OSError for what cannot be removed.
+
+    However deep it is: what is below its folders is brought up to it first.
+    """
     try:
-        with os.scandir(path) as listing:
-            entries = list(listing)
-    except PermissionError:
-        os.chmod(path, stat.S_IRWXU)
-        entries = list(os.scandir(path))
-    except OSError:
+        top = _opened(path, dir_fd)
+    except FileNotFoundError:
         return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
-            os.unlink(entry.path)
-    os.rmdir(path)
+    number = 0
+    try:
+        while entries := _listed(top):
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=top)
+                    continue
+                below = _opened(entry.name, top)
+                try:
+                    for inner in _listed(below):
+                        if not inner.is_dir(follow_symlinks=False):
+                            os.unlink(inner.name, dir_fd=below)
+                            continue
+                        os.close(_opened(inner.name, below))
+                        number += 1
+                        os.rename(inner.name, f"{_RAISED}{number}", src_dir_fd=below, dst_dir_fd=top)
+                finally:
+                    os.close(below)
+                os.rmdir(entry.name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path, dir_fd=dir_fd)
+
+
+def _opened(name: str, dir_fd: int | None) -> int:
+    """A folder, with the right to change it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        folder = os.open(name, flags, dir_fd=dir_fd)
+    except PermissionError:
+        os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd)
+        return os.open(name, flags, dir_fd=dir_fd)
+    if os.fstat(folder).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.fchmod(folder, stat.S_IRWXU)
+    return folder
+
+
+def _listed(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as listing:
+        return list(listing)
 
 
 def _children_by_scan(pid: int) -> list[int]:

@@ -11,12 +11,14 @@ from _socket import socket
 LENGTHS = struct.Struct("<QQQ")
 
 
-def receive(sock: socket) -> tuple[bytes, bytes, bytes] | None:
-    """The next frame, or None when the other side is gone."""
+def receive(sock: socket, most: int = 0) -> tuple[bytes, bytes, bytes] | None:
+    """The next frame, or None when the other side is gone. One of more than `most` bytes is a ValueError."""
     head = _exactly(sock, LENGTHS.size)
     if head is None:
         return None
     sizes = LENGTHS.unpack(head)
+    if most and sum(sizes) > most:
+        raise ValueError(f"a frame of {sum(sizes)} bytes")
     body = _exactly(sock, sum(sizes))
     if body is None:
         return None

@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 
-from . import guard, kernel, trees
+from . import guard, kernel, start, trees
 
 #: the letter of a request for a process with namespaces of its own; `p` asks for a plain one
 ISOLATED = b"i"
@@ -29,10 +29,16 @@ _FILES = 4
 _PARENT_CHECK_MS = 5_000
 
 
-def main(control_fd: int, paths: list[str]) -> None:
-    """Serve until the worker is gone."""
+def main(control_fd: int, paths: list[str], databases: bool) -> None:
+    """Serve until the worker is gone. With `databases`, runners serve DuckDB, which is loaded here once for all."""
     sys.path.extend(path for path in paths if path not in sys.path)
     sys.dont_write_bytecode = True
+    if databases:
+        import duckdb  # noqa: F401 - loaded before the forks
+
+        from . import databases as service
+
+        start.services["databases"] = service.serve
     kernel.set_name("arclog-zygote")
     kernel.prctl(kernel.SUBREAPER, 1)
     for name in [name for name in sys.modules if name == "child" or name.startswith("child.")]:
@@ -78,9 +84,9 @@ def _request(control: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated: bool) -> int:
-    zygote = os.getpid()
+    zygote, identity = os.getpid(), (os.getuid(), os.getgid())
     try:
-        pid, isolated = kernel.fork_isolated() if isolated else (os.fork(), False)
+        pid, flags = kernel.fork_isolated() if isolated else (os.fork(), 0)
     except OSError as problem:
         guard.report(_socket.socket(fileno=os.dup(files[0])), failed=f"fork: {problem}")
         return 0
@@ -88,7 +94,9 @@ def _launch(control: _socket.socket, wakeup: int, files: list[int], *, isolated:
         signal.set_wakeup_fd(-1)
         control.close()
         os.close(wakeup)
-        guard.main(files, parent=0 if isolated else zygote, isolated=isolated)
+        # In a pid namespace of its own nobody above has a number.
+        parent = 0 if flags & kernel.NEWPID else zygote
+        guard.main(files, parent=parent, flags=flags, identity=identity)
     return pid
 
 

@@ -46,9 +46,11 @@ async def register(request: Request) -> Response:
     _checked(hello.worker)
     services = services_of(request)
     settings = services.settings
-    results = services.workplace(principal_of(request)).results
+    caller = principal_of(request)
+    results = services.workplace(caller).results
     lease_s, most = settings.number("leases.seconds"), settings.integer("results.max_bytes")
-    return answered(work.Welcome(lease_s, results.name, most))
+    shared = bool(settings["workers.shared"]) and caller.tenant == settings.text("scope.tenant")
+    return answered(work.Welcome(lease_s, results.name, most, shared=shared))
 
 
 @router.post(

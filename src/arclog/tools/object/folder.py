@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from arclog.model.outcome import error
+from arclog.sandbox.confinement import Reach
 from arclog.tools.object.location import Refused, refuse
 from arclog.tools.object.places import PIECE, Found, ObjectMeta, Pieces, Range, resolved
 
@@ -55,9 +56,9 @@ def type_of(name: str) -> str | None:
 class Folder:
     """A root folder as a place."""
 
-    def __init__(self, root: Path, home: Path) -> None:
+    def __init__(self, root: Path, reach: Reach) -> None:
         self.root = Path(os.path.realpath(root))
-        self._home = Path(os.path.realpath(home))
+        self._reach = reach
 
     def path_of(self, key: str) -> Path:
         """The real path of a file, or `Refused` when it lies outside of the root."""
@@ -66,10 +67,8 @@ class Folder:
             raise refuse(
                 "config", f"{key}: lies outside of {self.root}, where objects may be (setting object.file_root)"
             )
-        if real.is_relative_to(self._home):
-            raise refuse(
-                "config", f"{key}: lies in arclog's own folder (setting home), which no playbook reads or writes"
-            )
+        if refusal := self._reach.refusal(str(real)):
+            raise refuse("config", refusal.replace(str(real), key, 1))
         return real
 
     async def put(self, key: str, pieces: Pieces, content_type: str, *, if_absent: bool) -> ObjectMeta:  # noqa: ARG002 - a file has no content type

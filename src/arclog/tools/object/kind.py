@@ -19,6 +19,7 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
 from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
 from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
@@ -62,9 +63,9 @@ class ObjectTool:
 
     Config: type[Struct] = ObjectConfig
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, scratch: Path) -> None:
         self._root = Path(settings.text("object.file_root"))
-        self._home = Path(settings.text("home"))
+        self._reach = reach_of(settings, scratch)
         self._max_keys = settings.integer("object.max_keys")
         self._create_max_bytes = settings.integer("object.if_absent_max_bytes")
         self._ambient = settings["object.ambient_credentials"]
@@ -103,7 +104,7 @@ class ObjectTool:
         if at.scheme == FILE:
             from arclog.tools.object.folder import Folder
 
-            return Folder(self._root, self._home)
+            return Folder(self._root, self._reach)
         with required("object", f"{at.scheme}://"):
             import obstore  # noqa: F401 - asks whether the extra is there
         from arclog.tools.object.cloud import Access, Cloud, open_store
@@ -244,7 +245,7 @@ async def _watched(pieces: Pieces, context: TaskContext, total: int | None) -> P
 
 
 def _open(services: ToolServices) -> ObjectTool:
-    return ObjectTool(services.settings)
+    return ObjectTool(services.settings, services.scratch)
 
 
 def _field(name: str, kind: str, doc: str, **more: Any) -> Field:

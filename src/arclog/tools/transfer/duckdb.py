@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from arclog.tools.duckdb import connect, failure_of
+from arclog.tools.sql.duckdb_host import Connection, DuckdbError
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.values import to_json
 from arclog.tools.transfer import statements
@@ -36,9 +37,6 @@ from arclog.tools.transfer.rows import (
     bad_cell,
     json_cell,
 )
-
-if TYPE_CHECKING:
-    import duckdb
 
 DIALECT = "duckdb"
 T = TypeVar("T")
@@ -90,36 +88,26 @@ _LINE_BYTES = 2 * 1024 * 1024
 class _Database:
     """A connection, made on the thread that uses it."""
 
-    def __init__(self, database: str, options: Mapping[str, str], busy_s: float) -> None:
+    def __init__(self, connection: Connection, database: str, options: Mapping[str, str], busy_s: float) -> None:
+        self._connection = connection
         self._database = database
         self._options = options
         self._busy_s = busy_s
-        self._connection: duckdb.DuckDBPyConnection | None = None
         self._stopped = threading.Event()
 
     def interrupt(self) -> None:
-        import duckdb
-
         self._stopped.set()
-        connection = self._connection
-        if connection is not None:
-            try:
-                connection.interrupt()
-            except duckdb.Error:
-                pass  # it came to its end meanwhile
+        self._connection.interrupt()
 
-    def _connect(self, path: str = "") -> duckdb.DuckDBPyConnection:
+    def _connect(self, path: str = "") -> Connection:
         database = path or self._database
-        connection = self._do(lambda: connect(database, self._options, self._busy_s, self._stopped))
-        self._connection = connection
-        return connection
+        self._do(lambda: connect(self._connection, database, self._options, self._busy_s, self._stopped))
+        return self._connection
 
     def _do(self, work: Callable[[], T]) -> T:
-        import duckdb
-
         try:
             return work()
-        except duckdb.Error as problem:
+        except DuckdbError as problem:
             found = failure_of(problem, ()).problem
             # DuckDB turns backslashes of a path; as it was written, redaction knows it.
             message = self._shown(found.message.replace(self._database.replace("\\", "/"), self._database))
@@ -130,8 +118,7 @@ class _Database:
         return message
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        self._connection.close()
 
 
 class DuckdbSource(_Database):
@@ -139,6 +126,7 @@ class DuckdbSource(_Database):
 
     def __init__(
         self,
+        connection: Connection,
         database: str,
         options: Mapping[str, str],
         busy_s: float = 0.0,
@@ -149,7 +137,7 @@ class DuckdbSource(_Database):
         params: Sequence[Any] | Mapping[str, Any] | None = None,
         path: Path | None = None,
     ) -> None:
-        super().__init__(database, options, busy_s)
+        super().__init__(connection, database, options, busy_s)
         self.total: int | None = None
         self._path = path
         self._from = ""
@@ -173,16 +161,14 @@ class DuckdbSource(_Database):
         connection = self._connect()
         self._do(connection.begin)
         if self._from:
-            self.total = self._do(lambda: connection.execute(f"SELECT count(*) FROM {self._from}").fetchone()[0])  # type: ignore[index]  # noqa: S608 - an aggregate has a row; quoted
-        self._do(lambda: connection.execute(self._sql, [json_cell(value) for value in self._params]))
-        return [Column(name, _type_of(str(kind))) for name, kind, *_ in connection.description or ()]
+            count = f"SELECT count(*) FROM {self._from}"  # noqa: S608 - quoted
+            self._do(lambda: connection.execute(count))
+            self.total = int(self._do(lambda: connection.fetch(1))[0][0])
+        columns = self._do(lambda: connection.execute(self._sql, [json_cell(value) for value in self._params]))
+        return [Column(name, _type_of(kind)) for name, kind in columns]
 
     def chunks(self) -> Iterator[list[Row]]:
-        connection = self._connection
-        while connection is not None:
-            chunk = self._do(lambda: connection.fetchmany(self._at_a_time))
-            if not chunk:
-                return
+        while chunk := self._do(lambda: self._connection.fetch(self._at_a_time)):
             yield [row if _SIMPLE.issuperset(map(type, row)) else tuple(map(_taken, row)) for row in chunk]
 
 
@@ -191,9 +177,9 @@ class DuckdbTarget(_Database):
 
     def __init__(
         self,
+        connection: Connection,
         database: str,
         options: Mapping[str, str],
-        scratch: Path,
         table: str,
         schema: str,
         mode: str,
@@ -202,8 +188,7 @@ class DuckdbTarget(_Database):
         create: bool,
         busy_s: float = 0.0,
     ) -> None:
-        super().__init__(database, options, busy_s)
-        self._scratch = scratch
+        super().__init__(connection, database, options, busy_s)
         self._table = statements.name_of(DIALECT, table, schema)
         self._mode = mode
         self._key = key
@@ -243,36 +228,32 @@ class DuckdbTarget(_Database):
             return
         names = statements.names_of(DIALECT, columns)
         look = f"SELECT {names} FROM {self._table} LIMIT 0"  # noqa: S608 - quoted
-        self._types = [str(column[1]) for column in self._do(lambda: connection.execute(look)).description or ()]
+        self._types = [kind for _, kind in self._do(lambda: connection.execute(look))]
 
-    def _is_there(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        import duckdb
-
+    def _is_there(self, connection: Connection) -> bool:
         try:
             connection.execute(f"SELECT 1 FROM {self._table} LIMIT 0")  # noqa: S608 - quoted
-        except duckdb.CatalogException:
+        except DuckdbError as problem:
+            if problem.name != "CatalogException":
+                raise failure_of(problem, ()) from None
             return False
         return True
 
     def write(self, rows: list[Row]) -> None:
-        import duckdb
-
-        connection = self._connection
-        if connection is None or not rows:
+        if not rows:
             return
         if found := bad_cell(rows, self._columns, self._done, nul=False):
             raise found
         lines = [",".join(map(_csv_cell, row)) for row in rows]
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        path = self._scratch / f"chunk-{id(self)}.csv"
+        name = f"chunk-{id(self)}.csv"
         longest = 4 * max(map(len, lines)) + 16
         try:
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-            connection.execute(self._insert(path, max(longest, _LINE_BYTES)))
-        except duckdb.Error as problem:
+            path = self._connection.write_file(name, "\n".join([*lines, ""]).encode())
+            self._connection.execute(self._insert(path, max(longest, _LINE_BYTES)))
+        except DuckdbError as problem:
             raise self._placed(problem) from None
         finally:
-            path.unlink(missing_ok=True)
+            self._connection.remove_file(name)
         self._done += len(rows)
 
     def _insert(self, path: Path, line_bytes: int) -> str:
@@ -298,12 +279,10 @@ class DuckdbTarget(_Database):
         return f"INSERT INTO {self._table} ({names}) {latest}"
 
     def commit(self) -> dict[str, Any]:
-        connection = self._connection
-        if connection is not None:
-            self._do(connection.commit)
-            if self._draft is not None:
-                self._do(connection.close)
-                self._draft.publish()
+        self._do(self._connection.commit)
+        if self._draft is not None:
+            self._do(self._connection.close)
+            self._draft.publish()
         return {}
 
     def close(self) -> None:
@@ -317,14 +296,12 @@ class DuckdbTarget(_Database):
 
     def export(self, path: Path) -> None:
         """Write the table as a Parquet file."""
-        connection = self._connection
-        if connection is not None:
-            self._do(lambda: connection.execute(f"COPY {self._table} TO {_literal(path)} (FORMAT parquet)"))
+        self._do(lambda: self._connection.execute(f"COPY {self._table} TO {_literal(path)} (FORMAT parquet)"))
 
     def _shown(self, message: str) -> str:
         return message if self._draft is None else message.replace(self._draft.path, self._database)
 
-    def _placed(self, problem: Exception) -> SqlFailure:
+    def _placed(self, problem: DuckdbError) -> SqlFailure:
         found = failure_of(problem, ()).problem
         line, column = _LINE.search(found.message), _COLUMN.search(found.message)
         if line is None or column is None:

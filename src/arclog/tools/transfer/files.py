@@ -243,9 +243,12 @@ def take_place(temporary: Path, path: Path) -> None:
     """Make a finished file durable under its own name."""
     mask = os.umask(0)
     os.umask(mask)
-    temporary.chmod(0o666 & ~mask)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
+    file = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(file, 0o666 & ~mask)
+        os.fsync(file)
+    finally:
+        os.close(file)
     temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

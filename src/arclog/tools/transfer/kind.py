@@ -7,6 +7,7 @@ place when it is whole; so `replace` and `upsert` may be repeated, and what fail
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.model.settings import Settings
 from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
+from arclog.sandbox.confinement import reach_of
 from arclog.tools.object.location import Refused
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.own_folder import MEMORY, not_ours
@@ -26,6 +28,7 @@ from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, Tr
 from arclog.tools.transfer.rows import TYPES, Source, Target
 
 if TYPE_CHECKING:
+    from arclog.tools.sql.duckdb_host import Connection
     from arclog.tools.transfer.files import CsvForm
     from arclog.tools.transfer.move import Moved
     from arclog.tools.transfer.postgres import Connecting
@@ -38,9 +41,11 @@ class TransferTool:
 
     def __init__(self, settings: Settings, scratch: Path) -> None:
         from arclog.tools.sql.calls import Threads
+        from arclog.tools.sql.duckdb_host import Hosts
 
         self._settings = settings
-        self._scratch = scratch
+        self._hosts = Hosts.shared(settings, scratch)
+        self._reach = reach_of(settings, scratch)
         self._chunk_rows = settings.integer("transfer.chunk_rows")
         self._busy_s = settings.number("sql.busy_timeout_s")
         self._threads = Threads(settings.integer("sql.threads"), "arclog-transfer")
@@ -70,25 +75,42 @@ class TransferTool:
         from arclog.tools.transfer.move import Move
 
         loop = asyncio.get_running_loop()
-        target = self._target(config.target, context)
-        source = self._source(config, context, loop)
-        move = Move(
-            source,
-            target,
-            chunk_rows=config.chunk_rows or self._chunk_rows,
-            columns=config.columns,
-            types=config.target.types or {},
-            progress=lambda done, total, unit: _tell(loop, context, done, total, unit),
-        )
-        return await self._threads.call(move.interrupt, move.run)
+        opened: list[Connection] = []
+
+        def connection() -> Connection:
+            opened.append(self._hosts.connection(context.scope))
+            return opened[-1]
+
+        try:
+            target = self._target(config.target, context, connection)
+            source = self._source(config, context, loop, connection)
+            move = Move(
+                source,
+                target,
+                chunk_rows=config.chunk_rows or self._chunk_rows,
+                columns=config.columns,
+                types=config.target.types or {},
+                progress=lambda done, total, unit: _tell(loop, context, done, total, unit),
+            )
+            return await self._threads.call(move.interrupt, move.run)
+        finally:
+            for each in opened:
+                each.close()
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
 
     async def close(self) -> None:
+        await self._hosts.close()
         self._threads.close()
 
-    def _source(self, config: TransferConfig, context: TaskContext, loop: asyncio.AbstractEventLoop) -> Source:
+    def _source(
+        self,
+        config: TransferConfig,
+        context: TaskContext,
+        loop: asyncio.AbstractEventLoop,
+        connection: Callable[[], Connection],
+    ) -> Source:
         from arclog.tools.transfer import files, stored
 
         end = config.source
@@ -102,7 +124,7 @@ class TransferTool:
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteSource
 
-            return SqliteSource(self._database(end), self._busy_s, **asked)
+            return SqliteSource(self._database(end, write=False), self._busy_s, **asked)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresSource
 
@@ -110,12 +132,16 @@ class TransferTool:
         _need_duckdb(end.kind)
         from arclog.tools.transfer.duckdb import DuckdbSource
 
-        options = self._duckdb_options()
         if end.kind == "parquet":
-            return DuckdbSource(":memory:", options, path=self._file(end)[1])
-        return DuckdbSource(self._database(end), options, self._busy_s, schema=end.schema or "", **asked)
+            path = self._file(end)[1]
+            host = connection()
+            return DuckdbSource(host, ":memory:", self._duckdb_options(host), path=path)
+        database = self._database(end, write=False)
+        host = connection()
+        options = self._duckdb_options(host)
+        return DuckdbSource(host, database, options, self._busy_s, schema=end.schema or "", **asked)
 
-    def _target(self, end: TargetConfig, context: TaskContext) -> Target:
+    def _target(self, end: TargetConfig, context: TaskContext, connection: Callable[[], Connection]) -> Target:
         from arclog.tools.transfer import files
 
         if end.kind == "csv":
@@ -126,13 +152,15 @@ class TransferTool:
             _need_duckdb(end.kind)
             from arclog.tools.transfer.parquet import ParquetTarget
 
-            return ParquetTarget(*self._file(end), self._duckdb_options(), self._scratch)
+            shown, path = self._file(end)
+            host = connection()
+            return ParquetTarget(shown, path, host, self._duckdb_options(host))
         key = [end.key] if isinstance(end.key, str) else end.key or []
         mode, create, table = end.mode or "append", end.create is True, end.table or ""
         if end.kind == "sqlite":
             from arclog.tools.transfer.sqlite import SqliteTarget
 
-            return SqliteTarget(self._database(end), self._busy_s, table, mode, key, create=create)
+            return SqliteTarget(self._database(end, write=True), self._busy_s, table, mode, key, create=create)
         if end.kind == "postgres":
             from arclog.tools.transfer.postgres import PostgresTarget
 
@@ -140,10 +168,12 @@ class TransferTool:
         _need_duckdb(end.kind)
         from arclog.tools.transfer.duckdb import DuckdbTarget
 
+        database = self._database(end, write=True)
+        host = connection()
         return DuckdbTarget(
-            self._database(end),
-            self._duckdb_options(),
-            self._scratch,
+            host,
+            database,
+            self._duckdb_options(host),
             table,
             end.schema or "",
             mode,
@@ -166,13 +196,13 @@ class TransferTool:
             server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
         )
 
-    def _database(self, end: End) -> str:
+    def _database(self, end: End, *, write: bool) -> str:
         """The path of a database file, as given."""
         if not end.database:
             raise SqlFailure("config", f"a {end.kind} source or target needs `database`, the path of its file")
         if end.database == MEMORY:
             raise SqlFailure("config", f"database: {MEMORY} ends with the transfer, and its rows with it; name a file")
-        return not_ours(end.database, Path(self._settings.text("home")))
+        return not_ours(end.database, self._reach, write=write)
 
     def _file(self, end: End) -> tuple[str, Path]:
         """The name of a file as it is shown, and its real path."""
@@ -182,18 +212,19 @@ class TransferTool:
         at = locate(end.path or "")
         if at.scheme != FILE:
             raise SqlFailure("config", f"path: {end.path} is no file; move it with `kind: object` before or after")
-        folder = Folder(Path(self._settings.text("object.file_root")), Path(self._settings.text("home")))
+        folder = Folder(Path(self._settings.text("object.file_root")), self._reach)
         return at.key, folder.path_of(at.key)
 
-    def _duckdb_options(self) -> dict[str, str]:
+    def _duckdb_options(self, connection: Connection) -> dict[str, str]:
         from arclog.tools.duckdb import options_of
 
-        return options_of(self._settings, self._scratch)
+        return options_of(self._settings, connection.folder)
 
 
 def _need_duckdb(kind: str) -> None:
-    with required("duckdb", f"kind {kind}"):
-        import duckdb  # noqa: F401 - asks whether the extra is there
+    from arclog.tools.duckdb import require_duckdb
+
+    require_duckdb(f"kind {kind}")
 
 
 def _csv(end: End) -> CsvForm:

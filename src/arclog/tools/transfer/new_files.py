@@ -71,7 +71,7 @@ class Draft:
     def publish(self) -> None:
         """Put the file into its place; it must be closed. Raises MadeMeanwhile when there is one already."""
         try:
-            os.link(self.path, self._place)
+            os.link(self.path, self._place, follow_symlinks=False)
         except FileExistsError:
             raise MadeMeanwhile from None
         except OSError as problem:

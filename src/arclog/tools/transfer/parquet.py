@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from arclog.tools.sql.duckdb_host import Connection
 from arclog.tools.transfer.duckdb import DuckdbTarget
 from arclog.tools.transfer.files import PathTarget
 from arclog.tools.transfer.rows import Column, Row
@@ -15,12 +16,11 @@ from arclog.tools.transfer.rows import Column, Row
 class ParquetTarget(PathTarget):
     """A Parquet file, gathered in a DuckDB database of its own and written at the end."""
 
-    def __init__(self, shown: str, path: Path, options: Mapping[str, str], scratch: Path) -> None:
+    def __init__(self, shown: str, path: Path, connection: Connection, options: Mapping[str, str]) -> None:
         super().__init__(shown, path)
-        self._folder = scratch / f"parquet-{id(self)}"
-        self._table = DuckdbTarget(
-            str(self._folder / "rows.db"), options, self._folder, "rows", "", "append", (), create=True
-        )
+        self._folder = connection.folder / f"parquet-{id(self)}"
+        database = str(self._folder / "rows.db")
+        self._table = DuckdbTarget(connection, database, options, "rows", "", "append", (), create=True)
 
     def open(self, columns: Sequence[Column]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

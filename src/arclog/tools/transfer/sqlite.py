@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -102,7 +103,9 @@ class _File:
     def _connect(self, path: str, flags: int) -> apsw.Connection:
         import apsw
 
-        connection = self._do(lambda: apsw.Connection(path, flags=flags))
+        # Links were followed when the path was judged.
+        real = os.path.realpath(path)
+        connection = self._do(lambda: apsw.Connection(real, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW))
         self._connection = connection
         connection.set_busy_handler(patience(self._busy_s, self._stopped))
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ from arclog.testing.tools import Recorder, task_context
 from arclog.tools.object.kind import ObjectConfig, ObjectTool
 
 KEYS = Credential("aws", "secret", {"access_key_id": "AK", "secret_access_key": "SK"}, ("SK",))
+
+#: The scratch folder of a tool that makes no files there.
+NOWHERE = Path("/nonexistent/scratch")
 
 
 class Runner:

@@ -19,7 +19,7 @@ from arclog.testing.tools import task_context
 from arclog.tools.object.kind import ObjectConfig, ObjectTool
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.tools.object.recording import Answer, Asked, RecordingServer, recording_server
-from tests.unit.tools.object.support import KEYS, Runner
+from tests.unit.tools.object.support import KEYS, NOWHERE, Runner
 
 MIB = 1024 * 1024
 
@@ -38,7 +38,9 @@ def server() -> Iterator[RecordingServer]:
 
 def runner(endpoint: str, auth: Credential | None = KEYS, **settings: Any) -> Runner:
     changed = {name.replace("__", "."): value for name, value in settings.items()}
-    run = Runner(ObjectTool(Settings({"object.request_retries": 0, **changed})), endpoint=endpoint, allow_http=True)
+    run = Runner(
+        ObjectTool(Settings({"object.request_retries": 0, **changed}), NOWHERE), endpoint=endpoint, allow_http=True
+    )
     run.auth = auth
     return run
 
@@ -205,7 +207,9 @@ async def test_an_answer_that_makes_no_sense(server: RecordingServer) -> None:
 
 async def test_a_request_is_tried_again_but_not_a_create(server: RecordingServer) -> None:
     server.answer = lambda _: Answer(503)
-    run = Runner(ObjectTool(Settings({"object.request_retries": 1})), endpoint=server.endpoint, allow_http=True)
+    run = Runner(
+        ObjectTool(Settings({"object.request_retries": 1}), NOWHERE), endpoint=server.endpoint, allow_http=True
+    )
     await run.failure("get", "s3://bucket/x")
     assert len(server.asked) == 2
     await run.failure("put", "s3://bucket/x", content="x", if_absent=True)
@@ -245,7 +249,7 @@ async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(MissingExtra, match=r"s3:// needs the package obstore.*pip install 'arclog\[object\]'"):
         await runner("http://127.0.0.1:1").failure("get", "s3://bucket/x")
-    files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)})))
+    files = Runner(ObjectTool(Settings({"object.file_root": str(tmp_path)}), NOWHERE))
     assert await files.data("put", "a.txt", content="files need no extra")
 
 

@@ -11,7 +11,7 @@ import pytest
 from arclog.model.settings import Settings
 from arclog.tools.object import folder
 from arclog.tools.object.kind import ObjectTool
-from tests.unit.tools.object.support import Runner
+from tests.unit.tools.object.support import NOWHERE, Runner
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(root: Path) -> Runner:
-    return Runner(ObjectTool(Settings({"object.file_root": str(root), "home": str(root / ".arclog")})))
+    return Runner(ObjectTool(Settings({"object.file_root": str(root), "home": str(root / ".arclog")}), NOWHERE))
 
 
 def names(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from arclog.model.settings import Settings
 from arclog.tools.object.kind import KIND, ObjectConfig, ObjectTool
 from tests.servers.s3 import S3Server, s3_server
-from tests.unit.tools.object.support import Runner
+from tests.unit.tools.object.support import NOWHERE, Runner
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture(params=["file", "s3"])
 async def run(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runner]:
     settings = Settings({"object.file_root": str(tmp_path), "home": str(tmp_path / ".arclog")})
-    tool = ObjectTool(settings)
+    tool = ObjectTool(settings, NOWHERE)
     if request.param == "file":
         runner = Runner(tool)
     else:

@@ -20,7 +20,7 @@ class Sql:
     def __init__(self, kind: ToolKind, scratch: Path, settings: Settings | None = None, **where: Any) -> None:
         self.kind = kind
         self.where = where
-        self.toolbox = Toolbox({kind.spec.name: kind}, ToolServices(settings or Settings(), scratch))
+        self.toolbox = Toolbox({kind.spec.name: kind}, ToolServices(settings or Settings(), scratch / "scratch"))
 
     def config(self, command: str, scope: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
         compiled = compile_sql(command, self.kind.spec.dialect, keys.pop("params", None))

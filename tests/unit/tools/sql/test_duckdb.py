@@ -219,7 +219,8 @@ async def test_a_file_that_another_process_has_open(tmp_path):
     try:
         assert await holder.stdout.readline() == b"open\n"
         outcome = await sql("SELECT 1")
-        stopped = asyncio.create_task(Sql(KIND, tmp_path / "scratch", database=str(tmp_path / "a.duckdb"))("SELECT 1"))
+        other = Sql(KIND, tmp_path / "scratch", database=str(tmp_path / "a.duckdb"))
+        stopped = asyncio.create_task(other("SELECT 1"))
         await asyncio.sleep(0)
         stopped.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -227,11 +228,12 @@ async def test_a_file_that_another_process_has_open(tmp_path):
     finally:
         holder.kill()
         await holder.communicate()
-        await sql.close()
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("serialization", True)
     assert "sql.busy_timeout_s" in outcome.error.message
     assert await sql.rows("SELECT count(*) AS n FROM t") == [{"n": 0}]
+    await other.close()
+    await sql.close()
 
 
 async def test_a_folder_that_is_not_there(sql, tmp_path):

@@ -23,11 +23,11 @@ from tests.servers.postgres import Database
 class Runner:
     """Runs transfers in one folder."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, scratch: str = "scratch", **settings: Any) -> None:
         changed = {name.replace("__", "."): value for name, value in settings.items()}
         defaults = {"object.file_root": str(folder), "home": str(folder / ".arclog"), "transfer.chunk_rows": 3}
         self.folder = folder
-        self.tool = TransferTool(Settings({**defaults, **changed}), folder / "scratch")
+        self.tool = TransferTool(Settings({**defaults, **changed}), folder / scratch)
         self.results = MemoryResults()
         self.recorder = Recorder()
         self.auth: Any = None

@@ -115,7 +115,7 @@ from pathlib import Path
 from tests.unit.tools.transfer.support import Runner
 
 async def main(folder, target, number):
-    run = Runner(Path(folder))
+    run = Runner(Path(folder), f"scratch-{number}")
     print("ready", flush=True)
     sys.stdin.readline()
     rows = [{"id": number * 100 + n, "of": number} for n in range(7)]

@@ -1,0 +1,136 @@
+"""A filter of system calls: what no task needs and an attack may want is refused, for a process and all its children.
+
+It is the second wall behind dropped capabilities: it keeps a process from getting new ones in a user namespace of its
+own, and parts of the kernel with a history of holes (io_uring, bpf, keyrings) out of reach. Programs of another
+architecture (32 bits) are refused all system calls.
+"""
+
+# Stand-alone and light: no pathlib, and the package has another name where it runs.
+# ruff: noqa: TID252
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from collections.abc import Collection
+
+from . import kernel
+
+_SET_MODE_FILTER = 1
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
+#: name: (its number on x86_64, elsewhere)
+_NUMBERS = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "syslog": (103, 116),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+}
+#: Answered as if the kernel did not know them, so that programs take the way that they have for older kernels.
+_UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
+_CLONE, _IOCTL, _SOCKET, _SECCOMP = (56, 220), (16, 29), (41, 198), (317, 277)
+#: Would type into a terminal, or reach a console's memory.
+_TERMINAL = (0x5412, 0x541C)
+_NAMESPACES = (
+    kernel.NEWNS
+    | kernel.NEWCGROUP
+    | kernel.NEWUTS
+    | kernel.NEWIPC
+    | kernel.NEWUSER
+    | kernel.NEWPID
+    | kernel.NEWNET
+    | 0x80  # a time namespace
+)
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+
+_X32_BIT = 0x40000000
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def restrict(families: Collection[int]) -> bool:
+    """Filter this process's system calls; sockets may be made of these address families. False: the kernel has no filters."""
+    architecture = _ARCHITECTURE.get(kernel.MACHINE)
+    if architecture is None:
+        return False
+    code = program(architecture, families)
+    holder = _Program(len(code) // 8, code)
+    try:
+        kernel.syscall(_own(_SECCOMP), ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(holder))
+    except OSError:
+        return False
+    return True
+
+
+def program(architecture: int, families: Collection[int]) -> bytes:
+    """The filter as BPF."""
+    refused = _ERRNO | errno.EPERM
+    unknown = _ERRNO | errno.ENOSYS
+    code = [_do(_LOAD, _ARCHITECTURE_AT), _do(_EQUAL, architecture, 1, 0), _do(_RETURN, unknown)]
+    code.append(_do(_LOAD, _NUMBER_AT))
+    if kernel.MACHINE == "x86_64":
+        code += [_do(_AT_LEAST, _X32_BIT, 0, 1), _do(_RETURN, unknown)]
+    for number in _UNKNOWN.values():
+        code += [_do(_EQUAL, number, 0, 1), _do(_RETURN, unknown)]
+    for numbers in _NUMBERS.values():
+        code += [_do(_EQUAL, _own(numbers), 0, 1), _do(_RETURN, refused)]
+    code += _checked(_CLONE, _FIRST_ARGUMENT_AT, [_do(_ANY_BIT, _NAMESPACES, 0, 1), _do(_RETURN, refused)])
+    terminal = [word for ioctl in _TERMINAL for word in (_do(_EQUAL, ioctl, 0, 1), _do(_RETURN, refused))]
+    code += _checked(_IOCTL, _SECOND_ARGUMENT_AT, terminal)
+    family = [word for known in sorted(families) for word in (_do(_EQUAL, known, 0, 1), _do(_RETURN, _ALLOW))]
+    code += _checked(_SOCKET, _FIRST_ARGUMENT_AT, [*family, _do(_RETURN, _ERRNO | errno.EAFNOSUPPORT)])
+    code.append(_do(_RETURN, _ALLOW))
+    return b"".join(code)
+
+
+def _checked(numbers: tuple[int, int], argument_at: int, rules: list[bytes]) -> list[bytes]:
+    """Rules over an argument of one system call; one that no rule returns from is allowed."""
+    body = [_do(_LOAD, argument_at), *rules, _do(_RETURN, _ALLOW)]
+    return [_do(_EQUAL, _own(numbers), 0, len(body)), *body]
+
+
+def _own(numbers: tuple[int, int]) -> int:
+    return numbers[0] if kernel.MACHINE == "x86_64" else numbers[1]
+
+
+def _do(operation: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("=HBBI", operation, yes, no, value)

@@ -1,0 +1,188 @@
+"""What a sandbox sees of the file system: a mount namespace whose root holds what its tasks may use, and nothing else.
+
+The root is empty, or (when tasks may read `/`) everything read-only. On it come, parents first, the paths that may be
+read, those that may be written, and covers over those that are out of reach. /proc, /dev and /dev/shm are its own.
+"""
+
+# Stand-alone and light: no pathlib, and the package has another name where it runs.
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH114, PTH115, PTH118, PTH120, PTH123, PTH211, TID252
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from . import kernel
+
+READ, WRITE, COVER, REPLACE = "read", "write", "cover", "replace"
+
+#: Devices without state.
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+    "/dev/ptmx": "pts/ptmx",
+}
+_PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
+_BIND = kernel.MS_BIND | kernel.MS_REC
+#: The lowest bound that Linux takes.
+_LEAST_PIDS = 301
+#: Covers hold folders alone.
+_COVER_SIZE = "size=256k,nr_inodes=256,mode=755"
+
+
+class View:
+    """The root of one sandbox, in the making."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        confinement = spec["confinement"]
+        self._own = f"{spec['folder']}/view"
+        self._root = f"{self._own}/root"
+        self._writes_all = "/" in confinement["write"]
+        self._whole = self._writes_all or "/" in confinement["read"]
+        self._shared_bytes: int = confinement["max_memory_bytes"]
+        self._most_threads: int = confinement["max_threads"]
+        #: the kernel holds the view's processes to `max_threads`
+        self.is_bounded = False
+        entries = [(path, READ) for path in confinement["read"] if path != "/"] if not self._whole else []
+        entries += [(path, WRITE) for path in [*confinement["write"], spec["folder"]]]
+        self._named = [path for path, _ in entries]
+        entries += [(path, COVER) for path in confinement["hidden"]]
+        #: by the real path, what stands in its place
+        self._replaced = {
+            os.path.realpath(path): f"{self._own}/{name}"
+            for path, name in confinement["replaced"].items()
+            if os.path.isdir(path)
+        }
+        entries += [(path, REPLACE) for path in self._replaced]
+        #: real paths, parents first; of several ways for one path the last one counts
+        ways = {os.path.realpath(path): way for path, way in entries if path != "/" and os.path.exists(path)}
+        self._ways = sorted(ways.items(), key=lambda entry: entry[0].count("/"))
+        #: hold folders of the sandbox's own; closed when these are made
+        self._covers: list[str] = []
+        #: mounts on folders that are removed with the sandbox
+        self._inner: list[str] = []
+
+    def enter(self) -> None:
+        """Make the view and go into it; raises OSError, before anything is changed for good."""
+        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
+        for path in dict.fromkeys((self._own, self._root, *self._replaced.values())):
+            os.mkdir(path, 0o700)
+        if self._whole:
+            kernel.mount("/", self._root, None, _BIND)
+            kernel.restrict_mount(self._root, read_only=not self._writes_all)
+        else:
+            kernel.mount("arclog", self._root, "tmpfs", _PLAIN, "size=1m,mode=755")
+            for path in self._named:
+                self._mirror(path)
+        kernel.mount(None, self._root, None, kernel.MS_UNBINDABLE)  # no part of itself
+        self._devices()
+        self._processes()
+        for path, way in self._ways:
+            self._apply(path, way)
+        for cover in self._covers:
+            kernel.restrict_mount(cover, recursive=False)
+        kernel.restrict_mount(f"{self._root}/dev", recursive=False)
+        if not self._whole:
+            kernel.restrict_mount(self._root, recursive=False)
+        kernel.enter_root(self._root)
+
+    def leave(self) -> None:
+        """Free the sandbox's own folders, so that they can be removed."""
+        for path in reversed(self._inner):
+            kernel.unmount(path)
+
+    def _apply(self, path: str, way: str) -> None:
+        if way != COVER:
+            self._bind(self._replaced[path] if way == REPLACE else path, path)
+            if way == READ:
+                kernel.restrict_mount(self._root + path)
+        elif os.path.isdir(self._root + path):
+            kernel.mount("arclog", self._root + path, "tmpfs", _PLAIN, _COVER_SIZE)
+            self._covers.append(self._root + path)
+        elif os.path.lexists(self._root + path):
+            blank = f"{self._own}/blank"
+            os.close(os.open(blank, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o000))
+            kernel.mount(blank, self._root + path, None, kernel.MS_BIND)
+            kernel.restrict_mount(self._root + path)
+
+    def _bind(self, source: str, path: str) -> None:
+        """Put something of the old root at a real path of the new one."""
+        target = self._root + path
+        if not os.path.lexists(target):
+            os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+            if os.path.isdir(source):
+                os.mkdir(target, 0o755)
+            else:
+                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444))
+        kernel.mount(source, target, None, _BIND)
+        if any(path.startswith(f"{replaced}/") for replaced in self._replaced):
+            self._inner.append(path)
+
+    def _mirror(self, path: str, depth: int = 0) -> str:
+        """Make the links on the way to a path; returns the real path."""
+        real = "/"
+        for part in path.strip("/").split("/"):
+            place = os.path.join(real, part)
+            if not os.path.islink(place) or depth > 40:
+                real = place
+                continue
+            link = os.readlink(place)
+            target = self._root + place
+            if not os.path.lexists(target):
+                os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+                os.symlink(link, target)
+            real = self._mirror(os.path.normpath(os.path.join(real, link)), depth + 1)
+        return real
+
+    def _devices(self) -> None:
+        place = f"{self._root}/dev"
+        if not self._whole:
+            os.mkdir(place, 0o755)
+        kernel.mount("arclog", place, "tmpfs", kernel.MS_NOSUID, "size=64k,mode=755")
+        for path in DEVICES:
+            if os.path.exists(path):
+                self._bind(path, path)
+        for path, target in _LINKS.items():
+            os.symlink(target, self._root + path)
+        for name, kind, options in (
+            ("shm", "tmpfs", f"mode=1777,size={self._shared_bytes}" if self._shared_bytes else "mode=1777"),
+            ("pts", "devpts", "newinstance,ptmxmode=0666,mode=620"),
+            ("mqueue", "mqueue", None),
+        ):
+            os.mkdir(f"{place}/{name}", 0o755)
+            try:
+                kernel.mount(kind, f"{place}/{name}", kind, _PLAIN | kernel.MS_NOEXEC, options)
+            except OSError:
+                if name == "shm":
+                    raise
+
+    def _processes(self) -> None:
+        """A /proc of the own pid namespace; where the kernel refuses that, the one that is there."""
+        place = f"{self._root}/proc"
+        os.makedirs(place, 0o755, exist_ok=True)
+        try:
+            kernel.mount("proc", place, "proc", _PLAIN | kernel.MS_NOEXEC)
+        except OSError:
+            if not self._whole:
+                kernel.mount("/proc", place, None, _BIND)
+        else:
+            if self._most_threads:
+                self.is_bounded = _bound(place, self._most_threads)
+        kernel.restrict_mount(place)
+
+
+def _bound(proc: str, most: int) -> bool:
+    """Bound the processes and threads of this pid namespace. Before Linux 6.14 that file was the whole machine's."""
+    major, minor = (int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    if (major, minor) < (6, 14):
+        return False
+    try:
+        with open(f"{proc}/sys/kernel/pid_max", "w") as file:
+            file.write(str(max(most, _LEAST_PIDS)))
+    except OSError:
+        return False
+    return True

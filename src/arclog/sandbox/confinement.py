@@ -1,0 +1,248 @@
+"""What confined tasks may use of this machine, as the operator's settings say. `child.confine` puts it into force.
+
+Law: arclog's home, its keys and the folders of other tasks are hidden at every level but `off`; a playbook changes
+nothing of this. Unset, the settings mean what `arclog run` does for whoever starts it: tasks read what that user may
+read, and write where it was started. A server's worker (`for_server`) gives its tasks their own folders only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.errors import SettingsError
+from arclog.model.settings import Settings
+from arclog.sandbox.child import kernel
+from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
+from arclog.sandbox.launcher import package_paths
+
+STRICT, STANDARD, OFF = "strict", "standard", "off"
+#: The value of an allow-list that allows nothing more.
+NONE = "none"
+#: The value of `tasks.allow_networks` that allows everything.
+ALL = "all"
+
+#: Programs and libraries, and what they read to work. Of /etc only what holds no secrets.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_CONFIGURATION = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
+    "fonts", "gai.conf", "group", "host.conf", "hostname", "hosts", "inputrc", "java", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf",
+    "os-release", "passwd", "perl", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf",
+    "profile", "profile.d", "protocols", "redhat-release", "resolv.conf", "rpc", "services", "shells", "ssl/cert.pem",
+    "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf",
+)  # fmt: skip
+_MACHINE = ("/sys/devices/system", "/sys/kernel/mm/transparent_hugepage", "/sys/fs/cgroup")
+#: Settings that name a file with a secret.
+_SECRET_FILES = ("secrets.key_file", "client.token_file", "results.credentials_file", "bus.key_file", "bus.creds_file",
+                 "bus.nkey_file")  # fmt: skip
+#: Settings whose value may hold a password, and the file that they may come from.
+_SECRET_ADDRESSES = ("store.url", "store.listen_url", "results.url", "bus.url")
+_NO_NETWORK = frozenset({errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
+_NO_WRITE = frozenset({errno.EACCES, errno.EROFS, errno.EPERM})
+_NO_FILE = _NO_WRITE | {errno.ENOENT}
+_SETTINGS_FILE = "arclog.toml"
+
+
+class Confinement(Struct, frozen=True):
+    """What the tasks of one worker may use. Paths are absolute; `/` among those to read is everything."""
+
+    level: str
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    #: out of reach, also inside the others
+    hidden: tuple[str, ...]
+    #: folders that a task has an empty one of its own instead of, by a name in its folder
+    replaced: dict[str, str]
+    #: `all` or `none`
+    network: str
+    #: processes and threads of one task
+    max_threads: int
+    #: of all processes of one task; 0: no bound
+    max_memory_bytes: int
+    #: a task of root passes over the permissions of files, as far as paths allow
+    keeps_rights_on_files: bool = False
+
+    def spec(self, *, read: Iterable[str] = (), write: Iterable[str] = ()) -> dict[str, Any]:
+        """For `child.confine`, with more paths for one sandbox."""
+        return {
+            "level": self.level,
+            "read": [*self.read, *read],
+            "write": [*self.write, *write],
+            "hidden": list(self.hidden),
+            "replaced": self.replaced,
+            "network": self.network,
+            "max_threads": self.max_threads,
+            "max_memory_bytes": self.max_memory_bytes,
+            "keeps_rights_on_files": self.keeps_rights_on_files,
+        }
+
+    def shows_hidden(self) -> bool:
+        """Whether something hidden lies in what tasks may use: then only a mount namespace keeps it from them."""
+        return any(self._is_below(path, (*self.read, *self.write)) for path in self.hidden)
+
+    def hint(self, number: int, exception: str, path: str) -> str:
+        """What an author should know when the system refused a task something that its confinement may have to do with."""
+        if exception == "gaierror" or number in _NO_NETWORK:
+            if self.network == ALL:
+                return ""
+            reason = "tasks.confinement is strict" if self.level == STRICT else "setting tasks.allow_networks"
+            return f"confined tasks have no network here ({reason})"
+        if number not in _NO_FILE or not path.startswith("/") or self._is_below(path, self.write):
+            return ""
+        if number in _NO_WRITE and self._is_below(path, self.read):
+            return "confined tasks may not write there (setting tasks.allow_write)"
+        return "" if self._is_below(path, self.read) else "confined tasks may not read there (setting tasks.allow_read)"
+
+    def _is_below(self, path: str, roots: Iterable[str]) -> bool:
+        return any(Path(path).is_relative_to(root) for root in roots)
+
+
+def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
+    """The confinement of a worker's tasks; None: they are not confined. A path that is not there, or one in arclog's own
+    folders, is a SettingsError.
+    """
+    level = settings.text("tasks.confinement")
+    if level == OFF:
+        return None
+    hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
+    workdir, named = workdir_of(settings), settings.text("worker.workdir")
+    standard = level == STANDARD
+    read = _paths(settings, "tasks.allow_read", hidden, ["/"] if standard else [])
+    temporary = os.path.realpath(tempfile.gettempdir())
+    write = _paths(settings, "tasks.allow_write", hidden, [temporary] if standard else [])
+    if workdir is not None:
+        (write if standard or named else read).append(str(workdir))
+    replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
+    home = str(Path(settings.text("home")).absolute())
+    return Confinement(
+        level=level,
+        read=("/",) if "/" in read else tuple(dict.fromkeys([*_system(), *read])),
+        write=tuple(dict.fromkeys(write)),
+        hidden=hidden,
+        # arclog may be called from a task: it has a home of the task's own then.
+        replaced={**replaced, home: "home"} if workdir is not None else replaced,
+        network=_network(settings, standard=standard),
+        max_threads=settings.integer("tasks.max_threads"),
+        max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
+        keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
+    )
+
+
+class Reach(Struct, frozen=True):
+    """Which files the kinds that run in the worker itself (sqlite, transfer, object) may open for a playbook."""
+
+    home: str
+    #: with the home
+    hidden: tuple[str, ...]
+    #: None: any
+    read: tuple[str, ...] | None
+    write: tuple[str, ...] | None
+
+    def refusal(self, path: str, *, write: bool = True) -> str:
+        """Why a file must not be opened, also by a symbolic link; '' when it may."""
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(self.home):
+            return f"{path}: lies in arclog's own folder (setting home), which no playbook reads or writes"
+        if any(real.is_relative_to(own) for own in self.hidden):
+            return f"{path}: holds a key or files of other tasks, which no playbook reads or writes"
+        roots = self.write if write else self.read
+        if roots is None or any(real.is_relative_to(root) for root in roots):
+            return ""
+        allowed = "tasks.allow_write" if write else "tasks.allow_read or tasks.allow_write"
+        return f"{path}: lies outside of what tasks of this worker may use (settings object.file_root, {allowed})"
+
+
+def reach_of(settings: Settings, scratch: Path) -> Reach:
+    """For the kinds that open files in this process: as for confined tasks, and the folder of the operator's data."""
+    hidden = tuple(dict.fromkeys(_hidden(settings, scratch)))
+    home = os.path.realpath(settings.text("home"))
+    confinement = confinement_of(settings, scratch)
+    if confinement is None or "/" in confinement.read:
+        return Reach(home, hidden, None, None)
+    roots = data_roots(settings)
+    lists = {name: _paths(settings, name, hidden, []) for name in ("tasks.allow_read", "tasks.allow_write")}
+    write = (*roots, *lists["tasks.allow_write"])
+    return Reach(home, hidden, (*write, *lists["tasks.allow_read"]), write)
+
+
+def data_roots(settings: Settings) -> list[str]:
+    """Folders of the operator's data, which SQL on files may read and write at every level."""
+    return [os.path.realpath(settings.text("object.file_root"))]
+
+
+def for_server(settings: Settings) -> Settings:
+    """The settings of a server's worker: its tasks have nothing but their own folders unless the operator says so."""
+    lists = ("tasks.allow_read", "tasks.allow_write", "tasks.allow_networks")
+    unset = {name.replace(".", "__"): NONE for name in lists if not settings.text(name)}
+    return fresh_unless_named(settings.replaced(**unset))
+
+
+def protect_process(settings: Settings) -> None:
+    """Keep other processes of this user from this one's memory, environment and files, also where there is neither
+    Landlock nor a namespace. Debuggers need root then.
+    """
+    if settings.text("tasks.confinement") != OFF:
+        kernel.prctl(kernel.DUMPABLE, 0)
+
+
+def confined(
+    confinement: Confinement | None, folders: TaskFolders, *, read: Sequence[str] = (), write: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The part of a guard's spec that confines it to its folders, and these paths; empty: it is not confined."""
+    if confinement is None:
+        return {}
+    return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
+
+
+def _network(settings: Settings, *, standard: bool) -> str:
+    return (settings.text("tasks.allow_networks") or ALL) if standard else NONE
+
+
+def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[str]) -> list[str]:
+    text = settings.text(name).strip()
+    if not text or text == NONE:
+        return [] if text else default
+    found = []
+    for part in text.split(","):
+        path = os.path.realpath(Path(part.strip()).expanduser()) if part.strip() else ""
+        if not path:
+            continue
+        if not Path(path).exists():
+            raise SettingsError(f"{name}: there is no {part.strip()}; make it, or take it off the list")
+        if any(Path(path).is_relative_to(own) for own in hidden):
+            raise SettingsError(f"{name}: {part.strip()} lies in arclog's own folders, which tasks never reach")
+        found.append(path)
+    return found
+
+
+def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
+    """Paths that no task reaches; links and what they lead to."""
+    own = scratch.parent if scratch.parent == scratch_parent() else scratch
+    secret = [settings.text(name) for name in _SECRET_FILES]
+    secret += [path for name, path in os.environ.items() if name.startswith("ARCLOG_") and name.endswith("_FILE")]
+    if any(settings.text(name) for name in _SECRET_ADDRESSES):
+        secret.append(_SETTINGS_FILE)
+    for path in (settings.text("home"), str(own), *secret):
+        if path:
+            yield os.path.realpath(Path(path).expanduser())
+
+
+def _system() -> Iterator[str]:
+    """What programs need to run, and where this Python and the programs of the search path are."""
+    yield from _SYSTEM
+    yield from (f"/etc/{name}" for name in _CONFIGURATION)
+    yield from _MACHINE
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "include", "share", "pyvenv.cfg"))
+    yield from dict.fromkeys((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
+    yield from package_paths()
+    yield from (path for path in os.get_exec_path() if Path(path).is_absolute() and path != "/")

@@ -1,0 +1,178 @@
+"""What confinement comes to on this machine, for this user: a sandbox is made as for a task, and says what is in force.
+
+`promises` is the table that `arclog doctor` and docs/security.md read from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from arclog.model.settings import Settings
+from arclog.sandbox.child.landlock import SCOPED
+from arclog.sandbox.confinement import ALL, OFF, STRICT, Confinement, confined, confinement_of
+from arclog.sandbox.folders import Folders
+from arclog.sandbox.launcher import Launcher
+from arclog.sandbox.processes import Tree
+from arclog.sandbox.protocol import Report
+
+
+class Facts(Struct, frozen=True):
+    """As `child.confine` writes them."""
+
+    #: namespaces
+    user: bool
+    pid: bool
+    #: a root of its own in a mount namespace
+    view: bool
+    #: `open`, `namespace`, `filter` (of system calls)
+    network: str
+    #: who holds a sandbox to `tasks.max_threads`: `kernel` (a limit), `pids` (the namespace), `counted` (the guard)
+    threads: str
+    #: version; 0: none
+    landlock: int
+    seccomp: bool
+    missing: list[str]
+
+
+class Promise(Struct, frozen=True):
+    """Something that tasks cannot do."""
+
+    name: str
+    text: str
+    #: what it rests on; '': it does not hold
+    rests_on: Callable[[Facts, Confinement], str]
+    #: what to do where it does not hold
+    remedy: str
+    #: part of what tenants are promised of each other
+    between_tenants: bool = True
+
+
+_NAMESPACES = (
+    "let the worker make namespaces: user namespaces for ordinary users (user.max_user_namespaces above 0, on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0), CAP_SYS_ADMIN or a seccomp profile that allows them in a container"
+)
+_LANDLOCK = "use Linux 5.19 or later with Landlock (`landlock` in the kernel's lsm= list)"
+
+
+def _files(facts: Facts, confinement: Confinement) -> str:
+    if facts.view:
+        return "a mount namespace" + (f" and Landlock {facts.landlock}" if facts.landlock else "")
+    return f"Landlock {facts.landlock}" if facts.landlock and not confinement.shows_hidden() else ""
+
+
+def _writes(facts: Facts, _: Confinement) -> str:
+    walls = ["a mount namespace"] if facts.view else []
+    return " and ".join([*walls, f"Landlock {facts.landlock}"] if facts.landlock else walls)
+
+
+def _processes(facts: Facts, _: Confinement) -> str:
+    if facts.pid:
+        return "a pid namespace"
+    return f"Landlock {facts.landlock}" if facts.landlock >= SCOPED else ""
+
+
+def _network(facts: Facts, confinement: Confinement) -> str:
+    if confinement.network == ALL:
+        return "tasks.allow_networks: all"
+    return {"namespace": "a network namespace", "filter": "a filter of system calls"}.get(facts.network, "")
+
+
+def _sockets(facts: Facts, confinement: Confinement) -> str:
+    """Those in the file system, and abstract ones, which have names alone."""
+    apart = facts.network == "namespace" or facts.landlock >= SCOPED or confinement.network == ALL
+    if not apart and confinement.level != STRICT:
+        return ""
+    if facts.view and "/" not in confinement.read:
+        return "a mount namespace"
+    if confinement.level == STRICT and facts.seccomp and facts.network == "filter":
+        return "a filter of system calls"
+    return "tasks.allow_read: /" if facts.view else ""
+
+
+def _bound(facts: Facts, _: Confinement) -> str:
+    return {"kernel": "a limit of the kernel", "pids": "the pid namespace"}.get(facts.threads, "")
+
+
+#: In the order in which people ask.
+PROMISES = (
+    Promise("files", "arclog's home, its keys and the folders of other tasks are out of reach", _files, _NAMESPACES),
+    Promise("writes", "files elsewhere are not changed", _writes, f"{_LANDLOCK}; or {_NAMESPACES}"),
+    Promise(
+        "processes", "other processes get no signals, and their memory and environment are out of reach", _processes,
+        f"{_NAMESPACES}; or use Linux 6.12 or later with Landlock",
+    ),
+    Promise(
+        "privileges", "no capabilities, setuid programs, tracing, keyrings, io_uring or namespaces",
+        lambda facts, _: "no_new_privs and a filter of system calls" if facts.seccomp else "",
+        "use a kernel with seccomp filters, on x86_64, aarch64 or riscv64",
+    ),
+    Promise("network", "the network is as the settings say", _network, _NAMESPACES),
+    Promise("sockets", "local sockets and shared memory of other programs are as the settings say", _sockets, _NAMESPACES, between_tenants=False),
+    Promise(
+        "bounds", "the kernel refuses more than tasks.max_threads at once (else they are counted four times a second)", _bound,
+        "run the worker as an ordinary user that may make user namespaces, or use Linux 6.14 or later", between_tenants=False,
+    ),
+)  # fmt: skip
+
+
+class Held(Struct, frozen=True):
+    """What holds here."""
+
+    level: str
+    user: str
+    #: None: nothing is confined, or it could not be found out
+    facts: Facts | None = None
+    confinement: Confinement | None = None
+    #: why sandboxes cannot be made
+    problem: str = ""
+
+    def rests_on(self, promise: Promise) -> str:
+        if self.facts is None or self.confinement is None:
+            return ""
+        return promise.rests_on(self.facts, self.confinement)
+
+    def lacking(self) -> list[Promise]:
+        return [promise for promise in PROMISES if not self.rests_on(promise)]
+
+    def is_standard(self) -> bool:
+        """Whether tasks of several tenants may run beside each other."""
+        return not any(promise.between_tenants for promise in self.lacking())
+
+
+async def held(settings: Settings, scratch: Path) -> Held:
+    """Find out what holds; takes some tens of milliseconds. Makes and removes a folder in `scratch`."""
+    level, user = settings.text("tasks.confinement"), "root" if os.geteuid() == 0 else "an ordinary user"
+    confinement = confinement_of(settings, scratch)
+    if level == OFF or confinement is None:
+        return Held(level, user)
+    folders = Folders(settings, scratch).of_next("probe")
+    folders.make()
+    launcher = Launcher()
+    said = bytearray()
+    try:
+        # What the kernel lacks is to be told, also at level strict.
+        asked = msgspec.structs.replace(confinement, level="standard")
+        spec = {"probe": True, **confined(asked, folders)}
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            tree = Tree(launcher, spec, null)
+        finally:
+            os.close(null)
+        tree.stdout.listener = said.extend
+        report: Report = await asyncio.shield(tree.gone)
+        await tree.finished()
+        facts = msgspec.json.decode(bytes(said), type=Facts)
+    except (OSError, msgspec.DecodeError) as problem:
+        failed = report.failed if isinstance(problem, msgspec.DecodeError) else ""
+        return Held(level, user, problem=failed.strip().rpartition("\n")[2] or str(problem))
+    finally:
+        await launcher.close()
+        await asyncio.to_thread(shutil.rmtree, folders.folder, ignore_errors=True)
+    return Held(level, user, facts, confinement)

@@ -1,0 +1,351 @@
+"""DuckDB in a process of its own, confined as tasks are: SQL there reads and writes files, so it must not do so as us.
+
+The tasks of one scope share a process, and with it the files that they have open, as DuckDB allows within a process. A
+connection is used by one thread at a time; `interrupt` may come from any. The process's half is `child.databases`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from arclog.model.settings import Settings
+from arclog.sandbox.child import cells, wire
+from arclog.sandbox.confinement import Confinement, confined, confinement_of, data_roots
+from arclog.sandbox.folders import Folders
+from arclog.sandbox.launcher import Launcher, clean_environment
+from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
+from arclog.tools.sql.failures import SqlFailure
+
+_MESSAGE = struct.Struct("<cI")
+#: Processes that wait for the next task of their scope.
+_IDLE_HOSTS = 4
+#: A connection that does not heed an interrupt for so long is ended with its process.
+_PATIENCE_S = 10.0
+#: How long to wait for the word why a process ended.
+_REPORT_S = 15.0
+
+
+class DuckdbError(Exception):
+    """What DuckDB refused: the name of its exception, and its text."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        super().__init__(text)
+
+
+class Statement(NamedTuple):
+    """What a statement was and gave."""
+
+    #: (name, type) of each column
+    columns: list[tuple[str, str]]
+    reads: bool
+    attaches: bool
+
+
+class Connection:
+    """One connection in a host; opened by `connect`."""
+
+    def __init__(self, host: Host, number: int, sock: socket.socket) -> None:
+        self._host = host
+        self._number = number
+        self._socket = sock
+        self._interrupted_at = 0.0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def folder(self) -> Path:
+        """For files that the worker and DuckDB share; removed with the process."""
+        return self._host.folder
+
+    def write_file(self, name: str, content: bytes) -> Path:
+        """Write a new file for DuckDB to read. What its process may have put there in its place is not followed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._host.place), "wb") as file:
+            file.write(content)
+        return self.folder / name
+
+    def remove_file(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self._host.place)
+
+    def connect(self, database: str, options: Mapping[str, str]) -> None:
+        self._do("connect", {"database": database, "options": dict(options)})
+
+    def begin(self) -> None:
+        self._do("begin")
+
+    def commit(self) -> None:
+        self._do("commit")
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[str, str]]:
+        """Run SQL; returns name and type of each column."""
+        header, _ = self._do("execute", {"sql": sql, "params": list(params)})
+        return [(name, kind) for name, kind in header["columns"]]
+
+    def statement(self, sql: str, params: Sequence[Any]) -> Statement:
+        """Run what must be one statement."""
+        header, _ = self._do("statement", {"sql": sql, "params": list(params)})
+        if header["count"] != 1:
+            message = f"DuckDB reads {header['count']} statements where one was found: {sql[:200]}"
+            raise SqlFailure("sql", message, "Parser")
+        columns = [(name, kind) for name, kind in header["columns"]]
+        return Statement(columns, reads=header["reads"], attaches=header["attaches"])
+
+    def fetch(self, most: int) -> list[tuple[Any, ...]]:
+        """Some rows; none: there are no more."""
+        _, body = self._do("fetch", {"most": most})
+        try:
+            return [tuple(row) for row in cells.unpacked(body)] if body else []
+        except (ValueError, TypeError, ArithmeticError) as problem:
+            self._host.kill()
+            raise SqlFailure("killed", f"DuckDB's process gave rows that cannot be read: {problem}") from None
+
+    def interrupt(self) -> None:
+        """Stop what it is doing, from any thread. One that cannot be stopped is ended with its process."""
+        now = time.monotonic()
+        if not self._interrupted_at:
+            self._interrupted_at = now
+        elif now - self._interrupted_at > _PATIENCE_S:
+            self._host.kill()
+        self._host.interrupt(self._number)
+
+    def close(self) -> None:
+        """Close it, and undo what was not committed. May be called again. On the event loop it does not wait for the end."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not _is_on_loop():
+                self._do("close")
+        except (SqlFailure, DuckdbError):
+            pass  # whatever ended it has closed it
+        finally:
+            self._socket.close()
+            self._host.closed(self._number)
+
+    def _do(self, operation: str, given: dict[str, Any] | None = None) -> tuple[dict[str, Any], bytes]:
+        body = cells.packed(given) if given else b""
+        with self._lock:
+            try:
+                wire.send(self._socket, json.dumps({"do": operation}).encode(), body)
+                frame = wire.receive(self._socket, self._host.most_bytes)
+            except (OSError, ValueError):
+                frame = None
+        if frame is None:
+            raise self._host.failure()
+        header = _header(frame[0])
+        if "error" in header:
+            raise DuckdbError(str(header["error"]), str(header.get("text", "")))
+        return header, frame[1]
+
+
+class Host:
+    """One process."""
+
+    def __init__(
+        self, launcher: Launcher, folders: Folders, confinement: Confinement | None, settings: Settings, scope: str
+    ) -> None:
+        self.scope = scope
+        self.most_bytes = settings.integer("duckdb.max_memory_bytes")
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        own = folders.of_next("duckdb")
+        own.make()
+        #: for files that the worker and the process share
+        self.folder = own.scratch
+        self.place = os.open(own.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._whole = own.folder
+        self._numbers = count(1)
+        self._open: set[int] = set()
+        self._gone = threading.Event()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        extensions = extension_folder(settings)
+        home = str(Path.home()) if confinement is None or "/" in confinement.read else str(own.scratch)
+        spec = {
+            "databases": True,
+            "cwd": str(Path.cwd()),
+            "folder": str(own.folder),
+            "env": {**clean_environment(str(own.scratch)), "HOME": home},
+            **bounds(settings),
+            **confined(confinement, own, read=[extensions], write=data_roots(settings)),
+        }
+        with theirs:
+            try:
+                self.tree = Tree(launcher, spec, theirs.fileno())
+            except BaseException:
+                self._control.close()
+                shutil.rmtree(own.folder, ignore_errors=True)
+                raise
+        self._stderr = bytearray()
+        self.tree.stderr.listener = self._heard
+        self.tree.gone.add_done_callback(lambda _: self._gone.set())
+
+    @property
+    def alive(self) -> bool:
+        return not self.tree.gone.done()
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._open)
+
+    def connection(self) -> Connection:
+        """A new connection, not connected to a database yet."""
+        ours, theirs = socket.socketpair()
+        number = next(self._numbers)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [_MESSAGE.pack(b"c", number)], [theirs.fileno()])
+            except OSError as problem:
+                ours.close()
+                raise SqlFailure("killed", f"DuckDB's process takes no connection: {problem}", "START") from None
+        self._open.add(number)
+        return Connection(self, number, ours)
+
+    def closed(self, number: int) -> None:
+        self._open.discard(number)
+
+    def interrupt(self, number: int) -> None:
+        try:
+            self._control.send(_MESSAGE.pack(b"i", number), socket.MSG_DONTWAIT)
+        except OSError:
+            return  # it is busy with others, or gone; whoever waits asks again
+
+    def kill(self) -> None:
+        """End the process, from any thread."""
+        self._loop.call_soon_threadsafe(self.tree.kill)
+
+    def failure(self) -> SqlFailure:
+        """Why the process does not answer any more; not to be called on the event loop."""
+        self.kill()
+        self._gone.wait(_REPORT_S)
+        if not self.tree.gone.done():
+            return SqlFailure("killed", "DuckDB's process does not answer any more", "SIGKILL")
+        report = self.tree.gone.result()
+        refused = not_allowed(report, self._settings)
+        if refused is not None:
+            return SqlFailure(refused.kind, refused.message, refused.code, retryable=refused.retryable)
+        if report.failed:
+            return SqlFailure("killed", f"DuckDB's process could not be started: {report.failed}", "START")
+        how, code = ended_by(report.status)
+        said = self._stderr.decode("utf-8", "replace").strip()[-500:]
+        return SqlFailure("killed", f"DuckDB's process ended: {how}{': ' + said if said else ''}", code)
+
+    async def close(self) -> None:
+        """End the process and remove its folder."""
+        self._control.close()
+        os.close(self.place)
+        await self.tree.finished()
+        if self._whole.exists():  # its guard did not live to remove it
+            await asyncio.to_thread(shutil.rmtree, self._whole, ignore_errors=True)
+
+    def _heard(self, data: bytes) -> None:
+        self._stderr += data
+        del self._stderr[:-2000]
+
+
+class Hosts:
+    """The DuckDB processes of a worker, one a scope."""
+
+    def __init__(self, settings: Settings, scratch: Path) -> None:
+        self._scratch = scratch
+        self._users = 0
+        self._settings = settings
+        self._folders = Folders(settings, scratch)
+        # No home of its own: a file that is written there by mistake must not vanish without a word.
+        confinement = confinement_of(settings, scratch)
+        home = str(Path(settings.text("home")).absolute())
+        self._confinement = confinement and msgspec.structs.replace(
+            confinement, replaced={path: name for path, name in confinement.replaced.items() if path != home}
+        )
+        self._launcher = Launcher(databases=True)
+        self._hosts: dict[str, Host] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def shared(settings: Settings, scratch: Path) -> Hosts:
+        """Those of a worker: its kinds share them, and with them the files that they have open. Each closes them."""
+        hosts = _SHARED.get(scratch)
+        if hosts is None:
+            hosts = _SHARED[scratch] = Hosts(settings, scratch)
+        hosts._users += 1
+        return hosts
+
+    def start(self) -> None:
+        """Start what takes longest; needs no event loop."""
+        self._launcher.start()
+
+    def connection(self, scope: str) -> Connection:
+        """A connection in the process of a scope, which is started if there is none."""
+        return self._of(scope).connection()
+
+    def _of(self, scope: str) -> Host:
+        host = self._hosts.pop(scope, None)
+        if host is not None and not host.alive:
+            self._end(host)
+            host = None
+        if host is None:
+            host = Host(self._launcher, self._folders, self._confinement, self._settings, scope)
+        self._hosts[scope] = host  # the last one used comes last
+        idle = [each for each in self._hosts.values() if not each.in_use and each is not host]
+        for each in idle[: max(0, len(idle) - _IDLE_HOSTS)]:
+            del self._hosts[each.scope]
+            self._end(each)
+        return host
+
+    def _end(self, host: Host) -> None:
+        ending = asyncio.get_running_loop().create_task(host.close())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Give them up; who is the last ends the processes."""
+        self._users -= 1
+        if self._users > 0:
+            return
+        _SHARED.pop(self._scratch, None)
+        for host in self._hosts.values():
+            self._end(host)
+        self._hosts.clear()
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+        await self._launcher.close()
+
+
+#: by the worker's scratch folder
+_SHARED: dict[Path, Hosts] = {}
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"error": "InternalException", "text": "its process gave an answer that cannot be read"}
+
+
+def extension_folder(settings: Settings) -> str:
+    """Where DuckDB's extensions are."""
+    named = settings.text("duckdb.extensions")
+    return str(Path(named).absolute() if named else Path.home() / ".duckdb" / "extensions")

@@ -1,0 +1,61 @@
+"""Whether the tasks of several tenants may run in one worker of this machine.
+
+They may where confinement holds what its level `standard` promises, or where the operator says so. Else a worker that is
+known to serve several tenants does not start, and any other runs the tasks of one tenant only.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from arclog.model.errors import SettingsError
+from arclog.model.settings import Settings
+from arclog.ports.access import AccessBook
+from arclog.sandbox.probe import Held, held
+from arclog.wiring.scratch import Scratch
+from arclog.worker.toolbox import Toolbox
+
+log = logging.getLogger("arclog.worker")
+
+
+async def has_several_tenants(settings: Settings, book: AccessBook) -> bool:
+    """Whether callers of more than one tenant may come: by their keys, or because an issuer of tokens names tenants."""
+    if settings.text("auth.jwt_issuer"):
+        return True
+    tenants = {key.tenant for key in await book.keys() if key.revoked_at is None}
+    return len(tenants | {settings.text("scope.tenant")}) > 1
+
+
+async def isolate(settings: Settings, toolbox: Toolbox, *, several: bool) -> None:
+    """Hold a worker to what its machine can do; a SettingsError when it must not serve several tenants. Until this has
+    returned, tasks of one tenant only run.
+    """
+    toolbox.serves_one_tenant = True
+    scratch = Scratch()
+    try:
+        found = await held(settings, scratch.folder)
+    finally:
+        scratch.remove()
+    if found.is_standard():
+        toolbox.serves_one_tenant = False
+        return
+    why = _lacking(found)
+    if settings["tasks.share_unconfined"]:
+        log.warning("tasks of several tenants may run beside each other here although %s (tasks.share_unconfined)", why)
+        toolbox.serves_one_tenant = False
+        return
+    if several:
+        raise SettingsError(
+            f"this worker would run tasks of several tenants, and {why}; see `arclog doctor`, give each tenant a worker of "
+            "its own, or set tasks.share_unconfined"
+        )
+    log.warning("tasks of one tenant only run here: %s; see `arclog doctor`", why)
+
+
+def _lacking(found: Held) -> str:
+    if found.problem:
+        return f"they cannot be confined here ({found.problem})"
+    if found.facts is None:
+        return "they are not confined (tasks.confinement: off)"
+    lacking = ", ".join(promise.name for promise in found.lacking() if promise.between_tenants)
+    return f"this machine cannot keep them apart ({lacking})"

@@ -1,0 +1,57 @@
+"""The setting `tasks.kinds`."""
+
+from __future__ import annotations
+
+import pytest
+
+from arclog.model.errors import SettingsError
+from arclog.model.kind_rules import KindRules, kind_rules
+from arclog.model.settings import Settings
+
+KNOWN = ("shell", "python", "duckdb", "http")
+TEXT = "shell: none; python: acme, ops; duckdb: role:admin; http: acme, role:engineer;"
+
+
+def rules(text: str) -> KindRules:
+    return kind_rules(Settings({"tasks.kinds": text}), KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tenant", "roles", "words"),
+    [
+        ("shell", "acme", {"admin"}, "switched off"),
+        ("python", "acme", {"viewer"}, ""),
+        ("python", "globex", {"admin"}, "not for tenant globex"),
+        ("duckdb", "acme", {"engineer"}, "the role admin"),
+        ("duckdb", "acme", {"admin"}, ""),
+        ("duckdb", "acme", None, ""),
+        ("http", "acme", {"engineer"}, ""),
+        ("http", "acme", {"admin"}, ""),
+        ("http", "acme", {"operator"}, "the role admin or engineer"),
+        ("http", "globex", {"engineer"}, "not for tenant globex"),
+        ("noop", "globex", set(), ""),
+    ],
+)
+def test_who_may(kind: str, tenant: str, roles: set[str] | None, words: str) -> None:
+    refusal = rules(TEXT).refusal(kind, tenant, roles)
+    assert (words in refusal) if words else refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("shell", "is no rule"),
+        ("shell:", "is no rule"),
+        ("shell: a b", "is no rule"),
+        ("shell: role:", "is no rule"),
+        ("shell: none, acme", "none and somebody"),
+        ("shel: none", "no kind 'shel'"),
+    ],
+)
+def test_what_is_no_rule(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        rules(text)
+
+
+def test_nothing_is_everything() -> None:
+    assert rules("") == KindRules()
