@@ -39,7 +39,7 @@ def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
     args = token.args
     if step.admit is not None and token.place != signals.RETRIED:
         try:
-            scope = partial(arrival_scope, decision.program, decision.state, token.event, args)
+            scope = partial(arrival_scope, decision.program, decision.state, token.event, args, decision.meter)
             allowed, index = _admission(step.admit, scope)
         except ExpressionError as problem:
             failure = error("template", f"admission of step {step.name}: {problem}")
@@ -83,7 +83,7 @@ def _schedule(decision: Decision, step: StepProgram, token: Token, taken: dict[s
     payload: dict[str, Any] = dict(taken)
     problem: TaskError | None = None
     args = token.args
-    scope = partial(arrival_scope, decision.program, state, token.event)
+    scope = partial(arrival_scope, decision.program, state, token.event, meter=decision.meter)
     try:
         if step.plan.args:
             args = deep_merge(step.args.evaluate(scope(token.args)), token.args)

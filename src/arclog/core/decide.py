@@ -47,7 +47,7 @@ from arclog.core.reports import check_report, numbered
 from arclog.core.scopes import result_scope
 from arclog.core.state import OpenCommand, State, path_key
 from arclog.core.webhooks import to_tell
-from arclog.expr import Stored
+from arclog.expr import Meter, Stored
 from arclog.model import ids, status
 from arclog.model.errors import ExpressionError
 from arclog.model.events import Event
@@ -70,16 +70,19 @@ _TIMED = frozenset({
 })  # fmt: skip
 
 
-def decide(program: Program, state: State, given: Input, now: int, base_id: int) -> Txn:
-    """What `given` leads to. `base_id` is the event_id of the first event of this transaction."""
-    return Decision(program, state, now, base_id).run(given)
+def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
+    """What `given` leads to. `base_id` is the event_id of the first event of this transaction; `meter` bounds what all
+    of its templates cost together.
+    """
+    return Decision(program, state, now, base_id, meter).run(given)
 
 
 class Decision:
     """One decision in the making. Routing, loops and joins work on it."""
 
-    def __init__(self, program: Program, state: State, now: int, base_id: int) -> None:
+    def __init__(self, program: Program, state: State, now: int, base_id: int, meter: Meter | None = None) -> None:
         self.program = program
+        self.meter = meter
         self.state = state
         self.now = now
         self.base_id = base_id
@@ -213,7 +216,8 @@ class Decision:
     @property
     def is_full(self) -> bool:
         """Enough for one decision; the rest is left to a Continue."""
-        return len(self.txn.events) >= self._enough
+        meter = self.meter
+        return len(self.txn.events) >= self._enough or (meter is not None and meter.is_half_spent)
 
     @property
     def has_room_for_commands(self) -> bool:
@@ -406,7 +410,7 @@ class Decision:
         """The execution's result as its last event carries it: data, or the ref of what is stored."""
         value, ref = self.state.last_data, self.state.last_ref
         if self.program.result is not None:
-            scope = result_scope(self.program, self.state)
+            scope = result_scope(self.program, self.state, self.meter)
             value, ref = self.program.result.evaluate_items(scope), None
             if isinstance(value, Stored) and value.is_whole:
                 ref = dict(value.ref)

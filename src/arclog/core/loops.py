@@ -276,7 +276,7 @@ def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPl
         path = (*loop.path, loop.handed)
         iteration = iter_of(plan, loop, path[-1])
         try:
-            scope = inner_scope(decision.program, decision.state, step_run, iteration)
+            scope = inner_scope(decision.program, decision.state, step_run, iteration, decision.meter)
             found, problem = items(decision, step, step.items_at(len(path)), scope)
             if found is None:
                 found, problem = [], error("result", _INNER_STORED, code="INNER_STORED")

@@ -86,7 +86,7 @@ def _select(
         if step_run.state == "failed" and not arc.plan.sees_failure:
             continue
         if scope is None and (arc.condition.template is not None or not arc.args.constant):
-            scope = arc_scope(decision.program, state, step_run)
+            scope = arc_scope(decision.program, state, step_run, decision.meter)
         if not arc.condition.holds(scope):
             continue
         matched.append(_match(arc))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from arclog.core.reducers import merged
 from arclog.core.state import State, StepRun
-from arclog.expr import Reader, Scope, Stored, View
+from arclog.expr import Meter, Reader, Scope, Stored, View
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.outcome import widened
 from arclog.plan.program import Absent, Program
@@ -128,7 +128,9 @@ def task_key(frame: Frame, move: Run) -> str:
     return f"{frame.execution_id}:{frame.step}:{frame.run}:{where}:{move.task.plan.name}:{move.task_run}"
 
 
-def arrival_scope(program: Program, state: State, event: Mapping[str, Any], args: Mapping[str, Any]) -> Scope:
+def arrival_scope(
+    program: Program, state: State, event: Mapping[str, Any], args: Mapping[str, Any], meter: Meter | None = None
+) -> Scope:
     """Names of admission, `step.args` and `loop.in`."""
     own = {
         "event": event,
@@ -137,11 +139,11 @@ def arrival_scope(program: Program, state: State, event: Mapping[str, Any], args
         "workload": state.workload,
         "execution_id": str(state.execution_id),
     }
-    return _server_scope(program, state, own)
+    return _server_scope(program, state, own, meter)
 
 
-def _server_scope(program: Program, state: State, own: dict[str, Any]) -> Scope:
-    return Scope(own, Views(state.results), state.workload, absent=program.names.absent)
+def _server_scope(program: Program, state: State, own: dict[str, Any], meter: Meter | None) -> Scope:
+    return Scope(own, Views(state.results), state.workload, absent=program.names.absent, meter=meter)
 
 
 def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
@@ -158,7 +160,9 @@ def items_scope(frame: Frame, event: Mapping[str, Any]) -> Scope:
     return Scope(own, Views(captured.steps, frame.read), captured.bare, absent=absent)
 
 
-def inner_scope(program: Program, state: State, step_run: StepRun, iteration: Mapping[str, Any]) -> Scope:
+def inner_scope(
+    program: Program, state: State, step_run: StepRun, iteration: Mapping[str, Any], meter: Meter | None = None
+) -> Scope:
     """Names of an inner `loop.in`."""
     own = {
         "event": step_run.arrival,
@@ -168,10 +172,10 @@ def inner_scope(program: Program, state: State, step_run: StepRun, iteration: Ma
         "workload": state.workload,
         "execution_id": str(state.execution_id),
     }
-    return _server_scope(program, state, own)
+    return _server_scope(program, state, own, meter)
 
 
-def arc_scope(program: Program, state: State, step_run: StepRun) -> Scope:
+def arc_scope(program: Program, state: State, step_run: StepRun, meter: Meter | None = None) -> Scope:
     """Names of arc conditions and arc args."""
     own: dict[str, Any] = {
         "event": step_run.boundary,
@@ -183,13 +187,13 @@ def arc_scope(program: Program, state: State, step_run: StepRun) -> Scope:
     # A run that ended before any task did has an outcome too; an earlier run's would mislead.
     record = step_run.record or {"status": "error" if step_run.state == "failed" else "ok", "error": step_run.error}
     own["outcome"] = view(record)
-    return _server_scope(program, state, own)
+    return _server_scope(program, state, own, meter)
 
 
-def result_scope(program: Program, state: State) -> Scope:
+def result_scope(program: Program, state: State, meter: Meter | None = None) -> Scope:
     """Names of `executor.spec.result`."""
     own = {"ctx": state.ctx, "workload": state.workload, "execution_id": str(state.execution_id)}
-    return _server_scope(program, state, own)
+    return _server_scope(program, state, own, meter)
 
 
 def capture(state: State, needs: Any) -> Captured:

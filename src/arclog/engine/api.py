@@ -120,17 +120,17 @@ class EngineApi:
         if request.playbook and self._caller is not None:
             may_bring_playbooks(self._caller)
         if request.playbook:
-            self._check_kinds(request.playbook, request.file, request.files)
+            await self._check_kinds(request.playbook, request.file, request.files)
         return await self._starts.execute(request)
 
-    def _check_kinds(self, playbook: str, file: str, files: Mapping[str, str] = MappingProxyType({})) -> None:
+    async def _check_kinds(self, playbook: str, file: str, files: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise NotAllowed when what a caller brings has tasks of kinds that it may not bring."""
         if not self._kind_rules.rules:
             return
         tenant, roles = self._scope.tenant, None if self._caller is None else self._caller.roles
         for name, text in ((file, playbook), *files.items()):
             try:
-                plan = self.compiler.compile(text, name).plan
+                plan = (await self.compiler.compile(text, name, tenant)).plan
             except PlaybookError:
                 if text is playbook:
                     raise
@@ -478,7 +478,7 @@ class EngineApi:
         return drawn((await self._engine.live.program(record.new.plan)).plan)
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
-        self._check_kinds(request.playbook, request.file)
+        await self._check_kinds(request.playbook, request.file)
         return await self._catalog.register(request)
 
     async def catalog(

@@ -37,14 +37,20 @@ def beside(file: str, called: str) -> str:
 
 
 async def register(
-    engine: Engine, compiler: Compiler, source: str, file: str, texts: Mapping[str, str], scope: Scope
+    engine: Engine,
+    compiler: Compiler,
+    source: str,
+    compiled: Compiled,
+    file: str,
+    texts: Mapping[str, str],
+    scope: Scope,
 ) -> tuple[PlanRecord, Files]:
-    """Register a playbook and all that it calls by file, for a tenant or a part of it ('' parts are any); what each called
-    file came to, by the calling plan's name.
+    """Register a compiled playbook and all that it calls by file, for a tenant or a part of it ('' parts are any); what
+    each called file came to, by the calling plan's name.
     """
     records: dict[str, PlanRecord] = {}
     first = posixpath.normpath(file) if file else file
-    pending: list[tuple[str, str, Compiled]] = [(first, source, compiler.compile(source, file))]
+    pending: list[tuple[str, str, Compiled]] = [(first, source, compiled)]
     plans: dict[str, Plan] = {}
     while pending:
         name, text, found = pending.pop()
@@ -57,7 +63,7 @@ async def register(
                 raise RequestRejected(f"{name or 'the playbook'} calls file {called!r}, which was not sent with it")
             if len(records) + len(pending) >= MAX_FILES:
                 raise RequestRejected(f"more than {MAX_FILES} playbooks call each other by file")
-            pending.append((where, texts[where], compiler.compile(texts[where], where)))
+            pending.append((where, texts[where], await compiler.compile(texts[where], where, scope.tenant)))
     files: Files = {}
     for name, plan in plans.items():
         known = {called: records[beside(name, called)] for called in called_files(plan)}

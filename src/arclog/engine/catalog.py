@@ -30,7 +30,7 @@ class Catalog:
         self._compiler = compiler
 
     async def register(self, request: RegisterRequest) -> CatalogVersion:
-        found = self._compiler.compile(request.playbook, request.file)
+        found = await self._compiler.compile(request.playbook, request.file, self._reach.tenant)
         _refuse_files(found.plan.name, next(called_files(found.plan), ""))
         store, now = self._engine.store, self._engine.clock.now()
         path = found.plan.path or found.plan.name

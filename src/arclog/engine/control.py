@@ -176,6 +176,8 @@ class EngineControl:
                 # What was granted shows that this is the last report again, and not one that comes too late.
                 granted = await self._granted(report.worker_id, by)
                 return ReportAnswer(report.n, granted, closed=not granted)
+            case "poison":
+                return ReportAnswer(report.n, [], closed=True)
             case "gap":
                 raise ReportGap(report.command_id, refused.expected, report.n)
             case "stale":

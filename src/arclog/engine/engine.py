@@ -14,32 +14,33 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arclog.core.decide import decide
 from arclog.core.inputs import Abort, Continue, Input, Observed, Refused, Request, Signal, TakeSlot, WorkReported
 from arclog.core.state import State
-from arclog.engine.batch import Answer, Batch, Claimant, Place
+from arclog.engine.batch import Answer, Batch, Claimant
+from arclog.engine.deciding import Deciding, Given
 from arclog.engine.hints import Hints
 from arclog.engine.live import Live, LiveStates
 from arclog.engine.minter import Minter
+from arclog.engine.quarantine import Quarantine
 from arclog.engine.queues import Queues
 from arclog.engine.snapshots import Snapshots
 from arclog.engine.telling import news_of
+from arclog.expr import OutOfTurn
 from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.errors import Conflict, EventTooLarge, StoreError
 from arclog.model.events import Event
-from arclog.model.ids import moved
 from arclog.model.outcome import error
 from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
+from arclog.ports.marks import Marks
 from arclog.ports.secrets import Secrets
 from arclog.ports.store import Append, EventIdTaken, ExecutionRecord, NewExecution, NoSlot, Store
 
 log = logging.getLogger("arclog.engine")
 
-#: Inputs of one execution that share a commit at most, and so many events after which none is added.
+#: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
-EVENTS_PER_COMMIT = 2000
 #: Between attempts to go on with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
@@ -110,10 +111,30 @@ class Engine:
         )
         self.hints = Hints()
         self.queues = Queues(store, settings)
-        #: takes ('append' or 'decision', seconds); None: nothing is measured
-        self.measured: Callable[[str, float], None] | None = None
+        self.deciding = Deciding(clock, settings, minter, self.queues)
+        self._measured: Callable[[str, float], None] | None = None
+        self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def keep_marks(self, marks: Marks) -> None:
+        """Mark what is worked on, and leave runs alone that killed the process before."""
+        quarantine = Quarantine(self, marks)
+        self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
+        await quarantine.open()
+
+    def is_held(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine."""
+        return self._quarantine is not None and self._quarantine.is_held(execution_id)
+
+    @property
+    def measured(self) -> Callable[[str, float], None] | None:
+        """Takes ('append' or 'decision', seconds); None: nothing is measured."""
+        return self._measured
+
+    @measured.setter
+    def measured(self, measure: Callable[[str, float], None] | None) -> None:
+        self._measured = self.deciding.measured = measure
 
     async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
         """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
@@ -121,8 +142,7 @@ class Engine:
             await self.minter.renew()
         execution_id = execution_id or self.minter.one()
         request = await self._evaluated(program, request)
-        state = State(execution_id=execution_id)
-        batch = self._decided(program, state, [(request, None)])
+        state, batch = await self._first_decision(program, request, execution_id)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         await self._append(append)
         record = ExecutionRecord(execution_id, state.head, new, append.now)
@@ -132,6 +152,20 @@ class Engine:
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
+
+    async def _first_decision(self, program: Program, request: Request, execution_id: int) -> tuple[State, Batch]:
+        state, given = State(execution_id=execution_id), [(request, None)]
+        if not self.deciding.is_heavy(program):
+            try:
+                return state, self.deciding.at_once(program, state, given)
+            except OutOfTurn:
+                self.deciding.found_heavy(program)
+                state = State(execution_id=execution_id)
+        batch = await self.deciding.aside(program, state, given)
+        if batch is None:
+            state = State(execution_id=execution_id)
+            batch = self.deciding.at_once(program, state, given, bounded=False)
+        return state, batch
 
     async def _evaluated(self, program: Program, request: Request) -> Request:
         """The request with what keeps it from running, as far as the pure core cannot know."""
@@ -153,6 +187,10 @@ class Engine:
         extend: tuple[int, int, int] | None = None,
     ) -> Answer:
         """Put an input to an execution; answers after the commit."""
+        if self._quarantine is not None and self._quarantine.is_held(execution_id):
+            refused = await self._quarantine.refusal(execution_id, given)
+            if refused is not None:
+                return Answer(refused)
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
@@ -190,10 +228,10 @@ class Engine:
             head = live.state.head
             given = [(await self._prepared(execution_id, asked.given, holders), asked.claimant) for asked in batched]
             try:
-                batch = self._decided(live.program, live.state, given)
+                live, batch = await self._decision(execution_id, live, given)
             except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
                 self.live.drop(execution_id)
-                await self._quarantine(execution_id, batched, problem)
+                await self._give_up(execution_id, batched, problem)
                 return len(batched)
             if batch.events:
                 extend = [
@@ -228,7 +266,7 @@ class Engine:
                     led_to = isinstance(given_first, Signal) and isinstance(problem, EventTooLarge)
                     if isinstance(given_first, Signal | Observed) and not led_to:
                         raise
-                    await self._quarantine(execution_id, batched, problem)
+                    await self._give_up(execution_id, batched, problem)
                     return len(batched)
             elif not current and await self.live.catch_up(execution_id):
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
@@ -238,9 +276,29 @@ class Engine:
             if news:
                 self.hints.caught_up(live.state)
             for asked, answer in zip(batched, batch.answers, strict=False):
+                if self._quarantine is not None:
+                    self._quarantine.ended(execution_id, asked.given)
                 asked.answer(answer)
             return len(batch.answers)
         raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+
+    async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
+        """Decide inputs, with the state that they were decided on: heavy templates go aside."""
+        if not self.deciding.is_heavy(live.program):
+            try:
+                return live, self.deciding.at_once(live.program, live.state, given)
+            except OutOfTurn:
+                self.deciding.found_heavy(live.program)
+                self.live.drop(execution_id)
+                live = await self.live.get(execution_id)
+        # Nobody else may look at a state that a thread changes.
+        self.live.drop(execution_id)
+        batch = await self.deciding.aside(live.program, live.state, given)
+        if batch is None:
+            live = await self.live.get(execution_id)
+            batch = self.deciding.at_once(live.program, live.state, given, bounded=False)
+        self.live.put(live)
+        return live, batch
 
     async def _prepared(self, execution_id: int, given: Input, holders: tuple[int, ...]) -> Input:
         """The input with what only the store knows."""
@@ -267,7 +325,7 @@ class Engine:
         if record is not None and record.head > self.live.head(execution_id):
             await self.put(execution_id, Continue())
 
-    async def _quarantine(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
+    async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
         """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
         if isinstance(problem, EventTooLarge):
             message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
@@ -281,13 +339,14 @@ class Engine:
         live = await self.live.get(execution_id)
         head = live.state.head
         try:
-            batch = self._decided(live.program, live.state, [(abort, None)])
+            batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
             # A state that is not what it should be must not keep the run from ending.
             log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
-            batch = self._decided(live.program, live.state, [(replace(abort, bare=True), None)])
+            bare = replace(abort, bare=True)
+            batch = self.deciding.at_once(live.program, live.state, [(bare, None)], bounded=False)
         if batch.events:
             try:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
@@ -301,26 +360,8 @@ class Engine:
     async def _append(self, append: Append) -> None:
         began = self.clock.monotonic()
         await self.store.append(append)
-        if self.measured is not None:
-            self.measured("append", self.clock.monotonic() - began)
-
-    def _decided(self, program: Program, state: State, given: Sequence[tuple[Input, Claimant | None]]) -> Batch:
-        """Decide inputs one after the other, as many as fit; ids of their events are one run."""
-        began = self.clock.monotonic()
-        base = self.minter.peek()
-        batch = Batch(base, self.queues)
-        for one, claimant in given:
-            if len(batch.events) >= EVENTS_PER_COMMIT:
-                break
-            now = self.clock.now()
-            pool = _pool_of(program, state, one) if claimant is not None else ""
-            txn = decide(program, state, one, now, moved(base, len(batch.events)))
-            batch.take(txn, claimant, state.head, Place(pool, state.tenant))
-        batch.settle(program, state)
-        self.minter.take(len(batch.events))
-        if self.measured is not None:
-            self.measured("decision", self.clock.monotonic() - began)
-        return batch
+        if self._measured is not None:
+            self._measured("append", self.clock.monotonic() - began)
 
     def _committed(self, live: Live, batch: Batch) -> None:
         """Effects of a committed transaction."""
@@ -394,6 +435,8 @@ class Engine:
         tasks = [*self._tasks, *(queue.serving for queue in self._queues.values() if queue.serving is not None)]
         for task in tasks:
             task.cancel()
+        if self.deciding.turns is not None:
+            self.deciding.turns.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -406,12 +449,6 @@ def _together(waiting: Sequence[_Asked]) -> int:
         if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
             return max(index, 1)
     return min(len(waiting), INPUTS_PER_COMMIT)
-
-
-def _pool_of(program: Program, state: State, given: Input) -> str:
-    """The pool of the command that a report is about."""
-    command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
-    return "" if command is None else program.steps[command.step].plan.pool
 
 
 def _brings_ids(given: Input) -> bool:

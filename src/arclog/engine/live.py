@@ -9,8 +9,9 @@ import logging
 
 from arclog.core.apply import apply
 from arclog.core.state import State
+from arclog.engine.quarantine import Quarantine
 from arclog.engine.snapshots import Pace, Snapshots
-from arclog.model.errors import NewerLog, NotFound
+from arclog.model.errors import NewerLog, NotFound, Poisoned
 from arclog.model.kept import Kept
 from arclog.plan import net
 from arclog.plan.program import Program
@@ -46,6 +47,8 @@ class LiveStates:
         self._capacity = capacity
         self._live: dict[int, Live] = {}
         self._programs: Kept[str, Program] = Kept(programs)
+        #: marks whose log is read; None: nobody would look
+        self.quarantine: Quarantine | None = None
         #: executions to which other processes write as well, with how many more decisions look first
         self._contended: dict[int, int] = {}
         #: executions that only a newer release understands: that was said
@@ -114,7 +117,12 @@ class LiveStates:
         self._live.pop(execution_id, None)
 
     async def folded(self, execution_id: int, at: int | None = None) -> Live:
-        """The state after event `at` (the newest, when none is named), read from the store."""
+        """The state after event `at` (the newest, when none is named), read from the store. Raises Poisoned for a run
+        whose log killed the process before.
+        """
+        quarantine = self.quarantine
+        if quarantine is not None and (why := quarantine.unread(execution_id)):
+            raise Poisoned(f"execution {execution_id}: {why}")
         record = await self._store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
@@ -127,11 +135,17 @@ class LiveStates:
         try:
             while state.head < last:
                 page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
+                if quarantine is not None:
+                    quarantine.began_reading(execution_id)
                 for stored in page:
                     apply(program, state, stored.event)
+                if quarantine is not None:
+                    quarantine.read_on()
         except NewerLog as problem:
             self._say(execution_id, problem)
             raise
+        if quarantine is not None:
+            quarantine.was_read(execution_id)
         return Live(program, state, record, self._snapshots.pace(known))
 
     def _say(self, execution_id: int, problem: NewerLog) -> None:

@@ -104,13 +104,14 @@ class Starts:
             return record, program, {}
         if request.version:
             raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
-        plan = self._compiler.compile(request.playbook, request.file).plan
+        compiled = await self._compiler.compile(request.playbook, request.file, self._own.tenant)
+        plan = compiled.plan
         _check_workload(plan, request.workload)
         caller = self._caller
         bound = ("", "") if caller is None else (caller.project, caller.environment)
         whose = Scope(self._own.tenant, *bound)
         record, files = await register(
-            self._engine, self._compiler, request.playbook, request.file, request.files, whose
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
         )
         return record, self._engine.live.program_of(plan, record.digest), files
 

@@ -28,6 +28,8 @@ class Timers:
         self._longest_s = engine.settings.number("engine.sweep_s")
         #: timers that their execution does not know: told once, then passed over
         self._strange: set[tuple[int, str]] = set()
+        #: timers of runs in quarantine
+        self._held: set[tuple[int, str]] = set()
 
     async def run(self) -> None:
         hints, clock = self._engine.hints, self._engine.clock
@@ -47,9 +49,10 @@ class Timers:
         engine = self._engine
         if not await self._has():
             return self._longest_s
-        limit = _PAGE + len(self._strange)
+        self._held = {one for one in self._held if engine.is_held(one[0])}
+        limit = _PAGE + len(self._strange) + len(self._held)
         for timer in await engine.store.due_timers(engine.clock.now(), limit):
-            if (timer.execution_id, timer.timer_id) in self._strange:
+            if (timer.execution_id, timer.timer_id) in self._strange | self._held:
                 continue
             if not await self._has():
                 return self._longest_s
@@ -61,7 +64,7 @@ class Timers:
         left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
         if left <= 0:
             # More was due than one page, or what stays is not ours to fire.
-            left = 0.0 if not self._strange else self._longest_s
+            left = 0.0 if not (self._strange or self._held) else self._longest_s
         return min(left, self._longest_s)
 
     async def _fire_one(self, timer: Timer) -> None:
@@ -71,6 +74,9 @@ class Timers:
             self._engine.live.drop(timer.execution_id)
             refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
         if refused is None or refused.reason == "early":
+            return
+        if refused.reason == "poison":
+            self._held.add((timer.execution_id, timer.timer_id))
             return
         still = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
         if any(one.timer_id == timer.timer_id and one.execution_id == timer.execution_id for one in still):

@@ -1,6 +1,6 @@
 """The one expression engine: Jinja's syntax over plain data, safe by construction, bounded by counted work."""
 
-from arclog.expr.budget import DEFAULT_LIMITS, Limits
+from arclog.expr.budget import DEFAULT_LIMITS, Limits, Meter, OutOfTurn
 from arclog.expr.convert import plain
 from arclog.expr.scope import Scope
 from arclog.expr.stored import Reader, Stored, Unread, path_of_text, path_text
@@ -13,6 +13,8 @@ __all__ = [
     "MISSING",
     "Limits",
     "Lookup",
+    "Meter",
+    "OutOfTurn",
     "Reader",
     "Scope",
     "Stored",

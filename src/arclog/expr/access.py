@@ -10,6 +10,7 @@ from typing import Any
 
 from arclog.expr.budget import Budget, Failure
 from arclog.expr.convert import admit
+from arclog.expr.sizes import LIST, SLOT, UNDEFINED, width
 from arclog.expr.values import MISSING, SCALARS, Undefined, View, is_lookup, kind_of, step_text
 
 _MAX_ATTRIBUTE = 1_000
@@ -56,8 +57,10 @@ def subscript(value: Any, key: Any, name: str) -> Any:
 def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
     """Give `value[start:stop:step]`."""
     value = admit(value)
-    if type(value) is str or type(value) is list:
-        budget.room((8 if type(value) is list else 1) * len(value))
+    if type(value) is list:
+        budget.room(LIST + SLOT * len(value))
+    elif type(value) is str:
+        budget.room(LIST + width(value) * len(value))
     elif type(value) is not range:
         raise Failure(f"a {kind_of(value)} cannot be sliced")
     for bound in (start, stop, step):
@@ -68,7 +71,7 @@ def cut(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> Any:
     return value[start:stop:step]
 
 
-def path_getter(attribute: Any, default: Any = None) -> Callable[[Any], Any]:
+def path_getter(budget: Budget, attribute: Any, default: Any = None) -> Callable[[Any], Any]:
     """Make the getter of a filter's `attribute`: dots lead inwards, digits are indexes, None is the item itself."""
     if attribute is None:
         return lambda item: item
@@ -83,7 +86,11 @@ def path_getter(attribute: Any, default: Any = None) -> Callable[[Any], Any]:
         for step in steps:
             item = reach(item, step, name)
             name += step_text(step)
-        return default if default is not None and type(item) is Undefined else item
+        if type(item) is Undefined:
+            if default is not None:
+                return default
+            budget.room(UNDEFINED)
+        return item
 
     return get
 

@@ -1,9 +1,13 @@
-"""What an evaluation may cost. Work is counted, never timed, so a template fails or passes alike on every machine.
+"""What evaluations may cost. Work is counted, never timed, so a template fails or passes alike on every machine.
 
-Law: whatever can grow asks the budget *before* it allocates or walks.
+Law: whatever can grow asks the budget *before* it allocates or walks. A `Budget` is that of one evaluation; a `Meter` is
+what several evaluations may cost together, those of one decision or of one task, and says when others shall go first.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -11,16 +15,14 @@ from arclog.model.errors import NOWHERE, ExpressionError
 
 
 class Limits(Struct, frozen=True):
-    """The caps of one evaluation. The operator sets the first two; the others hold for everybody."""
+    """The caps of one evaluation. The operator sets the first two; the last holds for everybody."""
 
     #: counted operations: loop rounds × their size, items walked, KiB copied
     max_work: int = 1_000_000
-    #: bytes (an estimate) of any one string or list that a template builds
-    max_bytes: int = 4 * 1024 * 1024
+    #: bytes (an estimate from above) of all values together that an evaluation builds and may hold
+    max_bytes: int = 16 * 1024 * 1024
     #: levels of a value that a template builds, compares or prints
     max_depth: int = 100
-    #: bytes (an estimate) of a whole result that a template composed; data passed through as it is has no cap
-    max_output: int = 64 * 1024 * 1024
 
 
 DEFAULT_LIMITS = Limits()
@@ -34,23 +36,132 @@ class Failure(ExpressionError):
         self.line = line
 
 
+class OutOfTurn(BaseException):
+    """A turn is used up where an evaluation cannot wait for its next one. No error of the template: it has to be
+    evaluated again where it can wait.
+    """
+
+
+def _stop() -> None:
+    raise OutOfTurn
+
+
+class Meter:
+    """What is left to the evaluations of one decision, or of one task."""
+
+    __slots__ = ("_max_bytes", "_max_work", "_setting", "_turn", "bytes", "pause", "turn", "work")
+
+    def __init__(
+        self, setting: str, max_work: int, max_bytes: int, turn: int, pause: Callable[[], None] = _stop
+    ) -> None:
+        """`setting` begins the names of the limits. After `turn` operations `pause` is called: it returns when the
+        evaluation may go on, or raises.
+        """
+        self._setting = setting
+        self._max_work = max_work
+        self._max_bytes = max_bytes
+        self._turn = turn
+        self.work = max_work
+        self.bytes = max_bytes
+        #: operations that are left of this turn
+        self.turn = turn
+        self.pause = pause
+
+    def spend(self, operations: int) -> None:
+        """Count operations; may wait for the next turn."""
+        self.work -= operations
+        self.turn -= operations
+        if self.work < 0:
+            self.overworked()
+        if self.turn < 0:
+            self.pause()
+            self.turn = self._turn
+
+    @property
+    def is_half_spent(self) -> bool:
+        """Whether what can be left for another decision should be."""
+        return self.work < self._max_work // 2 or self.bytes < self._max_bytes // 2
+
+    def overworked(self) -> NoReturn:
+        raise Failure(f"the templates do more than {self._max_work} operations together (setting {self._setting}_work)")
+
+    def too_large(self) -> NoReturn:
+        raise Failure(f"the templates build more than {self._max_bytes} bytes together (setting {self._setting}_bytes)")
+
+
 class Budget:
     """What is left of one evaluation's limits."""
 
-    __slots__ = ("limits", "work")
+    __slots__ = ("bytes", "granted", "had", "kept", "limits", "meter", "spent", "work")
+
+    meter: Meter | None
+    #: operations, and bytes, that are left
+    work: int
+    bytes: int
+    # With a meter only:
+    #: operations that were left when the meter was asked last, and those that it was told of
+    granted: int
+    spent: int
+    #: bytes that were left in the beginning
+    had: int
+    #: bytes of the result
+    kept: int
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
+        self.meter = None
         self.work = limits.max_work
+        self.bytes = limits.max_bytes
 
     def charge(self, operations: int) -> None:
         """Count work that is about to be done."""
         self.work -= operations
         if self.work < 0:
-            raise Failure(f"the template does more than {self.limits.max_work} operations (setting expr.max_work)")
+            self.more_work()
 
     def room(self, size: int) -> None:
-        """Ask for a string or list of about `size` bytes; copying is work too."""
-        if size > self.limits.max_bytes:
-            raise Failure(f"the template builds a value over {self.limits.max_bytes} bytes (setting expr.max_bytes)")
-        self.charge(1 + (size >> 10))
+        """Ask for a value of at most `size` bytes; copying is work too."""
+        self.bytes -= size
+        if self.bytes < 0:
+            self.too_large()
+        self.work -= 1 + (size >> 10)
+        if self.work < 0:
+            self.more_work()
+
+    def metered(self, meter: Meter, nodes: int) -> None:
+        """Begin to use what a meter has left; to look at each node of a template costs something, too."""
+        limits = self.limits
+        granted = self.granted = min(limits.max_work, max(meter.turn, 0))
+        self.work = granted - nodes
+        self.spent = self.kept = 0
+        self.bytes = self.had = min(limits.max_bytes, meter.bytes)
+
+    def settle(self, meter: Meter) -> None:
+        """The evaluation is over: what it did counts, and what it gave; all else that it built is gone."""
+        spent = self.granted - self.work
+        meter.work -= spent
+        meter.turn -= spent
+        meter.bytes -= self.kept
+
+    def more_work(self) -> None:
+        """Go on with the meter's next turn, if there is one and the evaluation may."""
+        meter, limits = self.meter, self.limits
+        if meter is None:
+            self._overworked()
+        self.spent += self.granted - self.work
+        if self.spent > limits.max_work:
+            self.granted = self.work = 0
+            self._overworked()
+        spent, self.granted, self.work = self.granted - self.work, 0, 0
+        meter.spend(spent)
+        self.granted = self.work = min(limits.max_work - self.spent, meter.turn)
+
+    def _overworked(self) -> NoReturn:
+        raise Failure(f"the template does more than {self.limits.max_work} operations (setting expr.max_work)")
+
+    def too_large(self) -> NoReturn:
+        """Refuse: more is built than may be."""
+        most, meter = self.limits.max_bytes, self.meter
+        if meter is not None and self.had < most:
+            meter.too_large()
+        raise Failure(f"the template builds more than {most} bytes (setting expr.max_bytes)")

@@ -17,6 +17,7 @@ from arclog.expr.failures import located
 from arclog.expr.load import indexed, keyed, named
 from arclog.expr.names import Names
 from arclog.expr.predicates import LENIENT
+from arclog.expr.sizes import ENTRY, ITEM, LIST, MAP
 from arclog.expr.stored import counted
 from arclog.expr.values import JSON_TYPES, SCALARS, Undefined, did_you_mean, step_text
 
@@ -194,13 +195,22 @@ class Compiler:
     def sequence(self, node: nodes.List | nodes.Tuple) -> Expression:
         """Compile a list or tuple: both are lists, JSON knows no other."""
         parts = [self.expression(part) for part in node.items]
-        return lambda frame: [part(frame) for part in parts]
+        size = LIST + ITEM * len(parts)
+
+        def make(frame: Frame) -> list[Any]:
+            frame.room(size)
+            return [part(frame) for part in parts]
+
+        return make
 
     def mapping(self, node: nodes.Dict) -> Expression:
         """Compile a map."""
         pairs = [(self.expression(pair.key), self.expression(pair.value)) for pair in node.items]
 
+        size = MAP + ENTRY * len(pairs)
+
         def make(frame: Frame) -> dict[Any, Any]:
+            frame.room(size)
             return {_key(key(frame)): value(frame) for key, value in pairs}
 
         return make

@@ -6,14 +6,18 @@ Law: a value is measured, against the budget, before it is copied, compared or p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.json import encode
 
 from arclog.expr.budget import Budget, Failure
+from arclog.expr.sizes import ITEM, LIST, SLOT, TEXT, list_size, repr_size, utf8_size, width
 from arclog.expr.values import JSON_TYPES, SCALARS, Group, Undefined, is_lookup, kind_of
 
 #: about the 4,300 digits that Python itself converts; the conversion is quadratic
 _MAX_PRINTED_BITS = 14_000
+_SHORT_BITS = 127
 #: Levels of data that a template hands on. A run may wrap a value once more each round (`set_ctx: {a: "{{ [ctx.a] }}"}`),
 #: and what is written must be read again from any depth of calls. A task's result has at most 200.
 DEEPEST = 256
@@ -55,8 +59,12 @@ def items_of(budget: Budget, value: Any) -> Sequence[Any]:
     if type(value) is not list:
         value = admit(value)
         kind = type(value)
-        if kind is dict or kind is str:
-            budget.room(8 * len(value))
+        if kind is dict:
+            budget.room(list_size(len(value)))
+            value = list(value)
+        elif kind is str:
+            # Python keeps characters of one byte ready; each of the others is a text of its own.
+            budget.room(list_size(len(value)) + (0 if width(value) == 1 else (TEXT + 16) * len(value)))
             value = list(value)
         elif kind is not list and kind is not range:
             raise Failure(f"a {kind_of(value)} cannot be iterated over")
@@ -74,56 +82,90 @@ def walked(budget: Budget, value: Any) -> Sequence[Any]:
 def listed(budget: Budget, value: Any) -> list[Any]:
     """Give a new list of the items of `value`."""
     items = walked(budget, value)
-    budget.room(8 * len(items))
+    budget.room(LIST + (ITEM if type(items) is range else SLOT) * len(items))
     return list(items)
 
 
-def measure(budget: Budget, value: Any, cap: int, *, strict: bool = False) -> int:
-    """Estimate a value's printed bytes, level by level; over `cap` bytes, too deep or undefined is an error.
+class Weight(NamedTuple):
+    """What a value comes to when it is written out."""
+
+    #: by the spelling of texts that was asked for
+    size: int
+    depth: int
+    #: bytes that the widest character takes
+    wide: int
+    #: it holds JSON types only
+    is_plain: bool
+
+
+def weigh(
+    budget: Budget,
+    value: Any,
+    spelling: Callable[[str], int] = len,
+    *,
+    strict: bool = False,
+    most: int | None = None,
+    deepest: int | None = None,
+) -> Weight:
+    """Estimate a value's written size without writing it; over `most`, too deep or undefined is an error.
 
     `strict` also refuses what JSON cannot say: keys that are not strings, numbers that are not finite.
     """
-    level: Iterable[Any] = (value,)
-    size = depth = 0
-    while level:
-        depth += 1
-        if depth > budget.limits.max_depth + 1:
-            raise Failure(f"the value is nested deeper than {budget.limits.max_depth} levels (limit max_depth)")
-        below: list[Any] = []
+    deepest = budget.limits.max_depth if deepest is None else deepest
+    level: Iterator[Any] = iter((value,))
+    levels: list[Iterator[Any]] = []
+    size, depth, wide, is_plain = 0, 1, 1, True
+    while True:
         for each in level:
             item = each
             kind = type(item)
             if kind not in JSON_TYPES:
+                is_plain = False
                 item = admit(item)
                 kind = type(item)
             if kind is str:
-                size += len(item) + 2
-            elif kind is list or kind is range:
-                length = len(item)
-                budget.charge(1 + (length >> (2 if kind is list else 0)))
-                size += 2 * length + 2
-                below.extend(item)
-            elif kind is dict:
+                size += spelling(item) + 2
+                if not item.isascii():
+                    wide = max(wide, width(item))
+            elif kind is list or kind is dict:
                 budget.charge(1 + (len(item) >> 2))
-                size += sum(map(_key_size, item)) + 2
-                if strict and not all(type(key) is str for key in item):
-                    raise Failure("a map's keys must be strings; quote them")
-                below.extend(item.values())
+                size += 2 * len(item) + 2
+                if kind is dict:
+                    size += sum([spelling(key) + 2 if type(key) is str else 24 for key in item])
+                    if strict and not all(type(key) is str for key in item):
+                        raise Failure("a map's keys must be strings; quote them")
+                    wide = max(wide, *map(_key_width, item), 1)
+                if item:
+                    if len(levels) >= deepest:
+                        raise Failure(f"the value is nested deeper than {deepest} levels (limit max_depth)")
+                    levels.append(level)
+                    depth = max(depth, len(levels) + 1)
+                    level = iter(item.values() if kind is dict else item)
+                    break
+            elif kind is range:
+                budget.charge(1 + len(item))
+                size += ITEM * len(item)
             elif kind is int:
                 size += item.bit_length() // 3 + 2
             else:
-                size += 8
+                size += 24 if kind is float else 5
                 if strict and kind is float and item - item != 0.0:
                     raise Failure(f"{item} is not a JSON number")
-            if size > cap:
-                raise Failure(f"the value is over {cap} bytes")
-        level = below
+            if most is not None and size > most:
+                budget.too_large()
+        else:
+            if not levels:
+                break
+            level = levels.pop()
+            continue
+        if most is not None and size > most:
+            budget.too_large()
     budget.charge(size >> 10)
-    return size
+    return Weight(size, depth, wide, is_plain)
 
 
-def _key_size(key: Any) -> int:
-    return len(key) + 4 if type(key) is str else 24
+def _key_width(key: Any) -> int:
+    return 1 if type(key) is not str or key.isascii() else width(key)
 
 
 def is_plain(value: Any) -> bool:
@@ -168,18 +210,36 @@ def _converted(value: Any) -> Any:
     return [_converted(part) for part in value]
 
 
-def passed_through(_: Budget, value: Any) -> Any:
-    """Finish a template that only names data: its size is the data's own affair."""
-    return value if type(value) in SCALARS else plain(value)
+def passed_through(budget: Budget, value: Any) -> Any:
+    """Finish a template that only names data: its size is the data's own affair, unless a meter counts all of it."""
+    if type(value) in SCALARS:
+        if type(value) is str and budget.meter is not None:
+            budget.kept = utf8_size(value)
+        return value
+    value = plain(value)
+    if budget.meter is not None:
+        try:
+            size = len(encode(value))
+        except UnicodeError:  # half a character; whoever writes it down says so
+            size = weigh(budget, value, utf8_size, deepest=DEEPEST).size
+        budget.kept = size
+        budget.charge(size >> 8)
+        if size > budget.bytes:
+            budget.too_large()
+    return value
 
 
 def composed(budget: Budget, value: Any) -> Any:
     """Finish a template that built its value: measured as a whole, then plain."""
     kind = type(value)
     if kind in SCALARS and kind is not float:
+        if kind is str and budget.meter is not None:
+            budget.kept = utf8_size(value)
         return value
-    measure(budget, value, budget.limits.max_output, strict=True)
-    return plain(value)
+    # Parts that it shares count as often as they stand in it: so they are written.
+    weight = weigh(budget, value, utf8_size, strict=True, most=budget.bytes)
+    budget.kept = weight.size
+    return value if weight.is_plain else plain(value)
 
 
 def text(budget: Budget, value: Any) -> str:
@@ -189,16 +249,21 @@ def text(budget: Budget, value: Any) -> str:
         found: str = value
         return found
     if kind is int:
-        if value.bit_length() > _MAX_PRINTED_BITS:
-            raise Failure("the number has too many digits to print")
-        budget.charge(value.bit_length() >> 7)
+        bits = value.bit_length()
+        if bits > _SHORT_BITS:
+            if bits > _MAX_PRINTED_BITS:
+                raise Failure("the number has too many digits to print")
+            budget.charge(bits >> 7)
+        budget.room(TEXT + (bits >> 1))
         return str(value)
     if kind in SCALARS:
+        budget.room(TEXT)
         return str(value)
     value = admit(value)
     if type(value) in SCALARS:
         return text(budget, value)
-    budget.room(measure(budget, value, budget.limits.max_bytes))
+    weight = weigh(budget, value, repr_size, most=budget.bytes)
+    budget.room(TEXT + weight.size * weight.wide)
     return str(plain(value))
 
 

@@ -15,6 +15,7 @@ from arclog.expr.budget import Budget, Failure
 from arclog.expr.calls import called
 from arclog.expr.convert import admit, walked
 from arclog.expr.predicates import LENIENT, PREDICATES
+from arclog.expr.sizes import ITEM, LIST, SLOT
 from arclog.expr.values import did_you_mean
 
 Filter = Callable[..., Any]
@@ -42,9 +43,9 @@ def mapped(budget: Budget, value: Any, *args: Any, **options: Any) -> list[Any]:
     """Apply a filter to each item, or take an attribute of each."""
     items = walked(budget, value)
     budget.charge(2 * len(items))
-    budget.room(8 * len(items))
+    budget.room(LIST + ITEM * len(items))
     if not args and "attribute" in options:
-        get = path_getter(options.pop("attribute"), options.pop("default", None))
+        get = path_getter(budget, options.pop("attribute"), options.pop("default", None))
         if options:
             raise Failure(f"map has no option {next(iter(options))!r}")
         return [get(item) for item in items]
@@ -62,8 +63,8 @@ def _as_is(item: Any) -> Any:
 def _chosen(budget: Budget, value: Any, attribute: Any, test: tuple[Any, ...], *, keep: bool) -> list[Any]:
     items = walked(budget, value)
     budget.charge(2 * len(items))
-    budget.room(8 * len(items))
-    get = path_getter(attribute)
+    budget.room(LIST + (ITEM if type(items) is range else SLOT) * len(items))
+    get = path_getter(budget, attribute)
     if not test:
         return [item for item in items if bool(get(item)) is keep]
     predicate, rest = find_predicate(test[0]), test[1:]

@@ -15,11 +15,16 @@ from arclog.expr.access import path_getter
 from arclog.expr.budget import Budget, Failure
 from arclog.expr.convert import admit, items_of, listed, text, walked
 from arclog.expr.filters_text import whole
+from arclog.expr.sizes import ITEM, LIST, NUMBER, SLOT, TEXT, list_size, text_size, width
 from arclog.expr.values import NUMBERS, SCALARS, Group, Undefined, kind_of
 
 _MAX_DIGITS = 4_300
 _MAX_PRECISION = 400
 _MAX_SORT_KEYS = 20
+#: bytes of an item in a set and in a list
+_SEEN = 128
+#: bytes of a group with one item
+_GROUP = 256
 
 
 def default(_: Budget, value: Any, default_value: Any = "", boolean: Any = False) -> Any:
@@ -52,22 +57,27 @@ def to_list(budget: Budget, value: Any) -> list[Any]:
 
 
 def join(budget: Budget, value: Any, d: Any = "", attribute: Any = None) -> str:
-    get, joint = path_getter(attribute), text(budget, d)
+    get, joint = path_getter(budget, attribute), text(budget, d)
     items = walked(budget, value)
+    budget.room(list_size(len(items)))
     texts: list[str] = []
-    size = len(joint) * len(items)
+    size, wide = len(joint) * len(items), width(joint)
     for item in items:
-        texts.append(text(budget, get(item)))
-        size += len(texts[-1])
-        if size > budget.limits.max_bytes:
-            break
-    budget.room(size)
+        part = text(budget, get(item))
+        texts.append(part)
+        size += len(part)
+        if not part.isascii():
+            wide = max(wide, width(part))
+        if size * wide > budget.bytes:
+            budget.too_large()
+    budget.room(TEXT + size * wide)
     return joint.join(texts)
 
 
 def to_int(budget: Budget, value: Any, default: Any = 0, base: Any = 10) -> Any:
     if isinstance(value, str):
         _check_digits(budget, value)
+        budget.room(NUMBER + (len(value) >> 1))
         if not isinstance(base, int) or base not in (0, *range(2, 37)):
             raise Failure("base must be 0 or 2 to 36")
     elif type(value) not in NUMBERS:
@@ -118,7 +128,7 @@ def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = "common") -
 
 
 def total(budget: Budget, value: Any, attribute: Any = None, start: Any = 0) -> Any:
-    get = path_getter(attribute)
+    get = path_getter(budget, attribute)
     found = start
     for item in walked(budget, value):
         found = operators.add(budget, found, get(item))
@@ -147,12 +157,13 @@ def _extreme(budget: Budget, value: Any, case_sensitive: Any, attribute: Any, be
 
 
 def _key(budget: Budget, case_sensitive: Any, attribute: Any, default: Any = None) -> Callable[[Any], Any]:
-    get = path_getter(attribute, default)
+    get = path_getter(budget, attribute, default)
 
     def key(item: Any) -> Any:
         found = admit(get(item))
         if type(found) is str and not case_sensitive:
             budget.charge(1 + (len(found) >> 8))
+            budget.room(2 * text_size(found))
             return found.lower()
         return found
 
@@ -162,7 +173,7 @@ def _key(budget: Budget, case_sensitive: Any, attribute: Any, default: Any = Non
 def _ranked(budget: Budget, items: Sequence[Any], keys: list[Any], *, reverse: bool) -> list[Any]:
     # Lists as keys share parts, so each is measured; plain keys sort at C speed.
     budget.charge(len(items) * (1 + (len(items).bit_length() >> 2)))
-    budget.room(24 * len(items))
+    budget.room(LIST + (SLOT + ITEM) * len(items))
     order: Any = keys.__getitem__
     if all(type(key) is str for key in keys):
         budget.charge(sum(map(len, keys)) * len(keys).bit_length() >> 10)
@@ -190,6 +201,7 @@ def sort(
     parts = attribute.split(",", _MAX_SORT_KEYS) if isinstance(attribute, str) else [attribute]
     getters = [_key(budget, case_sensitive, part) for part in parts]
     budget.charge(len(items) * len(getters))
+    budget.room(LIST + (SLOT if len(getters) == 1 else list_size(len(getters))) * len(items))
     if len(getters) == 1:
         keys = [getters[0](item) for item in items]
     else:
@@ -220,6 +232,7 @@ def unique(budget: Budget, value: Any, case_sensitive: Any = False, attribute: A
         if type(found) not in SCALARS:
             raise Failure(f"unique cannot compare a {kind_of(found)}; name an attribute")
         if found not in seen:
+            budget.room(_SEEN)
             seen.add(found)
             kept.append(item)
     return kept
@@ -227,7 +240,7 @@ def unique(budget: Budget, value: Any, case_sensitive: Any = False, attribute: A
 
 def reverse(budget: Budget, value: Any) -> Any:
     if isinstance(value, str):
-        budget.room(len(value))
+        budget.room(text_size(value))
         return value[::-1]
     return listed(budget, value)[::-1]
 
@@ -236,7 +249,7 @@ def items(budget: Budget, value: Any) -> list[Any]:
     if not isinstance(value, dict):
         raise Failure(f"only a map has key-value pairs, not a {kind_of(value)}")
     budget.charge(len(value))
-    budget.room(64 * len(value))
+    budget.room(LIST + (SLOT + list_size(2)) * len(value))
     return [[key, part] for key, part in value.items()]
 
 
@@ -249,15 +262,17 @@ def groupby(
 ) -> list[Any]:
     found = walked(budget, value)
     key = _key(budget, case_sensitive, attribute, default)
-    get = path_getter(attribute, default)
+    get = path_getter(budget, attribute, default)
     groups: list[Any] = []
     members: list[Any] = []
     current: Any = None
     for item in _ranked(budget, found, [key(item) for item in found], reverse=False):
         item_key = key(item)
         if not groups or not operators.equal(budget, item_key, current):
+            budget.room(_GROUP)
             members, current = [], item_key
             groups.append(Group(get(item), members))
+        budget.room(SLOT)
         members.append(item)
     return groups
 
@@ -267,9 +282,10 @@ def batch(budget: Budget, value: Any, linecount: Any, fill_with: Any = None) -> 
     if size < 1:
         raise Failure("linecount must be at least 1")
     found = listed(budget, value)
+    budget.room(LIST + (SLOT + LIST) * (1 + len(found) // size) + SLOT * len(found))
     rows = [found[at : at + size] for at in range(0, len(found), size)]
     if rows and fill_with is not None:
-        budget.room(8 * size)
+        budget.room(SLOT * size)
         rows[-1] += [fill_with] * (size - len(rows[-1]))
     return rows
 
@@ -280,7 +296,7 @@ def slices(budget: Budget, value: Any, slices: Any, fill_with: Any = None) -> li
         raise Failure("slices must be at least 1")
     found = listed(budget, value)
     budget.charge(count)
-    budget.room(64 * count)
+    budget.room(LIST + (2 * SLOT + LIST) * count + SLOT * len(found))
     each, extra = divmod(len(found), count)
     columns: list[Any] = []
     at = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr import access
-from arclog.expr.values import MISSING, step_text, unnamed
+from arclog.expr.sizes import UNDEFINED
+from arclog.expr.values import MISSING, Undefined, step_text, unnamed
 
 if TYPE_CHECKING:
     from arclog.expr.frame import Expression, Frame
@@ -22,35 +23,47 @@ def named(name: str, slots: list[int], *, free: bool, keys: tuple[str, ...]) -> 
 
         def load(frame: Frame) -> Any:
             value = frame.get(name, MISSING)
-            return unnamed(name, frame.scope) if value is MISSING else value
+            return _unnamed(frame, name) if value is MISSING else value
 
         return load
 
     def load_path(frame: Frame) -> Any:
         value = frame.get(name, MISSING)
         if value is MISSING:
-            value = unnamed(name, frame.scope)
+            value = _unnamed(frame, name)
         for at, key in enumerate(keys):
             if type(value) is dict and key in value:
                 value = value[key]
             else:
-                return _followed(value, name + "".join(map(step_text, keys[:at])), keys[at:])
+                return _followed(frame, value, name + "".join(map(step_text, keys[:at])), keys[at:])
         return value
 
     def load_key(frame: Frame) -> Any:
         value = frame.get(name, MISSING)
         if type(value) is dict and key in value:
             return value[key]
-        return _followed(unnamed(name, frame.scope) if value is MISSING else value, name, keys)
+        return _followed(frame, _unnamed(frame, name) if value is MISSING else value, name, keys)
 
     key = keys[0]
     return load_key if len(keys) == 1 else load_path
 
 
-def _followed(value: Any, name: str, keys: tuple[str, ...]) -> Any:
+def _unnamed(frame: Frame, name: str) -> Undefined:
+    frame.room(UNDEFINED)
+    return unnamed(name, frame.scope)
+
+
+def _followed(frame: Frame, value: Any, name: str, keys: tuple[str, ...]) -> Any:
     for key in keys:
         value = access.reach(value, key, name)
         name += step_text(key)
+    return _counted(frame, value)
+
+
+def _counted(frame: Frame, value: Any) -> Any:
+    """What is missing takes room, too, when a template gathers it."""
+    if type(value) is Undefined:
+        frame.room(UNDEFINED)
     return value
 
 
@@ -65,20 +78,20 @@ def _variable(name: str, slots: list[int], *, free: bool) -> Expression:
             if value is not MISSING:
                 return value
         value = frame.get(name, MISSING) if free else MISSING
-        return unnamed(name, frame.scope) if value is MISSING else value
+        return _unnamed(frame, name) if value is MISSING else value
 
     return load
 
 
 def _reached(start: Expression, name: str, keys: tuple[str, ...]) -> Expression:
-    return (lambda frame: _followed(start(frame), name, keys)) if keys else start
+    return (lambda frame: _followed(frame, start(frame), name, keys)) if keys else start
 
 
 def keyed(start: Expression, key: Any, label: str) -> Expression:
     """Follow a literal key or index; `label` is what the author calls the value."""
-    return lambda frame: access.reach(start(frame), key, label)
+    return lambda frame: _counted(frame, access.reach(start(frame), key, label))
 
 
 def indexed(start: Expression, key: Expression, label: str) -> Expression:
     """Follow a computed key or index."""
-    return lambda frame: access.subscript(start(frame), key(frame), label)
+    return lambda frame: _counted(frame, access.subscript(start(frame), key(frame), label))

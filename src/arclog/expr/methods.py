@@ -9,15 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from arclog.expr import filters_data as data
+from arclog.expr import sizes
 from arclog.expr.budget import Budget, Failure
 from arclog.expr.convert import admit, items_of
-from arclog.expr.filters_text import replaced, whole
-from arclog.expr.operators import contains, equal, search_cost
+from arclog.expr.filters_text import cased, replaced, split_lines, whole
+from arclog.expr.operators import contains, equal, joint_width, search_cost
+from arclog.expr.sizes import ENTRY, SLOT, TEXT, list_size, text_size
 from arclog.expr.values import JSON_TYPES, MISSING, SCALARS, Loop, Namespace, is_lookup, kind_of
 
 Method = Callable[..., Any]
-#: bytes that a short string takes in a list
-_PIECE = 56
+#: bytes that a short string takes in a list, beside its characters
+_PIECE = SLOT + TEXT + 16
 #: an index beyond this fits no machine
 _MAX_RANGE = 2**53
 
@@ -28,14 +30,22 @@ def _string(value: Any, what: str) -> str:
     return value
 
 
-def _plain(name: str, growth: int = 1) -> Method:
-    # A method without arguments whose result is at most `growth` times as long.
+def _plain(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str) -> Any:
-        budget.room(growth * len(value))
-        budget.charge(growth * len(value) >> 7)
+        budget.charge(2 + (len(value) >> 7))
         return call(value)
+
+    return method
+
+
+def _casing(name: str) -> Method:
+    call = getattr(str, name)
+
+    def method(budget: Budget, value: str) -> Any:
+        budget.charge(2)
+        return call(cased(budget, value))
 
     return method
 
@@ -44,7 +54,7 @@ def _stripping(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, chars: Any = None) -> Any:
-        budget.room(len(value))
+        budget.room(text_size(value))
         if chars is not None:
             budget.charge(search_cost(value, _string(chars, "chars"), backwards=True))
         return call(value, chars)
@@ -56,7 +66,8 @@ def _padding(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, width: Any, fillchar: Any = " ") -> Any:
-        budget.room(max(whole(width, "width"), len(value)))
+        each = joint_width(value, _string(fillchar, "fillchar"))
+        budget.room(TEXT + max(whole(width, "width"), len(value)) * each)
         if len(_string(fillchar, "fillchar")) != 1:
             raise Failure("fillchar must be one character")
         return call(value, width, fillchar)
@@ -65,7 +76,7 @@ def _padding(name: str) -> Method:
 
 
 def _zfill(budget: Budget, value: str, width: Any) -> str:
-    budget.room(max(whole(width, "width"), len(value)))
+    budget.room(TEXT + max(whole(width, "width"), len(value)) * sizes.width(value))
     return value.zfill(width)
 
 
@@ -81,19 +92,15 @@ def _splitting(name: str) -> Method:
         pieces = len(value) // 2 + 1 if sep is None else value.count(sep) + 1
         if limit >= 0:
             pieces = min(pieces, limit + 1)
-        budget.charge(pieces >> 3)
-        budget.room(len(value) + _PIECE * pieces)
+        budget.charge(3 + (pieces >> 3))
+        budget.room(sizes.LIST + text_size(value) + _PIECE * pieces)
         return call(value, sep, limit)
 
     return method
 
 
 def _splitlines(budget: Budget, value: str, keepends: Any = False) -> list[str]:  # Python's signature
-    budget.charge(1 + (len(value) >> 7))
-    pieces = sum(map(value.count, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")) + 1
-    budget.charge(pieces >> 3)
-    budget.room(len(value) + _PIECE * pieces)
-    return value.splitlines(bool(keepends))
+    return split_lines(budget, value, keep_ends=bool(keepends))
 
 
 def _matching(name: str) -> Method:
@@ -141,7 +148,7 @@ def _partition(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, sep: Any) -> list[str]:
-        budget.room(len(value))
+        budget.room(sizes.LIST + 3 * _PIECE + text_size(value))
         budget.charge(search_cost(value, _string(sep, "sep"), backwards=name == "rpartition"))
         if not sep:
             raise Failure(f"{name} needs a separator that is not empty")
@@ -154,14 +161,14 @@ def _removing(name: str) -> Method:
     call = getattr(str, name)
 
     def method(budget: Budget, value: str, part: Any) -> Any:
-        budget.room(len(value))
+        budget.room(text_size(value))
         return call(value, _string(part, "the argument"))
 
     return method
 
 
 STRING: dict[str, Method] = {
-    **{name: _plain(name, 3) for name in ("upper", "lower", "title", "capitalize")},
+    **{name: _casing(name) for name in ("upper", "lower", "title", "capitalize")},
     **{name: _plain(name) for name in ("isdigit", "isalpha", "isalnum", "isnumeric", "isspace")},
     **{name: _stripping(name) for name in ("strip", "lstrip", "rstrip")},
     **{name: _padding(name) for name in ("ljust", "rjust", "center")},
@@ -179,12 +186,12 @@ STRING: dict[str, Method] = {
 
 
 def _keys(budget: Budget, value: dict[str, Any]) -> list[Any]:
-    budget.room(8 * len(value))
+    budget.room(list_size(len(value)))
     return list(value)
 
 
 def _values(budget: Budget, value: dict[str, Any]) -> list[Any]:
-    budget.room(8 * len(value))
+    budget.room(list_size(len(value)))
     return list(value.values())
 
 
@@ -251,15 +258,17 @@ def _range(_: Budget, __: None, start: Any, stop: Any = None, step: Any = 1) -> 
 
 def _dict(budget: Budget, _: None, base: Any = None, **entries: Any) -> dict[str, Any]:
     if base is None:
+        budget.room(sizes.MAP + ENTRY * len(entries))
         return dict(entries)
     if type(base) is not dict:
         raise Failure(f"dict() copies a map, not a {kind_of(base)}")
     budget.charge(len(base))
-    budget.room(64 * len(base))
+    budget.room(sizes.MAP + ENTRY * (len(base) + len(entries)))
     return {**base, **entries}
 
 
 def _namespace(budget: Budget, _: None, base: Any = None, **cells: Any) -> Namespace:
+    budget.room(sizes.MAP + ENTRY * len(cells))
     return Namespace(_dict(budget, None, base, **cells))
 
 

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from arclog.expr.budget import Budget, Failure
-from arclog.expr.convert import admit, measure, text
+from arclog.expr.convert import admit, text, weigh
+from arclog.expr.sizes import LIST, NUMBER, SLOT, TEXT, width
 from arclog.expr.values import MISSING, NUMBERS, SCALARS, Undefined, View, is_lookup, kind_of
 
 #: twice the range of floats; up to here every operation takes microseconds. Passing longer numbers through is free
 MAX_BITS = 2_048
+#: of a number that takes no more memory than any other
+_SHORT_BITS = 64
 
 Binary = Callable[[Budget, Any, Any], Any]
 
@@ -29,16 +32,29 @@ def _bounded(value: Any) -> Any:
     return value
 
 
+def _number(budget: Budget, value: Any) -> Any:
+    """A number that was computed; where numbers are kept, room for short ones is counted."""
+    if type(value) is int and value.bit_length() > _SHORT_BITS:
+        _bounded(value)
+        budget.room(NUMBER + (value.bit_length() >> 3))
+    return value
+
+
+def joint_width(left: str, right: str) -> int:
+    """Bytes that each character takes in a text made of both."""
+    return max(width(left), width(right))
+
+
 def add(budget: Budget, left: Any, right: Any) -> Any:
     """`left + right`: numbers, two strings, two lists."""
     one, two = type(left), type(right)
     if one in NUMBERS and two in NUMBERS:
-        return _bounded(_bounded(left) + _bounded(right))
+        return _number(budget, _bounded(left) + _bounded(right))
     if one is str and two is str:
-        budget.room(len(left) + len(right))
+        budget.room(TEXT + (len(left) + len(right)) * joint_width(left, right))
         return left + right
     if one is list and two is list:
-        budget.room(8 * (len(left) + len(right)))
+        budget.room(LIST + SLOT * (len(left) + len(right)))
         return left + right
     if _foreign(left) or _foreign(right):
         return add(budget, _known(left), _known(right))
@@ -51,11 +67,12 @@ def multiply(budget: Budget, left: Any, right: Any) -> Any:
     if one in NUMBERS and two in NUMBERS:
         if one is not float and two is not float and left.bit_length() + right.bit_length() > MAX_BITS:
             _bounded(1 << MAX_BITS)
-        return left * right
+        return _number(budget, left * right)
     if two is str or two is list:
         left, right, one, two = right, left, two, one
     if two in (int, bool) and (one is str or one is list):
-        budget.room((8 if one is list else 1) * len(left) * max(right, 0))
+        each = SLOT if one is list else width(left)
+        budget.room(LIST + each * len(left) * max(right, 0))
         return left * right
     if _foreign(left) or _foreign(right):
         return multiply(budget, _known(left), _known(right))
@@ -71,20 +88,20 @@ def power(budget: Budget, left: Any, right: Any) -> Any:
         value = _bounded(left) ** _bounded(right)
         if type(value) is complex:
             raise Failure("a negative number has no such power")
-        return value
+        return _number(budget, value)
     if _foreign(left) or _foreign(right):
         return power(budget, _known(left), _known(right))
     _refuse("raise to a power", left, right)
 
 
 def _numeric(verb: str, compute: Callable[[Any, Any], Any]) -> Binary:
-    def binary(_: Budget, left: Any, right: Any) -> Any:
+    def binary(budget: Budget, left: Any, right: Any) -> Any:
         if type(left) not in NUMBERS or type(right) not in NUMBERS:
             left, right = _known(left), _known(right)
             if type(left) not in NUMBERS or type(right) not in NUMBERS:
                 remedy = "; strings are not formatted with %, join them with ~" if type(left) is str else ""
                 _refuse(verb, left, right, remedy if compute is operator.mod else "")
-        return _bounded(compute(_bounded(left), _bounded(right)))
+        return _number(budget, compute(_bounded(left), _bounded(right)))
 
     return binary
 
@@ -121,8 +138,8 @@ def _weigh(budget: Budget, left: Any, right: Any) -> None:
     if type(left) is str and type(right) is str:
         budget.charge(1 + (len(left) >> 10))
     elif type(left) not in SCALARS and type(right) not in SCALARS:
-        measure(budget, left, budget.limits.max_output)
-        measure(budget, right, budget.limits.max_output)
+        weigh(budget, left)
+        weigh(budget, right)
 
 
 def equal(budget: Budget, left: Any, right: Any) -> bool:
@@ -176,7 +193,7 @@ def contains(budget: Budget, container: Any, item: Any) -> bool:
     if type(item) is str:
         each = 1 + (len(item) >> 7)
     else:
-        each = 1 if type(item) in SCALARS else measure(budget, item, budget.limits.max_output)
+        each = 1 if type(item) in SCALARS else weigh(budget, item).size
     budget.charge(1 + (len(container) * each >> 3))
     return item in container
 
@@ -201,6 +218,7 @@ COMPARE: dict[str, Binary] = {
 
 def concatenate(budget: Budget, parts: list[Any]) -> str:
     """`a ~ b ~ c`: the parts as one text."""
-    texts = [text(budget, part) for part in parts]
-    budget.room(sum(map(len, texts)))
+    texts = [part if type(part) is str else text(budget, part) for part in parts]
+    wide = 1 if all(map(str.isascii, texts)) else max(map(width, texts))
+    budget.room(TEXT + sum(map(len, texts)) * wide)
     return "".join(texts)

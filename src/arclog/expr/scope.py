@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from arclog.expr.budget import Meter
 from arclog.expr.values import MISSING
 
 _NONE: Mapping[str, str] = {}
@@ -13,12 +14,16 @@ _NONE: Mapping[str, str] = {}
 class Scope(Mapping[str, Any]):
     """A read-only stack of mappings from name to JSON value or `Lookup`."""
 
-    __slots__ = ("absent", "layers")
+    __slots__ = ("absent", "layers", "meter")
 
-    def __init__(self, *layers: Mapping[str, Any], absent: Mapping[str, str] = _NONE) -> None:
+    def __init__(
+        self, *layers: Mapping[str, Any], absent: Mapping[str, str] = _NONE, meter: Meter | None = None
+    ) -> None:
         self.layers = layers
         #: names of steps and tasks with what to say of one that has not run
         self.absent = absent
+        #: counts what the evaluations in this scope cost together
+        self.meter = meter
 
     def get(self, key: str, default: Any = None) -> Any:
         """Find a name, first layer first."""

@@ -5,12 +5,14 @@ Law: each round of a loop pays for every node of its body, so no text outruns th
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from arclog.expr.budget import Failure
 from arclog.expr.compile import MAX_NESTING, Compiler
 from arclog.expr.convert import items_of, text, unpacked
 from arclog.expr.failures import located
+from arclog.expr.sizes import ENTRY, SLOT, list_size, text_size
 from arclog.expr.values import MISSING, Loop, Namespace
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
     from arclog.expr.frame import Expression, Frame, Statement
 
-    Assign = Callable[[Frame, Any], None]
+    #: takes a value and the bytes that are counted for it
+    Assign = Callable[[Frame, Any, int], None]
 
 
 class TextCompiler(Compiler):
@@ -65,7 +68,13 @@ class TextCompiler(Compiler):
         value = self.expression(node)
 
         def write(frame: Frame) -> None:
-            frame.emit(text(frame, value(frame)))
+            before = frame.bytes
+            shown = value(frame)
+            if type(shown) is not str:
+                shown = text(frame, shown)
+            if frame.bytes != before:
+                frame.over(before, shown)
+            frame.emit(shown)
 
         return located(write, node.lineno)
 
@@ -85,7 +94,10 @@ class TextCompiler(Compiler):
 
         def run(frame: Frame) -> None:
             for test, then in branches:
-                if test(frame):
+                before = frame.bytes
+                holds = bool(test(frame))
+                frame.bytes = before
+                if holds:
                     then(frame)
                     return
             if otherwise is not None:
@@ -117,12 +129,12 @@ class TextCompiler(Compiler):
                 items = _kept(frame, items, assign, keep, cost)
             for at, item in enumerate(items):
                 frame.charge(cost)
-                _clear(slots, inner)
-                assign(frame, item)
+                _clear(frame, inner)
+                assign(frame, item, 0)
                 slots[around] = Loop(items, at)
                 body(frame)
             if otherwise is not None and not items:
-                _clear(slots, inner)
+                _clear(frame, inner)
                 otherwise(frame)
 
         return run
@@ -131,7 +143,13 @@ class TextCompiler(Compiler):
         """Compile `set name = value`."""
         value = self.expression(node.node)
         assign = self._target(node.target)
-        return lambda frame: assign(frame, value(frame))
+
+        def run(frame: Frame) -> None:
+            before = frame.bytes
+            made = value(frame)
+            assign(frame, made, frame.over(before, made) if frame.bytes != before else 0)
+
+        return run
 
     def block(self, node: nodes.AssignBlock) -> Statement:
         """Compile `set name` … `endset`: the text between."""
@@ -143,12 +161,14 @@ class TextCompiler(Compiler):
         assign = self._target(node.target)
 
         def run(frame: Frame) -> None:
-            outer, size, frame.out = frame.out, frame.size, []
-            _clear(frame.slots, inner)
+            outer = frame.out, frame.size, frame.wide
+            frame.out, frame.size, frame.wide = [], 0, 1
+            _clear(frame, inner)
             body(frame)
-            frame.room(frame.size - size)
-            made, frame.out, frame.size = "".join(frame.out), outer, size
-            assign(frame, made)
+            before = frame.bytes
+            made = frame.rendered()
+            frame.out, frame.size, frame.wide = outer
+            assign(frame, made, before - frame.bytes)
 
         return run
 
@@ -162,47 +182,86 @@ class TextCompiler(Compiler):
             raise Failure("only names can be assigned to", node.lineno)
         targets = [self._target(item) for item in node.items]
 
-        def spread(frame: Frame, value: Any) -> None:
+        def spread(frame: Frame, value: Any, _: int) -> None:
             parts = unpacked(value)
             if len(parts) != len(targets):
                 raise Failure(f"{len(targets)} names cannot take {len(parts)} values")
             for target, part in zip(targets, parts, strict=True):
-                target(frame, part)
+                target(frame, part, 0)
 
         return spread
 
     def _into_cell(self, name: str, attribute: str) -> Assign:
         slots, _ = self.names.find(name)
 
-        def assign(frame: Frame, value: Any) -> None:
+        def assign(frame: Frame, value: Any, paid: int) -> None:
             owner = next((frame.slots[slot] for slot in slots if frame.slots[slot] is not MISSING), None)
             if type(owner) is not Namespace:
                 raise Failure(f"{name!r} is no namespace; begin with {{% set {name} = namespace() %}}")
-            owner.cells[attribute] = value
+            if attribute not in owner.cells:
+                frame.room(2 * ENTRY)
+                owner.cells[attribute], owner.paid[attribute] = MISSING, 0
+            frame.bytes += _put(owner.cells, owner.paid, attribute, value, paid)
 
         return assign
 
 
-def _clear(slots: list[Any], which: list[int]) -> None:
+def _clear(frame: Frame, which: list[int]) -> None:
+    slots, paid = frame.slots, frame.paid
     for slot in which:
-        slots[slot] = MISSING
+        if paid[slot]:
+            frame.bytes += _put(slots, paid, slot, MISSING, 0)
+        else:
+            slots[slot] = MISSING
 
 
 def _into_slot(slot: int) -> Assign:
-    def assign(frame: Frame, value: Any) -> None:
-        frame.slots[slot] = value
+    def assign(frame: Frame, value: Any, paid: int) -> None:
+        if paid or frame.paid[slot]:
+            frame.bytes += _put(frame.slots, frame.paid, slot, value, paid)
+        else:
+            frame.slots[slot] = value
 
     return assign
+
+
+def _put(cells: Any, paid: Any, at: Any, value: Any, size: int) -> int:
+    """Let a variable hold another value. Gives the bytes that are free again: those of the text or list that it held and
+    that nothing else holds, as far as they were counted for it. Without that, a list that grows by an item at a time
+    (`ns.l + [x]`) would count as all of its copies.
+    """
+    old = cells[at]
+    cells[at] = value
+    counted: int = paid[at]
+    paid[at] = size
+    if not counted or getrefcount(old) > _ALONE:
+        return 0
+    if type(old) is list:
+        return min(counted, list_size(len(old)))
+    return min(counted, text_size(old)) if type(old) is str else 0
+
+
+def _references(cells: list[Any], at: int) -> int:
+    old = cells[at]
+    cells[at] = None
+    return getrefcount(old)
+
+
+#: references to a value that only `_put` holds, which differ between versions of Python
+_ALONE = _references([["a list of its own"]], 0)
 
 
 def _kept(frame: Frame, items: Sequence[Any], assign: Assign, keep: Expression, cost: int) -> list[Any]:
     kept: list[Any] = []
     for item in items:
         frame.charge(cost)
-        assign(frame, item)
-        if keep(frame):
+        assign(frame, item, 0)
+        before = frame.bytes
+        keeps = bool(keep(frame))
+        frame.bytes = before
+        if keeps:
+            frame.room(SLOT)
             kept.append(item)
-    frame.room(8 * len(kept))
     return kept
 
 

@@ -15,7 +15,6 @@ from arclog.expr.convert import composed, passed_through
 from arclog.expr.failures import translated
 from arclog.expr.filters import LENIENT_FILTERS
 from arclog.expr.frame import Expression, Frame, Statement
-from arclog.expr.names import Names
 from arclog.expr.parse import has_markers, parse_expression, parse_lone, parse_template
 from arclog.expr.statements import TextCompiler
 from arclog.expr.stored import Stored
@@ -41,12 +40,14 @@ class Code(NamedTuple):
     #: the names that the scope must have
     free: frozenset[str]
     slots: int
+    #: how many nodes there are to look at
+    nodes: int = 0
 
 
 class Template:
     """A compiled text. Immutable; safe to share and to evaluate many times."""
 
-    __slots__ = ("_finish", "_limits", "_run", "_slots", "at", "constant", "free", "paths", "reads", "source")
+    __slots__ = ("_finish", "_limits", "_nodes", "_run", "_slots", "at", "constant", "free", "paths", "reads", "source")
 
     def __init__(self, source: str, at: Position, limits: Limits, code: Code) -> None:
         self.source = source
@@ -59,6 +60,7 @@ class Template:
         self._run = code.run
         self._finish = code.finish
         self._slots = code.slots
+        self._nodes = code.nodes
         self._limits = limits
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
@@ -66,25 +68,40 @@ class Template:
         run = self._run
         if run is None:
             return self._finish(None, None)
+        frame = Frame(scope, self._limits, self._slots, self._nodes)
         try:
-            frame = Frame(scope, self._limits, self._slots)
-            return self._finish(frame, run(frame))
+            if frame.work < 0:
+                frame.more_work()
+            value = self._finish(frame, run(frame))
         except Exception as error:  # noqa: BLE001  # the one place where every Python error becomes the author's
-            placed = _placed(error, self.source, self.at)
-            raise placed from placed.__cause__
+            raise self._failed(frame, error)  # noqa: B904  # it has its cause
+        if frame.meter is not None:
+            frame.settle(frame.meter)
+        return value
 
     def evaluate_items(self, scope: Mapping[str, Any]) -> Any:
         """As `evaluate`, but a range or stored data is given as it is, not written out."""
         run = self._run
         if run is None:
             return self._finish(None, None)
+        frame = Frame(scope, self._limits, self._slots, self._nodes)
         try:
-            frame = Frame(scope, self._limits, self._slots)
+            if frame.work < 0:
+                frame.more_work()
             value = run(frame)
-            return value if type(value) is range or type(value) is Stored else self._finish(frame, value)
+            if type(value) is not range and type(value) is not Stored:
+                value = self._finish(frame, value)
         except Exception as error:  # noqa: BLE001  # as in evaluate
-            placed = _placed(error, self.source, self.at)
-            raise placed from placed.__cause__
+            raise self._failed(frame, error)  # noqa: B904  # as in evaluate
+        if frame.meter is not None:
+            frame.settle(frame.meter)
+        return value
+
+    def _failed(self, frame: Frame, error: Exception) -> ExpressionError:
+        if frame.meter is not None:
+            frame.kept = 0
+            frame.settle(frame.meter)
+        return _placed(error, self.source, self.at)
 
     def __repr__(self) -> str:
         return f"Template({self.source!r})"
@@ -94,6 +111,8 @@ class Template:
 Finish = Callable[[Any, Any], Any]
 #: Longer texts are compiled each time: they are rare, and keeping them would let a playbook fill the memory.
 _KEPT_LENGTH = 512
+#: Parts of a value that are arranged; more of them could be the same data many times over.
+_ARRANGED = 32
 
 
 def compile_text(source: str, at: Position = NOWHERE, limits: Limits = DEFAULT_LIMITS) -> Template:
@@ -136,7 +155,7 @@ def compile_ending(
         inner = node.node if ends else node
         compiler = Compiler()
         run = compiler.expression(inner)
-        code = _code(run, passed_through if _passes(inner) else composed, compiler.names)
+        code = _code(run, passed_through if _passes(inner) else composed, compiler)
     except Exception as error:  # noqa: BLE001  # as in evaluate
         placed = _placed(error, source, at)
         raise placed from placed.__cause__
@@ -153,9 +172,9 @@ def _text_code(source: str) -> Code:
     if lone is not None:
         compiler = Compiler()
         run = compiler.expression(lone)
-        return _code(run, passed_through if _passes(lone) else composed, compiler.names)
+        return _code(run, passed_through if _passes(lone) else composed, compiler)
     text = TextCompiler()
-    return _code(_rendered(text.body(body)), _as_it_is, text.names)
+    return _code(_rendered(text.body(body)), _as_it_is, text)
 
 
 @lru_cache(maxsize=4096)
@@ -168,12 +187,14 @@ def _condition_code(source: str) -> Code:
     else:
         node = parse_expression(source.rstrip())
     compiler = Compiler()
-    return _code(compiler.expression(node), _truth, compiler.names)
+    return _code(compiler.expression(node), _truth, compiler)
 
 
-def _code(run: Expression, finish: Finish, names: Names) -> Code:
+def _code(run: Expression, finish: Finish, compiler: Compiler) -> Code:
+    names = compiler.names
     paths = frozenset(names.paths)
-    return Code(run, finish, paths, frozenset(names.reads), frozenset(path[0] for path in paths), names.slots)
+    free = frozenset(path[0] for path in paths)
+    return Code(run, finish, paths, frozenset(names.reads), free, names.slots, compiler.nodes)
 
 
 def _literal(source: str, value: Any, at: Position) -> Template:
@@ -182,17 +203,21 @@ def _literal(source: str, value: Any, at: Position) -> Template:
     )
 
 
-def _as_it_is(_: Any, value: Any) -> Any:
+def _as_it_is(frame: Frame, value: Any) -> Any:
+    frame.kept = frame.size * frame.wide
     return value
 
 
 def _passes(whole: Any) -> bool:
     # Whether the value is data of the scope, at most arranged: its size is then the data's, not the template's.
     parts = [whole]
+    names = 0
     while parts:
         node = parts.pop()
         match type(node).__name__:
-            case "Name" | "NoneType":
+            case "Name":
+                names += 1
+            case "NoneType":
                 pass
             case "Getattr" | "Getitem":
                 parts.append(node.node)
@@ -210,13 +235,13 @@ def _passes(whole: Any) -> bool:
                 parts.extend((node.node, *node.args))
             case _:
                 return False
-    return True
+    return names <= _ARRANGED
 
 
 def _rendered(body: Statement) -> Expression:
     def render(frame: Frame) -> str:
         body(frame)
-        return "".join(frame.out)
+        return frame.rendered()
 
     return render
 

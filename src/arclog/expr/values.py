@@ -23,6 +23,10 @@ class Missing:
 
 
 MISSING: Final = Missing()
+#: Characters of what is missing that messages repeat: its name, and each key in it.
+_LONGEST_NAME, _LONGEST_KEY = 300, 128
+#: Names that are looked through for one that comes near.
+_MOST_COMPARED = 300
 
 NUMBERS = frozenset({int, float, bool})
 SCALARS = NUMBERS | {str, NoneType}
@@ -52,7 +56,7 @@ class Undefined:
     def __init__(
         self, name: str, owner: Any = None, key: Any = None, reason: str = "", line: int = 0, why: int = NO_KEY
     ) -> None:
-        self.name = name
+        self.name = name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME]
         #: the line inside the template where it was met, 0 is unknown
         self.line = line
         self.why = why
@@ -150,10 +154,12 @@ class View:
 class Namespace:
     """What `namespace()` gives: cells that `set` inside a loop can change. It never leaves the template."""
 
-    __slots__ = ("cells",)
+    __slots__ = ("cells", "paid")
 
     def __init__(self, cells: dict[str, Any]) -> None:
         self.cells = cells
+        #: bytes that were counted for what stands in each
+        self.paid = dict.fromkeys(cells, 0)
 
     def lookup(self, key: Any) -> Any:
         """Find a cell."""
@@ -259,6 +265,8 @@ def kind_of(value: Any) -> str:
 def step_text(key: Any) -> str:
     """Write one step of a path as the author would."""
     if isinstance(key, str):
+        if len(key) > _LONGEST_KEY:
+            return "[...]"
         return f".{key}" if key.isidentifier() else f"[{key!r}]"
     return f"[{key}]" if type(key) in (int, bool) and int(key).bit_length() <= 64 else "[...]"
 
@@ -267,5 +275,5 @@ def did_you_mean(word: str, known: list[str]) -> str:
     """Suggest the nearest known words, or say nothing."""
     from difflib import get_close_matches  # only an error pays for it
 
-    near = get_close_matches(word[:100], known[:1000], n=2, cutoff=0.6)
+    near = get_close_matches(word[:100], known[:_MOST_COMPARED], n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

@@ -164,6 +164,10 @@ class NewerLog(StoreUnavailable):
     """A newer arclog wrote to this execution what this one does not understand: it leaves the run alone."""
 
 
+class Poisoned(NewerLog):
+    """A run whose log is not read any more: the process died of it twice. It is left alone as well."""
+
+
 class Conflict(StoreError):
     """The execution's head moved: somebody else appended first."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, AnyStr
 
 from msgspec.json import encode
 
@@ -24,6 +24,8 @@ SHORTEST = 4
 SHORTEST_LINE = 8
 #: Least characters of a piece of a secret at the edge of a text.
 _SHORTEST_PIECE = 12
+#: Characters that one pattern matches; the rest of a longer secret is matched one by one behind it.
+_LONGEST_PATTERN = 256
 #: A shorter anchor is found everywhere.
 _SHORTEST_ANCHOR = 3
 
@@ -86,7 +88,7 @@ class Redactor:
             return whole
         for one in self._spellings:
             if one.anchor in text:
-                text = one.pattern.sub(one.mask, text)
+                text = one.replaced(text)
         for piece in self._pieces:
             text = piece.removed(text)
         return text
@@ -173,11 +175,11 @@ class _Strainer:
         out: list[bytes] = []
         at = 0
         if self._spelling.anchor_bytes in body:
-            for match in self._spelling.bytes_pattern.finditer(body):
-                if match.start() >= limit and hold:
+            for start, end in self._spelling.spans(body):
+                if start >= limit and hold:
                     break
-                out += (body[at : match.start()], self._spelling.mask.encode())
-                at = match.end()
+                out += (body[at:start], self._spelling.mask.encode())
+                at = end
         cut = max(at, limit)
         out.append(body[at:cut])
         self._kept = body[cut:]
@@ -187,21 +189,59 @@ class _Strainer:
 class _Spelling:
     """A way in which a secret may be written."""
 
-    def __init__(self, source: str, anchor: str, longest: int, masked: str) -> None:
-        self._source = source
+    def __init__(self, pieces: Sequence[str], anchor: str, longest: int, masked: str) -> None:
+        """`pieces`: the pattern of each character, or of a run of them."""
+        self._pieces = pieces
         self.anchor = anchor
         self.anchor_bytes = self.anchor.encode()
         #: bytes of the longest match
         self.longest = longest
         self.mask = masked
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        return re.compile(self._source)
+    def replaced(self, text: str) -> str:
+        """The text with the mask in place of each match."""
+        if len(self._pieces) <= _LONGEST_PATTERN:
+            return self._pattern.sub(self.mask, text)
+        out: list[str] = []
+        at = 0
+        for start, end in _long_matches(self._pattern, self._pieces, text):
+            out += (text[at:start], self.mask)
+            at = end
+        return "".join((*out, text[at:])) if out else text
+
+    def spans(self, body: bytes) -> Iterator[tuple[int, int]]:
+        """Where matches begin and end."""
+        if len(self._pieces) > _LONGEST_PATTERN:
+            return _long_matches(self._bytes_pattern, self._pieces, body)
+        return (match.span() for match in self._bytes_pattern.finditer(body))
 
     @cached_property
-    def bytes_pattern(self) -> re.Pattern[bytes]:
-        return re.compile(self._source.encode("utf-8", "surrogatepass"))
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("".join(self._pieces[:_LONGEST_PATTERN]))
+
+    @cached_property
+    def _bytes_pattern(self) -> re.Pattern[bytes]:
+        return re.compile("".join(self._pieces[:_LONGEST_PATTERN]).encode("utf-8", "surrogatepass"))
+
+
+def _long_matches(head: re.Pattern[AnyStr], pieces: Sequence[str], text: AnyStr) -> Iterator[tuple[int, int]]:
+    """Matches of a long secret: its beginning by one pattern, the rest piece by piece, since to compile a pattern takes far
+    longer than to match it. Where the rest is not to be recognized, all that follows is taken for it.
+    """
+    at = 0
+    while (match := head.search(text, at)) is not None:
+        at = match.end()
+        for piece in pieces[_LONGEST_PATTERN:]:
+            further = _compiled(piece, isinstance(text, bytes)).match(text, at)
+            at = len(text) if further is None else further.end()
+            if further is None:
+                break
+        yield match.start(), at
+
+
+@lru_cache(maxsize=4096)
+def _compiled(piece: str, as_bytes: bool) -> re.Pattern[Any]:
+    return re.compile(piece.encode("utf-8", "surrogatepass") if as_bytes else piece)
 
 
 class _Piece:
@@ -244,7 +284,7 @@ def _parts(text: str) -> list[str]:
 def _spellings(text: str, masked: str) -> list[_Spelling]:
     pieces: list[str] = _PIECES.findall(text)
     longest = sum(_WIDEST[not piece.isascii()] * len(piece) for piece in pieces)
-    raw = _Spelling("".join(map(_spelled, pieces)), _anchor(text), longest, masked)
+    raw = _Spelling([_spelled(piece) for piece in pieces], _anchor(text), longest, masked)
     return [raw, *_digits(text, masked), *_base64(text.encode("utf-8", "surrogatepass"), masked)]
 
 
@@ -261,14 +301,21 @@ def _digits(text: str, masked: str) -> list[_Spelling]:
     """A whole number with its digits in groups (12,345,678), and with an exponent (1.2345678e+07)."""
     if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
         return []
-    grouped = _Spelling(_GROUPED.join(text), text[-3:], 2 * len(text), masked)
+    grouped = _Spelling(_joined(_GROUPED, text), text[-3:], 2 * len(text), masked)
     mantissa = text[1:].rstrip("0")
     if len(mantissa) < _SHORTEST_ANCHOR:
         return [grouped]
     exponent = rf"{text[0]}\.{mantissa}0*[eE]\+?0*{len(text) - 1}(?![0-9])"
-    return [grouped, _Spelling(exponent, mantissa, 2 * len(text) + 16, masked)]
+    return [grouped, _Spelling([exponent], mantissa, 2 * len(text) + 16, masked)]
 
 
+def _joined(between: str, pieces: Iterable[str]) -> list[str]:
+    """The pieces with a pattern before each but the first."""
+    first, *others = pieces
+    return [first, *(between + piece for piece in others)]
+
+
+@lru_cache(maxsize=4096)
 def _spelled(piece: str) -> str:
     """The pattern of one character, or of a run of backslashes (one by one they would be tried in too many ways)."""
     if piece.isascii() and piece.isalnum():
@@ -315,7 +362,7 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         tail = (before + len(data)) % 3
         core = text[before + 1 if before else 0 : -1 if tail else None]
         chars = [_b64_char(char) for char in core]
-        ends = ""
+        ends: list[str] = []
         if before:
             # This character also has bits of the byte before; those of the secret are its last 4 or 2.
             known = 16 if before == 1 else 4
@@ -324,14 +371,15 @@ def _base64(data: bytes, masked: str) -> list[_Spelling]:
         if tail:
             known = 4 if tail == 2 else 16
             chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
-            ends = r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"
+            ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
         longest = 7 * (len(text) + 2)
-        found.append(_Spelling("".join(chars) + ends, _anchor(core), longest, masked))
+        found.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
         # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
         half = min(len(core), _SHORTEST_ROW) // 2
         halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
         longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
-        found += [_Spelling(_BREAK.join(chars) + ends, anchor, longest, masked) for anchor in sorted(halves)]
+        wrapped = [*_joined(_BREAK, chars), *ends]
+        found += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
     return found
 
 

@@ -88,8 +88,7 @@ class _Check:
         self.reachable()
         self.endless()
         self.resources()
-        most = self.settings.integer("playbook.max_looped_joins")
-        check_flow(self.plan, self.playbook, self.findings, self.cycles, most)
+        check_flow(self.plan, self.playbook, self.findings, self.settings.integer("playbook.max_join_work"))
         check_keychain(self.playbook, self.texts, self.findings)
         check_parallel(self.plan, self.findings)
 

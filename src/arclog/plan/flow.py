@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from arclog.model.errors import Position
 from arclog.plan.conditions import on_failure, on_success
+from arclog.plan.cycles import TooMuchWork
 from arclog.plan.net import ArcPlan, Plan, StepPlan
 from arclog.plan.reach import Join, Reach
 from arclog.playbook.canon import Playbook
@@ -22,24 +23,26 @@ from arclog.playbook.walk import Findings
 
 #: Pairs of joins, and of branches, that are looked at closely; a net with more is machine-made.
 MOST_PAIRS = 64
+#: Pairs, branches and arcs that are looked at to find those.
+MOST_LOOKS = 200_000
 
 
-def check_flow(plan: Plan, playbook: Playbook, findings: Findings, cycles: list[frozenset[str]], most: int) -> None:
-    """Add what the plan's branches and joins show; in one of its `cycles` may stand so many joins at `most`."""
+def check_flow(plan: Plan, playbook: Playbook, findings: Findings, max_work: int) -> None:
+    """Add what the plan's branches and joins show. What reaches its joins may take `max_work` operations to work out."""
     names = {step.name for step in plan.steps}
     if plan.entry not in names or len(names) != len(plan.steps):
         return
-    joining = {step.name: step for step in plan.steps if step.join != "any"}
-    for cycle in cycles if len(joining) > most else ():
-        held = [name for name in joining if name in cycle]
-        if len(held) > most:
-            # What can reach a join is worked out for each by a walk around the cycle.
-            message = (
-                f"a cycle of steps holds {len(held)} joins; at most {most} may stand in one (playbook.max_looped_joins)"
-            )
-            findings.add("join-cycle-size", message, joining[held[0]].at, "take the cycle apart, or raise the setting")
-            return
-    _Flow(plan, playbook, findings).all()
+    try:
+        reach = Reach(plan.entry, plan.steps, max_work)
+    except TooMuchWork as problem:
+        step = plan.steps[problem.number]
+        message = (
+            f"to work out which steps can reach the joins up to step {step.name} takes more than {max_work} operations "
+            "(playbook.max_join_work)"
+        )
+        findings.add("join-cycle-size", message, step.at, "take the cycle of steps apart, or raise the setting")
+        return
+    _Flow(plan, playbook, findings, reach).all()
 
 
 class _Writer(Struct, frozen=True):
@@ -61,15 +64,14 @@ class _Branch(Struct, frozen=True):
 
 
 class _Flow:
-    def __init__(self, plan: Plan, playbook: Playbook, findings: Findings) -> None:
+    def __init__(self, plan: Plan, playbook: Playbook, findings: Findings, reach: Reach) -> None:
         self.plan = plan
+        self.reach = reach
+        #: what is left of MOST_LOOKS for ctx
+        self.looks = MOST_LOOKS
         self.playbook = playbook
         self.findings = findings
         self.steps = {step.name: step for step in plan.steps}
-
-    @cached_property
-    def reach(self) -> Reach:
-        return Reach(self.plan.entry, self.plan.steps)
 
     @cached_property
     def below(self) -> dict[str, int]:
@@ -80,6 +82,17 @@ class _Flow:
     def splits(self) -> list[StepPlan]:
         """Steps that can put several tokens at once."""
         return [step for step in self.plan.steps if step.mode == "inclusive" and len(self.arcs_of(step)) > 1]
+
+    @cached_property
+    def split_targets(self) -> list[tuple[StepPlan, int]]:
+        """Splits with the steps that they lead to."""
+        found = []
+        for step in self.splits:
+            mask = 0
+            for arc in self.arcs_of(step):
+                mask |= self.reach.graph.bit_of[arc.target]
+            found.append((step, mask))
+        return found
 
     def arcs_of(self, step: StepPlan) -> list[ArcPlan]:
         return [arc for arc in step.arcs if arc.target in self.steps]
@@ -134,25 +147,28 @@ class _Flow:
     def pairs(self) -> Iterator[tuple[Join, Join]]:
         """Joins that each can get a token from the other; both then stand in one cycle."""
         joins, graph = self.reach.joins, self.reach.graph
+        heard = {step: _heard(join) for step, join in joins.items()}
         every = sum(join.bit for join in joins.values())
+        looks = MOST_LOOKS
         for one in joins.values():
-            near = every & self.below.get(one.step, 0) & ~((one.bit << 1) - 1)
-            if not near:
-                continue
+            near = every & self.below.get(one.step, 0) & heard[one.step] & ~((one.bit << 1) - 1)
             for name in graph.named(near):
-                if _hears_of(one, joins[name]) and _hears_of(joins[name], one):
+                looks -= 1
+                if heard[name] & one.bit:
                     yield one, joins[name]
+            if looks < 0:
+                return
 
     def both_can_wait(self, one: Join, other: Join) -> bool:
         """Whether a split sends tokens to both, to each without passing through the other."""
         graph = self.reach.graph
         to_one = graph.leading_to(one.step, other.bit)
         to_other = graph.leading_to(other.step, one.bit)
-        for split in self.splits:
-            bits = [graph.bit_of[arc.target] for arc in self.arcs_of(split)]
-            first = {number for number, bit in enumerate(bits) if bit & to_one}
-            second = {number for number, bit in enumerate(bits) if bit & to_other}
-            if first and second and len(first | second) > 1:
+        for split, targets in self.split_targets:
+            both = targets & (to_one | to_other)
+            if not (targets & to_one and targets & to_other):
+                continue
+            if both.bit_count() > 1 or sum(1 for arc in self.arcs_of(split) if graph.bit_of[arc.target] & both) > 1:
                 return True
         return False
 
@@ -169,6 +185,9 @@ class _Flow:
             for writer in writers:
                 mask |= graph.bit_of[writer.step]
             for split in self.splits:
+                self.looks -= len(split.arcs)
+                if self.looks < 0:
+                    return
                 roads = [self.below.get(arc.target, 0) | graph.bit_of[arc.target] for arc in self.arcs_of(split)]
                 if split.name not in self.below or sum(bool(road & mask) for road in roads) < 2:
                     continue
@@ -209,6 +228,9 @@ class _Flow:
         branches = [branch for branch in self.branches(split, roads) if branch.steps & mask]
         bit_of = self.reach.graph.bit_of
         for one, other in combinations(branches, 2):
+            self.looks -= 1
+            if self.looks < 0:
+                return None
             if one.arcs & other.arcs or not one.cases & other.cases:
                 continue
             for first in writers:
@@ -225,6 +247,7 @@ class _Flow:
         cases = [(on_success(split, arc) is not False) | 2 * (on_failure(split, arc) is not False) for arc in arcs]
         meeting: dict[str, int] = {}
         barrier = 0
+        self.looks -= len(self.reach.joins) * len(roads)
         for join in self.reach.joins.values():
             reached = sum(1 << number for number, road in enumerate(roads) if road & join.bit)
             if not join.count and reached.bit_count() > 1:
@@ -239,8 +262,12 @@ class _Flow:
             yield _Branch(reached, both, graph.led_to_by(step, barrier & ~graph.bit_of[step]))
 
 
-def _hears_of(join: Join, other: Join) -> bool:
-    return any(place.reach & other.bit for place in join.incoming)
+def _heard(join: Join) -> int:
+    """The steps that can bring a token to a join."""
+    mask = 0
+    for place in join.incoming:
+        mask |= place.reach
+    return mask
 
 
 def _same_constant(one: _Writer, other: _Writer) -> bool:

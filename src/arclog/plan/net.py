@@ -198,7 +198,7 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     inline_max_bytes: int = 65_536
     #: of each template evaluation; the operator's alone
     max_expr_work: int = 1_000_000
-    max_expr_bytes: int = 4_194_304
+    max_expr_bytes: int = 16_777_216
 
 
 def event_room(limits: Limits) -> int:

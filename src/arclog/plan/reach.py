@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from arclog.plan.cycles import Cycle, Edges, Work, closures, components
 from arclog.plan.net import StepPlan
 
 #: The place that the run's first token stands at.
@@ -53,8 +54,10 @@ class Graph:
                     self.before[target].append(step.name)
         self._before = self._masks(self.before)
         self._after = self._masks(self.after)
-        number_of = {name: number for number, name in enumerate(self.names)}
-        self._sources = [[number_of[other] for other in self.before[name]] for name in self.names]
+        self.number_of = number_of = {name: number for number, name in enumerate(self.names)}
+        #: the same by number
+        self.sources = [[number_of[other] for other in self.before[name]] for name in self.names]
+        self.targets = [[number_of[other] for other in self.after[name]] for name in self.names]
 
     def _masks(self, edges: Mapping[str, list[str]]) -> list[int]:
         """The neighbours of each step; the names of a list differ, so their sum is their union."""
@@ -67,126 +70,138 @@ class Graph:
             yield self.names[lowest.bit_length() - 1]
             mask ^= lowest
 
-    def leading_to(self, step: str, avoiding: int = 0, known: Mapping[str, int] | None = None) -> int:
-        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`.
-
-        `known` are answers for other steps with the same `avoiding`: what they hold is not walked again, so that all
-        sources of a join together cost about one walk.
-        """
-        if not known:
-            return self._walk_back(step, avoiding)
-        return self._closure(step, self._before, avoiding, known)
+    def leading_to(self, step: str, avoiding: int = 0) -> int:
+        """Steps from which `step` can be reached, itself included, by ways that touch none of `avoiding`."""
+        return self._closure(step, self._before, avoiding)
 
     def led_to_by(self, step: str, avoiding: int = 0) -> int:
         """Steps that can be reached from `step`, itself included; `avoiding` ones are reached by nothing."""
-        return self._closure(step, self._after, avoiding, {})
+        return self._closure(step, self._after, avoiding)
 
-    def _walk_back(self, step: str, avoiding: int) -> int:
-        """As `_closure` over what comes before, without known answers: with numbers instead of masks, so that each of
-        the many joins of a long cycle costs one plain walk.
-        """
-        seen = bytearray(len(self.names) // 8 + 1)
-        mask = bytearray(avoiding.to_bytes(len(seen), "little"))
-        work = [self.bit_of[step].bit_length() - 1]
-        sources = self._sources
-        while work:
-            number = work.pop()
-            byte, bit = number >> 3, 1 << (number & 7)
-            if mask[byte] & bit:
-                continue
-            mask[byte] |= bit
-            seen[byte] |= bit
-            work += sources[number]
-        return int.from_bytes(seen, "little")
-
-    def _closure(self, step: str, edges: Sequence[int], avoiding: int, known: Mapping[str, int]) -> int:
-        ends = sum(self.bit_of[name] for name in known)
+    def _closure(self, step: str, edges: Sequence[int], avoiding: int) -> int:
         seen = 0
         open_steps = self.bit_of[step] & ~avoiding
         while open_steps:
-            lowest = (open_steps & ends) or open_steps
-            lowest &= -lowest
-            number = lowest.bit_length() - 1
-            if lowest & ends:
-                seen |= known[self.names[number]]
-            else:
-                seen |= lowest
-                open_steps |= edges[number]
+            lowest = open_steps & -open_steps
+            seen |= lowest
+            open_steps |= edges[lowest.bit_length() - 1]
             open_steps &= ~(seen | avoiding)
         return seen
 
     def ancestors(self, entry: str) -> dict[str, int]:
         """For each step that can run, the steps from which it can be reached by at least one arc."""
-        return self._closures(self._order(entry), self.before)
+        return self._closures(entry, self.sources, self._before)
 
     def descendants(self, entry: str) -> dict[str, int]:
         """For each step that can run, the steps that can be reached from it by at least one arc."""
-        return self._closures(self._order(entry)[::-1], self.after)
+        return self._closures(entry, self.targets, self._after)
 
-    def _closures(self, order: list[str], edges: Mapping[str, list[str]]) -> dict[str, int]:
-        # Neighbours come first in the order but for arcs that lead back, so an acyclic plan takes one round and a look.
-        found = dict.fromkeys(order, 0)
-        changed = True
-        while changed:
-            changed = False
-            for name in order:
-                mask = found[name]
-                for other in edges[name]:
-                    if other in found:
-                        mask |= found[other] | self.bit_of[other]
-                if mask != found[name]:
-                    found[name] = mask
-                    changed = True
-        return found
-
-    def _order(self, entry: str) -> list[str]:
-        """The steps that can run, sources before targets (reverse postorder)."""
+    def _closures(self, entry: str, edges: Edges, masks: Sequence[int]) -> dict[str, int]:
         if entry not in self.bit_of:
-            return []
-        seen = {entry}
-        ended: list[str] = []
-        work: list[tuple[str, Iterator[str]]] = [(entry, iter(self.after[entry]))]
-        while work:
-            name, rest = work[-1]
-            target = next((one for one in rest if one not in seen), None)
-            if target is None:
-                ended.append(name)
-                work.pop()
-            else:
-                seen.add(target)
-                work.append((target, iter(self.after[target])))
-        return ended[::-1]
+            return {}
+        can_run = self.led_to_by(entry)
+        # What leads to a step by one arc, and whatever leads to that.
+        found = closures(edges, [mask & can_run for mask in masks])
+        return {name: found[self.number_of[name]] & can_run for name in self.named(can_run)}
 
 
 class Reach:
     """The joins of a plan, with what can reach them."""
 
-    def __init__(self, entry: str, steps: Sequence[StepPlan]) -> None:
+    def __init__(self, entry: str, steps: Sequence[StepPlan], max_work: int | None = None) -> None:
+        """Raises TooMuchWork beyond `max_work` operations."""
         self.graph = Graph(steps)
         joining = [step for step in steps if step.join != "any"]
         #: by step, in plan order
-        self.joins: dict[str, Join] = dict(self._joins(entry, steps, joining)) if joining else {}
+        self.joins: dict[str, Join] = dict(self._joins(entry, steps, joining, max_work)) if joining else {}
 
-    def _joins(self, entry: str, steps: Sequence[StepPlan], joining: Iterable[StepPlan]) -> Iterator[tuple[str, Join]]:
+    def _joins(
+        self, entry: str, steps: Sequence[StepPlan], joining: Iterable[StepPlan], max_work: int | None
+    ) -> Iterator[tuple[str, Join]]:
         graph = self.graph
-        ancestors = graph.ancestors(entry)
+        work = Work(max_work, len(steps))
+        cycles = _Cycles(graph, entry, work)
         arriving: dict[str, list[tuple[str, str]]] = {}
         for step in steps:
             for arc in step.arcs:
                 arriving.setdefault(arc.target, []).append((arc.place, step.name))
         for step in joining:
-            own = graph.bit_of[step.name]
-            masks: dict[str, int] = {step.name: 0}
-            walked: dict[str, int] = {}
+            sources = arriving.get(step.name, ())
+            masks = cycles.leading_to(dict.fromkeys(source for _, source in sources), step.name)
             incoming = [Incoming(ENTRY, "", 0)] if step.name == entry else []
-            for place, source in arriving.get(step.name, ()):
-                if source not in masks:
-                    before = ancestors.get(source, 0)
-                    # Only where the join leads back to the source are there ways through it to leave out.
-                    if before & own:
-                        masks[source] = walked[source] = graph.leading_to(source, own, walked)
-                    else:
-                        masks[source] = before | graph.bit_of[source]
-                incoming.append(Incoming(place, source, masks[source]))
+            incoming += [Incoming(place, source, masks[source]) for place, source in sources]
             count = step.join_count if step.join == "count" else 0
-            yield step.name, Join(step.name, own, count, tuple(incoming))
+            yield step.name, Join(step.name, graph.bit_of[step.name], count, tuple(incoming))
+
+
+class _Cycles:
+    """Answers what leads to the sources of a join, with what it shares between joins."""
+
+    def __init__(self, graph: Graph, entry: str, work: Work) -> None:
+        self._graph = graph
+        self._work = work
+        self._ancestors = graph.ancestors(entry)
+        self._upto: dict[str, int] = {}
+        self._number = [0] * len(graph.names)
+        self._groups = components(graph.targets)
+        for number, group in enumerate(self._groups):
+            for step in group:
+                self._number[step] = number
+        self._cycles: dict[int, tuple[Cycle, dict[int, int]]] = {}
+
+    def leading_to(self, sources: Iterable[str], join: str) -> dict[str, int]:
+        """For each source, the steps from which it is reached without the join, itself included."""
+        graph = self._graph
+        own = graph.number_of[join]
+        found: dict[str, int] = {}
+        around: list[int] = []
+        for source in sources:
+            number = graph.number_of[source]
+            if number == own:
+                found[source] = 0
+            elif self._number[number] == self._number[own]:
+                around.append(number)
+            else:
+                # No way from the join leads back to the source.
+                found[source] = self._before(source)
+        if around:
+            cycle, entrances = self._cycle(self._number[own])
+            known: dict[int, int] = {}
+            for number, mask in cycle.leading_to(around, own).items():
+                whole = known.get(mask)
+                if whole is None:
+                    self._work.spend(self._work.words + len(entrances), own)
+                    whole = known[mask] = mask | self._outside(mask, entrances)
+                found[graph.names[number]] = whole
+        return found
+
+    def _before(self, source: str) -> int:
+        mask = self._upto.get(source)
+        if mask is None:
+            mask = self._upto[source] = self._ancestors.get(source, 0) | self._graph.bit_of[source]
+        return mask
+
+    def _cycle(self, number: int) -> tuple[Cycle, dict[int, int]]:
+        """A cycle, and its steps by what leads to them from outside."""
+        found = self._cycles.get(number)
+        if found is None:
+            graph = self._graph
+            cycle = Cycle(self._groups[number], graph.targets, graph.sources, self._work)
+            entrances: dict[int, int] = {}
+            for step in cycle.steps:
+                outside = 0
+                for other in graph.sources[step]:
+                    if self._number[other] != number and graph.names[other] in self._ancestors:
+                        outside |= self._before(graph.names[other])
+                if outside:
+                    entrances[outside] = entrances.get(outside, 0) | 1 << step
+            found = self._cycles[number] = cycle, entrances
+        return found
+
+    @staticmethod
+    def _outside(mask: int, entrances: Mapping[int, int]) -> int:
+        found = 0
+        for outside, steps in entrances.items():
+            if steps & mask:
+                found |= outside
+        return found

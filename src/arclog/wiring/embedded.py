@@ -19,6 +19,7 @@ from arclog.engine.control import EngineControl
 from arclog.engine.engine import Engine
 from arclog.engine.minter import LeasedMinter
 from arclog.engine.outbox import Outbox
+from arclog.engine.turns import Turns
 from arclog.engine.upkeep import Upkeep
 from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
@@ -39,6 +40,7 @@ from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_
 from arclog.wiring.clock import SystemClock
 from arclog.wiring.home import prepare_home
 from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
+from arclog.wiring.marks import FileMarks
 from arclog.wiring.presence import Presence
 from arclog.wiring.scratch import Scratch, remove_abandoned
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
@@ -371,13 +373,19 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             wall = own if keeps_files(settings) else clock
             engine = Engine(store, clock, settings, minter, secrets if works_here else None, wall)
+            engine.deciding.turns = Turns()
+            marks = None if read_only else FileMarks(home, owner)
             here = Embedded(settings, home, store, engine, owner, secrets)
             try:
+                if marks is not None:
+                    await engine.keep_marks(marks)
                 if not read_only:
                     await here.open_bus()
                 yield here
             finally:
                 await here.close()
+                if marks is not None:
+                    marks.close()
                 if not read_only and here.in_touch:
                     await last_word(minter.give_up())
     finally:

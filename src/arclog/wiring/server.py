@@ -36,6 +36,7 @@ from arclog.server.logs import log_runs, operators_log
 from arclog.server.metrics import Metrics, measured
 from arclog.server.services import Services, Workplace
 from arclog.server.traffic import Traffic
+from arclog.wiring.compiling import CompilingProcesses
 from arclog.wiring.doctor import diagnosed
 from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
 from arclog.wiring.secrets import choose_vault, left_in_home
@@ -61,7 +62,11 @@ async def serve(
     settings = for_server(settings, network=ALL if is_own_machine else NONE)
     listener = _listen(settings)
     with closing(listener), operators_log(settings):
-        async with embedded(settings, works_here=with_worker) as here, _traced(here.engine):
+        async with (
+            embedded(settings, works_here=with_worker) as here,
+            _traced(here.engine),
+            _compiling_elsewhere(here, settings),
+        ):
             told = stop or asyncio.Event()
             log_runs(here.engine.hints)
             gate = Gate(settings, here.engine.store, here.engine.clock)
@@ -85,6 +90,18 @@ async def serve(
             await server.serve([listener])
             if here.worker is not None and here.worker.done():
                 here.worker.result()  # raises what stopped it: a server without its worker is of no use
+
+
+@asynccontextmanager
+async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[None]:
+    """Large playbooks are compiled in processes of their own meanwhile."""
+    compiling = CompilingProcesses(settings)
+    here.api.compiler.elsewhere = compiling
+    try:
+        yield
+    finally:
+        here.api.compiler.elsewhere = None
+        await compiling.close()
 
 
 @asynccontextmanager

@@ -40,6 +40,12 @@ _NO_GRACE_S = 0.02
 _LAST_WORD_S = 2.0
 
 
+#: An answer to a command's last report that takes longer is not waited for in a slot: what the report leads to may be a
+#: heavy decision, and others have work, too. So many may wait that way for each slot.
+_USUAL_S = 0.01
+_LATE_PER_SLOT = 4
+
+
 @dataclass(slots=True)
 class _Held:
     """A command that this worker holds."""
@@ -96,6 +102,8 @@ class Worker:
         #: how many of them are of an execution
         self._held_of: Counter[int] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
+        #: those of them that wait longer than usual for the answer to a last report: they leave their slots to others
+        self._late: set[asyncio.Task[None]] = set()
         self._programs: Kept[str, Program] = Kept(settings.integer("engine.cache_programs"))
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
@@ -149,7 +157,7 @@ class Worker:
     async def _claim(self) -> None:
         """Fill free slots."""
         while True:
-            free = self._slots - len(self._runs)
+            free = self._slots - self._working
             if free > 0:
                 asked_at, commands = await self._claimed(free)
                 for command in commands:
@@ -157,6 +165,11 @@ class Worker:
             else:
                 self._slot_free.clear()
                 await self._slot_free.wait()
+
+    @property
+    def _working(self) -> int:
+        """How many slots are taken."""
+        return len(self._runs) - len(self._late)
 
     async def _claimed(self, free: int) -> tuple[float, list[Command]]:
         """Commands, and when they were asked for."""
@@ -180,6 +193,7 @@ class Worker:
 
     def _run_ended(self, task: asyncio.Task[None]) -> None:
         self._runs.discard(task)
+        self._late.discard(task)
         self._slot_free.set()
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("worker %s: %s", self.info.worker_id, problem)
@@ -192,11 +206,28 @@ class Worker:
         """Run a command, and then those that its reports brought along, in the same slot."""
         while command is not None:
             proved_at, following = await self._one(command, proved_at)
+            if self._late and (task := asyncio.current_task()) in self._late:
+                following = await self._back_in_slot(task, following)
             for further in following[1:]:
                 self._begin(further, proved_at)
             if not following:
                 await self._maybe_ended(command.execution_id)
             command = following[0] if following else None
+
+    async def _back_in_slot(self, task: asyncio.Task[None], following: list[Command]) -> list[Command]:
+        """What can be begun after a late answer: others may have the slots by now."""
+        room = self._slots - self._working
+        kept, rest = following[: max(room, 0)], following[max(room, 0) :]
+        if kept:
+            self._late.discard(task)
+        for command in rest:
+            await self._hand_back(command)
+        return kept
+
+    def _wait_longer(self, task: asyncio.Task[None]) -> None:
+        if len(self._late) < self._slots * _LATE_PER_SLOT:
+            self._late.add(task)
+            self._slot_free.set()
 
     async def _one(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         """Run a command; those that its last report brought along, and when it was sent. One that is lost, or cannot be done,
@@ -228,6 +259,7 @@ class Worker:
             stream.leave()
         self._held[command.command_id] = _Held(command, stream, asyncio.current_task())
         self._held_of[command.execution_id] += 1
+        answer: asyncio.TimerHandle | None = None
         try:
             run = CommandRun(command, program, stream, self._around)
             await run.run()
@@ -235,6 +267,8 @@ class Worker:
                 held.concluding = True
             # One command, for this slot: the free slots are what the waiting claim is for.
             wants = 0 if self._leaving.is_set() else 1
+            if (task := asyncio.current_task()) is not None:
+                answer = asyncio.get_running_loop().call_later(_USUAL_S, self._wait_longer, task)
             if self._logs.has_lines:
                 # Both are queued before either is awaited, so that they share a commit.
                 _, following = await asyncio.gather(self._logs.flush(), stream.flush(wants))
@@ -248,6 +282,8 @@ class Worker:
         else:
             return stream.granted_at, following
         finally:
+            if answer is not None:
+                answer.cancel()
             self._let_go(command)
             await stream.abandon()
 

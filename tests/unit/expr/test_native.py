@@ -88,7 +88,7 @@ def test_values_are_shared_not_copied():
 
 def test_large_data_passes_through_uncounted():
     rows = [[0] * 100] * 1000
-    tight = Limits(max_work=10, max_bytes=10, max_depth=1, max_output=10)
+    tight = Limits(max_work=10, max_bytes=1000, max_depth=1)
     for source in ("{{ x }}", "{{ x | default([]) }}", "{{ x or [] }}", "{{ none or x }}", "{{ x if x else y }}"):
         assert compile_text(source, limits=tight).evaluate({"x": rows}) is rows
     whole = compile_text("{{ {'rows': x, 'n': 1} }}", limits=tight).evaluate({"x": rows})

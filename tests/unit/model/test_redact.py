@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import shlex
 import time
 from typing import Any
@@ -148,7 +149,7 @@ def test_escaped_json_in_a_secret_does_not_take_long():
     secret = json.dumps(json.dumps({f"key {n}": f"value {n}" for n in range(30)}))
     clean = redactor(secret)
     cut = json.dumps(secret)[:-40]
-    assert clean.text(f"x {cut} x") == f"x {cut} x"
+    assert clean.text(f"x {cut} x") == 'x "[redacted:s0]'
     assert clean.text(f"x {json.dumps(secret)} x") == 'x "[redacted:s0]" x'
 
 
@@ -206,3 +207,31 @@ def test_much_base64_does_not_take_long() -> None:
     begun = time.perf_counter()
     assert clean.text(text) == text
     assert time.perf_counter() - begun < 1.0
+
+
+SPECIAL = "".join(chr(33 + number * 7 % 14) for number in range(65_000)) + "ANCHOR"
+
+
+def test_a_long_secret_of_special_characters_costs_no_long_patterns(monkeypatch):
+    """To compile the pattern of 65,000 characters took 8 seconds, as soon as a text had the anchor."""
+    lengths = []
+    compile_pattern = re.compile
+
+    def measured(source: str) -> re.Pattern[str]:
+        lengths.append(len(source))
+        return compile_pattern(source)
+
+    monkeypatch.setattr(re, "compile", measured)
+    hide = Redactor({SPECIAL: "k"})
+    assert hide.text("only ANCHOR") == "only ANCHOR"
+    for spelled in (SPECIAL, json.dumps(SPECIAL), quote(SPECIAL), base64.b64encode(SPECIAL.encode()).decode()):
+        found = hide.text(f"a {spelled} z")
+        assert "[redacted:k]" in found
+        assert len(found) < 30
+    assert hide.bytes(f"a {SPECIAL} z".encode()) == b"a [redacted:k] z"
+    assert max(lengths) < 100_000
+
+
+def test_what_follows_the_beginning_of_a_long_secret_is_hidden_when_it_is_not_recognized():
+    hide = Redactor({SPECIAL: "k"})
+    assert hide.text(f"a {SPECIAL[:1000]} and other words, ANCHOR") == "a [redacted:k]"

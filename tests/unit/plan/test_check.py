@@ -343,7 +343,7 @@ def test_hooks_are_not_run():
 def test_every_code_is_documented():
     source = "".join(
         path.read_text()
-        for folder in ("playbook", "plan", "cli")
+        for folder in ("playbook", "plan", "cli", "wiring")
         for path in (ROOT / "src/arclog" / folder).glob("*.py")
     )
     used = set(re.findall(r'\(\s*"((?:yaml|[a-z]+)-[a-z-]+)",\s*(?:f?"|message)', source)) | {

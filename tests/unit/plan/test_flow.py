@@ -177,29 +177,32 @@ def test_pairs_of_joins_are_those_that_hear_of_each_other():
     """By the cycles that they stand in, which is what makes a long plan without one cheap."""
     from itertools import combinations
 
-    from arclog.plan.flow import _Flow, _hears_of
+    from arclog.plan.flow import _Flow, _heard
+    from arclog.plan.reach import Reach
     from tests.unit.core.test_random_nets import drawn_net
 
     seen = 0
     for seed in range(60):
         made = build(drawn_net(Random(seed), cycles=True), "p.yaml", KINDS)
         assert made.plan is not None
-        flow = _Flow(made.plan, None, None)  # type: ignore[arg-type] # nothing is told here
+        reach = Reach(made.plan.entry, made.plan.steps)
+        flow = _Flow(made.plan, None, None, reach)  # type: ignore[arg-type] # nothing is told here
         able = [join for join in flow.reach.joins.values() if join.step in flow.below]
-        slow = [(a, b) for a, b in combinations(able, 2) if _hears_of(a, b) and _hears_of(b, a)]
+        slow = [(a, b) for a, b in combinations(able, 2) if _heard(a) & b.bit and _heard(b) & a.bit]
         assert [pair for pair in flow.pairs() if pair[1] in able] == slow
         seen += len(slow)
     assert seen
 
 
-def test_too_many_joins_in_one_cycle_are_refused():
+def test_joins_that_take_too_much_work_are_refused_where_they_stand():
     rows = [f"s{n} all -> s{(n + 1) % 5} if ctx.x" for n in range(5)]
     text = steps(*rows)
 
-    def codes(most: int) -> list[str]:
-        made = build(text, "p.yaml", KINDS, Settings({"playbook.max_looped_joins": most}))
-        return [one.message for one in made.findings if one.code == "join-cycle-size"]
+    def found(most: int) -> list[Finding]:
+        made = build(text, "p.yaml", KINDS, Settings({"playbook.max_join_work": most}))
+        return [one for one in made.findings if one.code == "join-cycle-size"]
 
-    assert codes(5) == []
-    (message,) = codes(4)
-    assert message.startswith("a cycle of steps holds 5 joins; at most 4")
+    assert found(1000) == []
+    (finding,) = found(10)
+    assert "takes more than 10 operations (playbook.max_join_work)" in finding.message
+    assert finding.at.column > 1

@@ -64,7 +64,7 @@ def program(settings: Settings) -> Program:
 def test_the_operators_limits_of_templates_hold_in_every_place(place):
     evaluate = PLACES[place]
     assert evaluate(program(Settings()))
-    with pytest.raises(ExpressionError, match=r"over 100 bytes \(setting expr.max_bytes\)"):
+    with pytest.raises(ExpressionError, match=r"more than 100 bytes \(setting expr.max_bytes\)"):
         evaluate(program(Settings({"expr.max_bytes": 100})))
 
 

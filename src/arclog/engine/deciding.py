@@ -1,0 +1,138 @@
+"""Makes decisions: on the event loop while their templates are light, else in a thread, by turns.
+
+Law: a decision that used up its turn on the event loop leaves a state that must be thrown away; it is made again elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from arclog.core.decide import decide
+from arclog.core.inputs import Input, Txn, WorkReported
+from arclog.core.state import State
+from arclog.engine.batch import Batch, Claimant, Place
+from arclog.engine.minter import Minter
+from arclog.engine.quarantine import Quarantine, work_of
+from arclog.engine.queues import Queues
+from arclog.engine.turns import SLICE_WORK, Turns
+from arclog.expr import Meter
+from arclog.model.ids import moved
+from arclog.model.settings import Settings
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.marks import SLOTS
+
+#: So many events after which no input is added to a commit.
+EVENTS_PER_COMMIT = 2000
+#: Ids that a decision in a thread has to itself: others mint while it is made.
+_IDS_ASIDE = 50_000
+
+Given = Sequence[tuple[Input, Claimant | None]]
+
+
+class Deciding:
+    """Decisions of one engine."""
+
+    def __init__(self, clock: Clock, settings: Settings, minter: Minter, queues: Queues) -> None:
+        self._clock = clock
+        self._minter = minter
+        self._queues = queues
+        self._max_work = settings.integer("decision.max_work")
+        self._max_bytes = settings.integer("decision.max_bytes")
+        self._turn = settings.integer("decision.turn_work")
+        self._free_slots = list(range(1, SLOTS))
+        #: where heavy decisions are made; None: all are made at once (a simulated world has no threads)
+        self.turns: Turns | None = None
+        #: marks what is decided on, should it kill the process; None: nobody would look
+        self.quarantine: Quarantine | None = None
+        #: takes ('decision', seconds); None: nothing is measured
+        self.measured: Callable[[str, float], None] | None = None
+
+    def is_heavy(self, program: Program) -> bool:
+        """Whether decisions of this program are made aside."""
+        return self.turns is not None and self.turns.heavy.get(program.digest) is not None
+
+    def found_heavy(self, program: Program) -> None:
+        """A decision of this program used up its turn: the next ones are made aside."""
+        if self.turns is not None:
+            self.turns.heavy.put(program.digest, True)
+
+    def at_once(self, program: Program, state: State, given: Given, *, bounded: bool = True) -> Batch:
+        """Decide inputs one after the other, as many as fit; ids of their events are one run. Raises OutOfTurn when the
+        templates do more than a turn's work, unless that is not `bounded`.
+        """
+        began = self._clock.monotonic()
+        base = self._minter.peek()
+        batch = Batch(base, self._queues)
+        sliced = bounded and self.turns is not None
+        quarantine = self.quarantine
+        turn = self._turn if sliced else self._max_work
+        for one, claimant in given:
+            meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
+            pool = _pool_of(program, state, one) if claimant is not None else ""
+            if quarantine is not None:
+                quarantine.begin(0, state.execution_id, work_of(one))
+            try:
+                txn = decide(program, state, one, self._clock.now(), moved(base, len(batch.events)), meter)
+            finally:
+                if quarantine is not None:
+                    quarantine.end(0)
+            batch.take(txn, claimant, state.head, Place(pool, state.tenant))
+            if sliced:
+                turn = meter.turn
+            if len(batch.events) >= EVENTS_PER_COMMIT or turn < self._turn // 2 or meter.is_half_spent:
+                break
+        batch.settle(program, state)
+        self._minter.take(len(batch.events))
+        self._took(began)
+        return batch
+
+    async def aside(self, program: Program, state: State, given: Given) -> Batch | None:
+        """Decide the first input in a thread. None: it needs more ids than it had, and the state must be thrown away."""
+        if self.turns is None:
+            return self.at_once(program, state, given)
+        turns, (one, claimant) = self.turns, given[0]
+        began, now = self._clock.monotonic(), self._clock.now()
+        base = self._minter.peek()
+        self._minter.take(_IDS_ASIDE)
+        pool = _pool_of(program, state, one) if claimant is not None else ""
+
+        def compute() -> Txn:
+            meter = Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
+            return decide(program, state, one, now, base, meter)
+
+        txn = await turns.run(state.tenant, self._marked(state.execution_id, one, compute))
+        if len(txn.events) > _IDS_ASIDE:
+            return None
+        batch = Batch(base, self._queues)
+        batch.take(txn, claimant, state.head, Place(pool, state.tenant))
+        batch.settle(program, state)
+        self._took(began)
+        return batch
+
+    def _marked(self, execution_id: int, given: Input, compute: Callable[[], Txn]) -> Callable[[], Txn]:
+        """The same with a mark around it; each thread has a slot."""
+        quarantine = self.quarantine
+        if quarantine is None:
+            return compute
+
+        def marked() -> Txn:
+            slot = self._free_slots.pop()
+            quarantine.begin(slot, execution_id, work_of(given))
+            try:
+                return compute()
+            finally:
+                quarantine.end(slot)
+                self._free_slots.append(slot)
+
+        return marked
+
+    def _took(self, began: float) -> None:
+        if self.measured is not None:
+            self.measured("decision", self._clock.monotonic() - began)
+
+
+def _pool_of(program: Program, state: State, given: Input) -> str:
+    """The pool of the command that a report is about."""
+    command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
+    return "" if command is None else program.steps[command.step].plan.pool

@@ -1,0 +1,288 @@
+"""What leads to what in a cycle of steps when one step is left out, in about linear time for all steps together.
+
+A cycle is a set of steps that all reach each other. Let r be one of them. Without a step J, those that still reach r are all
+but the ones that J dominates in the reversed graph (J stands on each of their ways to r), and those that r still reaches are
+all but the ones that J dominates. Two dominator trees answer that for every J at once; what is left is looked at in the part
+of the cycle that J dominates. Sets of steps are bit masks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+Edges = Sequence[Sequence[int]]
+
+
+class TooMuchWork(Exception):
+    """The joins of a plan take more work than they may; `number` is the step at which it was too much."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Work:
+    """Counted operations on masks; None is no limit."""
+
+    def __init__(self, most: int | None, steps: int) -> None:
+        self.left = most
+        #: words of a mask
+        self.words = 1 + steps // 64
+
+    def spend(self, operations: int, number: int) -> None:
+        if self.left is not None:
+            self.left -= operations
+            if self.left < 0:
+                raise TooMuchWork(number)
+
+
+def components(edges: Edges) -> list[list[int]]:
+    """The sets of nodes that reach each other, those that a set leads to before it (Tarjan)."""
+    count = len(edges)
+    index, low = [0] * count, [0] * count
+    on_stack = bytearray(count)
+    stack: list[int] = []
+    found: list[list[int]] = []
+    clock = 0
+    for root in range(count):
+        if index[root]:
+            continue
+        clock += 1
+        index[root] = low[root] = clock
+        stack.append(root)
+        on_stack[root] = 1
+        work = [(root, iter(edges[root]))]
+        while work:
+            node, rest = work[-1]
+            for other in rest:
+                if not index[other]:
+                    clock += 1
+                    index[other] = low[other] = clock
+                    stack.append(other)
+                    on_stack[other] = 1
+                    work.append((other, iter(edges[other])))
+                    break
+                if on_stack[other] and index[other] < low[node]:
+                    low[node] = index[other]
+            else:
+                work.pop()
+                if work and low[node] < low[work[-1][0]]:
+                    low[work[-1][0]] = low[node]
+                if low[node] == index[node]:
+                    group: list[int] = []
+                    while not group or group[-1] != node:
+                        group.append(stack.pop())
+                        on_stack[group[-1]] = 0
+                    found.append(group)
+    return found
+
+
+def closures(edges: Edges, own: Sequence[int]) -> list[int]:
+    """For each node, the masks of all nodes that its edges lead to, its own included."""
+    found = [0] * len(edges)
+    for group in components(edges):
+        mask = 0
+        for node in group:
+            mask |= own[node]
+            for other in edges[node]:
+                mask |= found[other]
+        for node in group:
+            found[node] = mask
+    return found
+
+
+class Dominators(Struct):
+    """Which nodes stand on each way from node 0 to a node (Lengauer and Tarjan)."""
+
+    children: list[list[int]]
+    #: a node dominates those with an `enter` in its own [enter, leave)
+    enter: list[int]
+    leave: list[int]
+    #: the nodes by their `enter`
+    order: list[int]
+
+    def dominates(self, node: int, other: int) -> bool:
+        return self.enter[node] <= self.enter[other] < self.leave[node]
+
+
+def dominators(after: Edges, before: Edges) -> Dominators:
+    """Of a graph whose nodes can all be reached from node 0."""
+    above = _immediate(after, before)
+    children: list[list[int]] = [[] for _ in after]
+    for node, parent in enumerate(above):
+        if node:
+            children[parent].append(node)
+    enter, leave = [0] * len(after), [0] * len(after)
+    order: list[int] = []
+    work = [0]
+    while work:
+        node = work.pop()
+        if node < 0:
+            leave[~node] = len(order)
+            continue
+        enter[node] = len(order)
+        order.append(node)
+        work.append(~node)
+        work += reversed(children[node])
+    return Dominators(children, enter, leave, order)
+
+
+def _immediate(after: Edges, before: Edges) -> list[int]:
+    """The last node before each on all ways to it."""
+    count = len(after)
+    number, parent = [-1] * count, [0] * count
+    nodes: list[int] = []
+    work = [(0, 0)]
+    while work:
+        node, source = work.pop()
+        if number[node] >= 0:
+            continue
+        number[node] = len(nodes)
+        parent[number[node]] = source
+        nodes.append(node)
+        work += [(other, number[node]) for other in reversed(after[node]) if number[other] < 0]
+    semi, best, found = list(range(count)), list(range(count)), [0] * count
+    ancestor = [-1] * count
+    waiting: list[list[int]] = [[] for _ in range(count)]
+
+    def lowest(node: int) -> int:
+        """The node with the least semidominator on the way up, which is made shorter for the next question."""
+        if ancestor[node] < 0:
+            return node
+        way = []
+        while ancestor[ancestor[node]] >= 0:
+            way.append(node)
+            node = ancestor[node]
+        for one in reversed(way):
+            higher = ancestor[one]
+            if semi[best[higher]] < semi[best[one]]:
+                best[one] = best[higher]
+            ancestor[one] = ancestor[higher]
+        return best[way[0] if way else node]
+
+    for one in range(count - 1, 0, -1):
+        for source in before[nodes[one]]:
+            semi[one] = min(semi[one], semi[lowest(number[source])])
+        waiting[semi[one]].append(one)
+        above = ancestor[one] = parent[one]
+        for other in waiting[above]:
+            least = lowest(other)
+            found[other] = least if semi[least] < semi[other] else above
+        waiting[above] = []
+    for one in range(1, count):
+        if found[one] != semi[one]:
+            found[one] = found[found[one]]
+    result = [0] * count
+    for one in range(1, count):
+        result[nodes[one]] = nodes[found[one]]
+    return result
+
+
+class Cycle:
+    """One set of steps that reach each other."""
+
+    def __init__(self, steps: Sequence[int], after: Edges, before: Edges, work: Work) -> None:
+        self.steps = list(steps)
+        self._work = work
+        self._node = {step: node for node, step in enumerate(self.steps)}
+        node_of = self._node
+        self._after = [[node_of[other] for other in after[step] if other in node_of] for step in self.steps]
+        self._before = [[node_of[other] for other in before[step] if other in node_of] for step in self.steps]
+        self._forward = dominators(self._after, self._before)
+        self._backward = dominators(self._before, self._after)
+        self._own = [1 << step for step in self.steps]
+        self._under_forward = self._masks(self._forward)
+        self._under_backward = self._masks(self._backward)
+        self._whole = self._under_forward[0]
+        self._sources: list[int] = [0] * len(self.steps)
+        for node, others in enumerate(self._before):
+            for other in others:
+                self._sources[node] |= self._own[other]
+
+    def _masks(self, tree: Dominators) -> list[int]:
+        """For each node, the steps that it dominates, itself included."""
+        found = list(self._own)
+        for node in reversed(tree.order):
+            for child in tree.children[node]:
+                found[node] |= found[child]
+        return found
+
+    def leading_to(self, sources: Sequence[int], without: int) -> dict[int, int]:
+        """For each of `sources`, the steps of the cycle from which it is reached when the step `without` is left out,
+        itself included. Each source has an arc to that step.
+        """
+        work, own = self._work, self._node[without]
+        work.spend(1 + len(sources), without)
+        if own == 0:
+            return self._looked_through(sources, own, self._whole)
+        staying = self._whole & ~self._under_backward[own]
+        region = self._under_forward[own]
+        is_simple = not region & staying
+        behind: dict[int, int] | None = None
+        found: dict[int, int] = {}
+        hard: list[int] = []
+        for source in sources:
+            node = self._node[source]
+            is_reached = not self._forward.dominates(own, node)
+            if not is_reached and not is_simple:
+                hard.append(source)
+                continue
+            # Steps that still reach r reach the source if r does.
+            mask = staying if is_reached else 0
+            if self._backward.dominates(own, node):
+                if behind is None:
+                    behind = self._behind(own)
+                mask |= behind[node]
+                work.spend(work.words, without)
+            found[source] = mask
+        if hard:
+            found |= self._looked_through(hard, own, region)
+        return found
+
+    def _behind(self, own: int) -> dict[int, int]:
+        """For each step that has an arc to `own` and does not reach r without it: the steps of that kind which reach it.
+
+        In the reversed tree such a step is a child of `own`; its arcs alone leave what it dominates, and all that it
+        dominates reaches it.
+        """
+        tree = self._backward
+        children = tree.children[own]
+        starts = [tree.enter[child] for child in children]
+        before: list[list[int]] = [[] for _ in children]
+        for at, child in enumerate(children):
+            for other in self._after[child]:
+                if other != own:
+                    into = bisect_right(starts, tree.enter[other]) - 1
+                    if into != at:
+                        before[into].append(at)
+        self._work.spend(len(children) + sum(map(len, before)), self.steps[own])
+        masks = closures(before, [self._under_backward[child] for child in children])
+        return dict(zip(children, masks, strict=True))
+
+    def _looked_through(self, sources: Sequence[int], own: int, region: int) -> dict[int, int]:
+        """The same by a walk through `region`, in which all lies that reaches the sources."""
+        found: dict[int, int] = {}
+        work, allowed = self._work, region & ~self._own[own]
+        cost = 1 + work.words // 8
+        ends = 0
+        for source in sources:
+            seen, rest = 0, 1 << source
+            visits = 0
+            while rest:
+                lowest = (rest & ends) or rest
+                lowest &= -lowest
+                step = lowest.bit_length() - 1
+                if lowest & ends:
+                    seen |= found[step]
+                else:
+                    seen |= lowest
+                    rest |= self._sources[self._node[step]]
+                rest &= allowed & ~seen
+                visits += 1
+            work.spend(visits * cost + work.words, self.steps[own])
+            found[source] = seen
+            ends |= 1 << source
+        return found

@@ -1,0 +1,97 @@
+"""Large playbooks are compiled in another process: the plan is the same, and what goes wrong there stays there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from arclog.engine import compiled
+from arclog.engine.compiled import Compiler
+from arclog.engine.lanes import Lanes
+from arclog.model.errors import PlaybookError
+from arclog.model.settings import Settings
+from arclog.plan import net
+from arclog.plan.build import build_or_raise
+from arclog.wiring.compiling import CompilingProcesses
+from arclog.wiring.kinds import installed_kinds
+
+
+def playbook(steps: int, last: str = "{kind: noop}") -> str:
+    """A ring of joins."""
+    rows = ["metadata: {name: large}", "workflow:"]
+    for number in range(steps):
+        arcs = ", ".join(f"{{step: s{(number + ahead) % steps}}}" for ahead in range(1, 5))
+        tool = last if number == steps - 1 else "{kind: noop}"
+        rows.append(f"  - {{step: s{number}, spec: {{join: all}}, tool: {tool}, next: {{arcs: [{arcs}]}}}}")
+    return "\n".join(rows)
+
+
+LARGE = playbook(100)
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[CompilingProcesses]:
+    compiling = CompilingProcesses(Settings())
+    yield compiling
+    await compiling.close()
+
+
+async def test_a_large_playbook_is_not_compiled_by_the_process_that_asks(
+    processes: CompilingProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = build_or_raise(LARGE, "large.yaml", installed_kinds())
+    monkeypatch.setattr(compiled, "build_or_raise", None)
+    compiler = Compiler(installed_kinds(), Settings())
+    compiler.elsewhere = processes
+    found = await compiler.compile(LARGE, "large.yaml", "acme")
+    assert found.body == net.encode(here)
+    assert found.plan == here
+    assert await compiler.compile(LARGE, "large.yaml", "acme") is found
+
+
+async def test_aliases_make_a_short_text_large(processes: CompilingProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "build_or_raise", None)
+    compiler = Compiler(installed_kinds(), Settings())
+    compiler.elsewhere = processes
+    text = "{metadata: {name: p}, workload: {a: &a [1, 2], b: *a}, workflow: [{step: start, tool: {kind: noop}}]}"
+    assert (await compiler.compile(text, "p.yaml", "acme")).plan.workload == {"a": [1, 2], "b": [1, 2]}
+
+
+async def test_findings_come_back_with_their_places(processes: CompilingProcesses) -> None:
+    with pytest.raises(PlaybookError) as refused:
+        await processes(playbook(100, "{kind: nope}"), "large.yaml", "acme")
+    (finding,) = [one for one in refused.value.findings if one.severity == "error"]
+    assert (finding.code, finding.at.line) == ("unknown-kind", 102)
+    assert refused.value.file == "large.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("compile.max_memory_bytes", 16 * 1024 * 1024), ("compile.timeout_s", 0.1)]
+)
+async def test_a_playbook_that_costs_too_much_is_refused(name: str, value: float) -> None:
+    compiling = CompilingProcesses(Settings({name: value}))
+    try:
+        with pytest.raises(PlaybookError, match=name) as refused:
+            await compiling(f"workload: {{a: [{'[], ' * 90_000}]}}\n{LARGE}", "large.yaml", "acme")
+        assert refused.value.findings[0].code == "playbook-too-costly"
+    finally:
+        await compiling.close()
+
+
+async def test_tenants_take_turns_and_have_one_lane_each() -> None:
+    lanes, order = Lanes(1), list[str]()
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    async def use(tenant: str) -> None:
+        async with lanes.lane(tenant):
+            order.append(tenant)
+            began.set()
+            await gate.wait()
+
+    asked = [asyncio.create_task(use(tenant)) for tenant in ("a", "a", "a", "b", "c")]
+    await began.wait()
+    gate.set()
+    await asyncio.gather(*asked)
+    assert order == ["a", "a", "b", "c", "a"]
