@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "fastapi",
         "httptools",
         "opentelemetry",
+        "requests",
         "prometheus_client",
         "jwt",
         "structlog",

@@ -14,7 +14,7 @@ log = logging.getLogger("arclog.home")
 
 _OTHERS = 0o077
 #: What the names in a home begin with: arclog.db, results, workers, secrets.json, …
-_OWN = ("arclog.", "results", "workers", "secret", "environments", ".")
+_OWN = ("arclog.", "results", "workers", "secret", "environments", "under-way", ".")
 
 
 def prepare_home(home: Path) -> None:
