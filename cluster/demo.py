@@ -62,7 +62,7 @@ class Demo:
     def __init__(self, cluster: Cluster, orders: int) -> None:
         self._cluster = cluster
         self._orders = orders
-        self._ledger = cluster.folder / "ledger"
+        self._ledger = cluster.shared / "ledger"
         self._ledger.touch()
         self._ended = 0
         self._news = asyncio.Event()

@@ -117,6 +117,9 @@ class Cluster:
     ) -> None:
         """`settings`: environment variables for servers and workers."""
         self.folder = folder
+        #: where tasks of every worker may write
+        self.shared = folder / "shared"
+        self.shared.mkdir(exist_ok=True)
         self._proxied = proxied
         #: by who speaks and to whom, as in `server-1 to postgres`; empty when they speak to each other directly
         self.network: dict[str, Proxy] = {}
@@ -133,6 +136,7 @@ class Cluster:
                 "ARCLOG_RESULTS_URL": "postgres",
                 # Made with the first credential that a server is given; all open it.
                 "ARCLOG_SECRETS_KEY_FILE": str(folder / "secrets.key"),
+                "ARCLOG_TASKS_ALLOW_WRITE": str(self.shared),
                 **(settings or {}),
             }
             self.servers = [self._server(f"server-{n}") for n in range(1, servers + 1)]

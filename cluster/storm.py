@@ -60,7 +60,7 @@ class Storm:
         self._strikes = strikes
         self._random = Random(seed)
         self._pause_s = pause_s
-        self._ledger = cluster.folder / "ledger"
+        self._ledger = cluster.shared / "ledger"
         self._ledger.touch()
         self._places = asyncio.Semaphore(AT_A_TIME)
         self._calm = asyncio.Event()

@@ -81,7 +81,7 @@ class Site:
     def ledger(self) -> Path:
         """A new one for a run, or for a few."""
         self._count += 1
-        path = self.cluster.folder / f"ledger-{self._count}"
+        path = self.cluster.shared / f"ledger-{self._count}"
         path.touch()
         return path
 

@@ -63,6 +63,7 @@ class Site:
             "ARCLOG_LEASES_SECONDS": "3",
             "ARCLOG_ENGINE_SWEEP_S": "0.1",
             "ARCLOG_SERVER_PORT": str(self.port),
+            "ARCLOG_TASKS_ALLOW_WRITE": str(folder),
         }
         self._processes: list[subprocess.Popen[bytes]] = []
         self.output = folder / "output"

@@ -49,7 +49,8 @@ class Up:
 
 async def up(home: Path, port: int = 0) -> Up:
     command = (*ARCLOG, "up", "--port", str(port), "--home", str(home), "--json")
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env={**os.environ})
+    environment = {**os.environ, "ARCLOG_TASKS_ALLOW_READ": str(home.parent)}
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=environment)
     assert process.stdout is not None
     line = await process.stdout.readline()
     return Up(process, json.loads(line)["url"])
