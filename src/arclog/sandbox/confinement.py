@@ -253,4 +253,7 @@ def _system() -> Iterator[str]:
         yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "include", "share", "pyvenv.cfg"))
     yield from dict.fromkeys((sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
     yield from package_paths()
-    yield from (path for path in os.get_exec_path() if Path(path).is_absolute() and path != "/")
+    for path in map(Path, os.get_exec_path()):
+        if path.is_absolute() and path != Path("/"):
+            # The shims of pyenv, asdf and mise are scripts that start what lies beside them.
+            yield str(path.parent if path.name == "shims" else path)
