@@ -99,9 +99,11 @@ class Launcher:
             return
         try:
             await asyncio.to_thread(zygote.wait, _CLOSE_S)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, asyncio.CancelledError) as problem:
             zygote.kill()
-            await asyncio.to_thread(zygote.wait)
+            zygote.wait()
+            if isinstance(problem, asyncio.CancelledError):
+                raise
 
     def _drop(self, *, kill: bool = True) -> None:
         if self._control is not None:

@@ -166,8 +166,10 @@ async def held(settings: Settings, scratch: Path) -> Held:
         finally:
             os.close(null)
         tree.stdout.listener = said.extend
-        report: Report = await asyncio.shield(tree.gone)
-        await tree.finished()
+        try:
+            report: Report = await asyncio.shield(tree.gone)
+        finally:
+            await tree.finished()
         facts = msgspec.json.decode(bytes(said), type=Facts)
     except (OSError, msgspec.DecodeError) as problem:
         failed = report.failed if isinstance(problem, msgspec.DecodeError) else ""

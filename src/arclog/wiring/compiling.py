@@ -105,6 +105,10 @@ class CompilingProcesses:
 async def _killed(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+        with suppress(OSError):
+            await process.stdin.wait_closed()
     await process.wait()
 
 
