@@ -118,6 +118,8 @@ class WorkDoctor:
         every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
         if not every_s:
             return Check(name, OK, "off (gc.every_s): run `arclog gc` by yourself")
+        if each.until > now:  # also before it has noted that it began
+            return Check(name, OK, f"every {_span(every_s)}; {each.owner} does it now")
         detail = f"every {_span(every_s)}; {each.owner} began last, at {timestamp(each.position)}"
         # One whose server is gone in the middle of it goes on an interval later.
         if not self._served or (now - each.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
