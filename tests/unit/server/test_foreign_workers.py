@@ -499,3 +499,47 @@ async def test_a_final_failure_before_any_task_fails_the_step(world: World) -> N
     await world.say("command.failed", payload={"retryable": False, "error": "no shell here"})
     assert (await world.types(before))[:2] == ["command.failed", "step.failed"]
     assert (await world.summary())["error"]["message"] == "no shell here"
+
+
+ROUNDS = """
+metadata: {name: rounds}
+workflow:
+  - step: start
+    tool:
+      - until:
+          when: "{{ page.n >= 2 }}"
+          max: MAX
+          do:
+            - {name: page, kind: shell, command: fetch}
+      - choose:
+          - {when: "{{ page.n > 100 }}", then: [{name: many, kind: shell, command: many}]}
+          - {else: [{name: few, kind: shell, command: few}]}
+"""
+
+
+async def test_the_server_asks_guards_for_the_worker(world: World) -> None:
+    await world.start(ROUNDS.replace("MAX", "5"))
+    command = await world.claim()
+    assert command["next"]["task"] == "page"
+    await world.say("step.enter")
+    for n in (1, 2):
+        assert (await world.say("task.started"))["event_type"] == "task.started"
+        answer = await world.say("call.done", payload={"n": n})
+        assert answer["next"]["task"] == ("page" if n == 1 else "few")
+    await world.say("task.started")
+    assert (await world.say("call.done", payload={}))["next"] is None
+    await world.say("step.exit")
+    assert (await world.summary())["state"] == "COMPLETED"
+    started = await world.log("task.started")
+    assert [one["task_run_id"] for one in started] == ["task:page:run:1", "task:page:run:2", "task:few:run:1"]
+
+
+async def test_rounds_past_their_limit_are_the_failure_that_the_worker_reports(world: World) -> None:
+    await world.start(ROUNDS.replace("MAX", "1"))
+    await world.claim()
+    await world.say("step.enter")
+    await world.say("task.started")
+    answer = await world.say("call.done", payload={"n": 1})
+    assert (answer["next"], answer["error"]["code"]) == (None, "MAX_ROUNDS")
+    await world.say("step.exit", status="FAILED")
+    assert (await world.summary())["error"]["code"] == "MAX_ROUNDS"
