@@ -36,7 +36,7 @@ def pause_arguments(parser: Parser) -> None:
 
 
 def pause_command(options: Namespace) -> int:
-    return _tell(options, "PAUSE", "pausing: running tasks end first")
+    return _send(options, "PAUSE", "pausing: running tasks end first")
 
 
 def cancel_arguments(parser: Parser) -> None:
@@ -46,7 +46,7 @@ def cancel_arguments(parser: Parser) -> None:
 
 def cancel_command(options: Namespace) -> int:
     options.reason = options.reason or "cancelled from the command line"
-    return _tell(options, "EMERGENCY_STOP" if options.now else "CANCEL", "cancelled", wanted="CANCELLED")
+    return _send(options, "EMERGENCY_STOP" if options.now else "CANCEL", "cancelled", wanted="CANCELLED")
 
 
 def retry_arguments(parser: Parser) -> None:
@@ -62,7 +62,7 @@ def retry_arguments(parser: Parser) -> None:
 
 def retry_command(options: Namespace) -> int:
     if options.step:
-        return _tell(options, "RETRY_STEP", f"retrying step {options.step}", step=options.step)
+        return _send(options, "RETRY_STEP", f"retrying step {options.step}", step=options.step)
     from arclog.cli.run import again_command
 
     return again_command(options)
@@ -73,7 +73,7 @@ def skip_arguments(parser: Parser) -> None:
 
 
 def skip_command(options: Namespace) -> int:
-    return _tell(options, "SKIP_STEP", f"skipped step {options.step}", step=options.step)
+    return _send(options, "SKIP_STEP", f"skipped step {options.step}", step=options.step)
 
 
 def approve_arguments(parser: Parser) -> None:
@@ -88,7 +88,7 @@ def approve_arguments(parser: Parser) -> None:
 
 
 def approve_command(options: Namespace) -> int:
-    return _tell(options, "APPROVE", "approved", step=options.step, data=_data(options))
+    return _send(options, "APPROVE", "approved", step=options.step, data=_data(options))
 
 
 def reject_arguments(parser: Parser) -> None:
@@ -102,7 +102,7 @@ def reject_arguments(parser: Parser) -> None:
 
 
 def reject_command(options: Namespace) -> int:
-    return _tell(options, "REJECT", "rejected", step=options.step)
+    return _send(options, "REJECT", "rejected", step=options.step)
 
 
 def signal_arguments(parser: Parser) -> None:
@@ -126,7 +126,7 @@ def signal_command(options: Namespace) -> int:
         f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
     )
     done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
-    return _tell(options, options.name, done, step=options.step, data=_data(options), kept=kept)
+    return _send(options, options.name, done, step=options.step, data=_data(options), kept=kept)
 
 
 def _data(options: Namespace) -> Any:
@@ -140,7 +140,7 @@ def _data(options: Namespace) -> Any:
         raise Usage(f"--data is not JSON: {problem}", "text needs its quotes: --data '\"text\"'") from None
 
 
-def _tell(
+def _send(
     options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "", kept: str = ""
 ) -> int:
     from arclog.cli.home import with_run

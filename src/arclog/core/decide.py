@@ -426,7 +426,7 @@ class Decision:
         """The server ends a step run in a worker's place. What is open in it must have been ended before."""
         step_run = self.state.run_of(step, run)
         if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
-            loops.say_manifest(self, step_run, cause)
+            loops.emit_manifest(self, step_run, cause)
         payload = closing.step_failed(step_run, problem)
         failed = self.say("step.failed", payload, step=step, run=run, cause=cause)
         routing.route(self, step, run, failed)

@@ -187,7 +187,7 @@ def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
         _, problem = gathering.outcome(decision.program, decision.state, step_run)
         if problem is None:
             if loop.results_in_log:
-                say_manifest(decision, step_run, cause)
+                emit_manifest(decision, step_run, cause)
             _say_done(decision, step_run, loop, cause)
             done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
             routing.route(decision, step_run.step, step_run.run, done)
@@ -309,7 +309,7 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
         _say_of(decision, step_run, "loop.iteration.done", inner.path)
 
 
-def say_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
+def emit_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
     """Name the results of a loop that stand in the log."""
     payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
     decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)

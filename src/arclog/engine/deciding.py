@@ -52,7 +52,7 @@ class Deciding:
         """Whether decisions of this program are made aside."""
         return self.turns is not None and self.turns.heavy.get(program.digest) is not None
 
-    def found_heavy(self, program: Program) -> None:
+    def mark_heavy(self, program: Program) -> None:
         """A decision of this program used up its turn: the next ones are made aside."""
         if self.turns is not None:
             self.turns.heavy.put(program.digest, True)

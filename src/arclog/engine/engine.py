@@ -159,7 +159,7 @@ class Engine:
             try:
                 return state, self.deciding.at_once(program, state, given)
             except OutOfTurn:
-                self.deciding.found_heavy(program)
+                self.deciding.mark_heavy(program)
                 state = State(execution_id=execution_id)
         batch = await self.deciding.aside(program, state, given)
         if batch is None:
@@ -288,7 +288,7 @@ class Engine:
             try:
                 return live, self.deciding.at_once(live.program, live.state, given)
             except OutOfTurn:
-                self.deciding.found_heavy(live.program)
+                self.deciding.mark_heavy(live.program)
                 self.live.drop(execution_id)
                 live = await self.live.get(execution_id)
         # Nobody else may look at a state that a thread changes.

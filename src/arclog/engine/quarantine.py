@@ -63,7 +63,7 @@ def work_of(given: Input) -> int:
     return kind | (getattr(given, "command_id", 0) & 0xFFFF_FFFF_FFFF) << 8
 
 
-def _said(work: int) -> str:
+def _activity(work: int) -> str:
     kind = work & 0xFF
     if kind in _NAMES:
         return _NAMES[kind]
@@ -148,7 +148,7 @@ class Quarantine:
     def reason(crash: Crash) -> str:
         """What an operator reads."""
         return (
-            f"poison: arclog died {crash.count} times in a row while it {_said(crash.work)}; the run is in quarantine, "
+            f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
             f"and `arclog resume {crash.execution_id}` lets it go on"
         )
 

@@ -63,7 +63,7 @@ class Starts:
                 f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
             )
         scope = self._scope(request.scope)
-        record, program, files = await self._found(request, scope)
+        record, program, files = await self._plan_of(request, scope)
         if request.idempotency_key:
             known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
             if known is not None:
@@ -96,7 +96,7 @@ class Starts:
             return await self._again(known, record, request)
         return Started(str(execution_id), new.run_id)
 
-    async def _found(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
+    async def _plan_of(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
         """What shall run, once the whole request is known to be good."""
         if request.path:
             record, program = await self._catalog().to_run(request.path, request.version, scope)

@@ -90,7 +90,7 @@ class TransferTool:
                 chunk_rows=config.chunk_rows or self._chunk_rows,
                 columns=config.columns,
                 types=config.target.types or {},
-                progress=lambda done, total, unit: _tell(loop, context, done, total, unit),
+                progress=lambda done, total, unit: _report_progress(loop, context, done, total, unit),
             )
             return await self._threads.call(move.interrupt, move.run)
         finally:
@@ -236,7 +236,9 @@ def _csv(end: End) -> CsvForm:
     return CsvForm(delimiter, end.null or "", end.header is not False)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None, unit: str) -> None:
+def _report_progress(
+    loop: asyncio.AbstractEventLoop, context: TaskContext, done: int, total: int | None, unit: str
+) -> None:
     loop.call_soon_threadsafe(context.progress, done, total, unit)
 
 

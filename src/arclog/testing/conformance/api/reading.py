@@ -79,7 +79,7 @@ class ReadingRules(Rules):
             await until_event(api, execution_id, "playbook.processed")
         logs = [event for execution_id in runs for event in await api.events(execution_id)]
 
-        async def found(limit: int = 2, **which: Any) -> list[tuple[str, int]]:
+        async def positions(limit: int = 2, **which: Any) -> list[tuple[str, int]]:
             places: list[tuple[str, int]] = []
             cursor, more = "", True
             while more:
@@ -93,10 +93,12 @@ class ReadingRules(Rules):
         def expected(*types: str) -> list[tuple[str, int]]:
             return [(one["execution_id"], one["seq"]) for one in logs if one["event_type"] in types]
 
-        assert await found(types=("playbook.finished",)) == expected("playbook.finished")
-        assert await found(types=("step.failed", "playbook.finished")) == expected("step.failed", "playbook.finished")
-        assert await found(types=("task.started", "step.done")) == expected("task.started", "step.done")
-        assert sorted(await found(100)) == sorted((one["execution_id"], one["seq"]) for one in logs)
+        assert await positions(types=("playbook.finished",)) == expected("playbook.finished")
+        assert await positions(types=("step.failed", "playbook.finished")) == expected(
+            "step.failed", "playbook.finished"
+        )
+        assert await positions(types=("task.started", "step.done")) == expected("task.started", "step.done")
+        assert sorted(await positions(100)) == sorted((one["execution_id"], one["seq"]) for one in logs)
         ends = [one for one in logs if one["event_type"] == "playbook.finished"]
         since, until = ends[1]["persisted_at"], ends[2]["persisted_at"]
         for types in (("playbook.finished",), ("task.done", "playbook.finished")):
@@ -105,7 +107,7 @@ class ReadingRules(Rules):
                 for one in logs
                 if one["event_type"] in types and since <= one["persisted_at"] < until
             ]
-            assert await found(types=types, since=since, until=until) == some
+            assert await positions(types=types, since=since, until=until) == some
         refused: list[dict[str, Any]] = [{"since": "yesterday"}, {"until": "2026-01-01"}, {"cursor": "x"}]
         for odd in refused:
             with pytest.raises(RequestRejected):

@@ -73,29 +73,29 @@ class OddsRules(Rules):
         c = await world.create(new=record("a", "t2"))
         d = await world.create(event("playbook.finished"), new=record("a", "t1"), now=DONE)
 
-        async def found(**which: Any) -> list[int]:
+        async def ids_of(**which: Any) -> list[int]:
             return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
 
-        assert await found(states=("PENDING", "RUNNING")) == [c, b, a]
-        assert await found(states=("RUNNING",), path="a") == [c]
-        assert await found(states=("COMPLETED",)) == [d]
-        assert await found(states=("COMPLETED", "PENDING"), tenant="t1") == [d, a]
-        assert await found(path="a", tenant="t1") == [d, a]
-        assert await found(states=("FAILED",)) == []
+        assert await ids_of(states=("PENDING", "RUNNING")) == [c, b, a]
+        assert await ids_of(states=("RUNNING",), path="a") == [c]
+        assert await ids_of(states=("COMPLETED",)) == [d]
+        assert await ids_of(states=("COMPLETED", "PENDING"), tenant="t1") == [d, a]
+        assert await ids_of(path="a", tenant="t1") == [d, a]
+        assert await ids_of(states=("FAILED",)) == []
 
     async def test_executions_are_found_by_name_and_time(self, world: World) -> None:
         names = ("load_orders", "load_items", "report")
         a, b, c = [await world.create(new=replace(world.new(), name=name)) for name in names]
 
-        async def found(**which: Any) -> list[int]:
+        async def ids_of(**which: Any) -> list[int]:
             return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
 
-        assert await found(name="load") == [b, a]
-        assert await found(name="LOAD") == []
-        assert await found(name="%") == []
-        assert await found(since=b) == [c, b]
-        assert await found(since=b, name="load", states=("RUNNING",)) == [b]
-        assert await found(since=c + 1) == []
+        assert await ids_of(name="load") == [b, a]
+        assert await ids_of(name="LOAD") == []
+        assert await ids_of(name="%") == []
+        assert await ids_of(since=b) == [c, b]
+        assert await ids_of(since=b, name="load", states=("RUNNING",)) == [b]
+        assert await ids_of(since=c + 1) == []
 
     async def test_executions_are_found_by_project_and_environment(self, world: World) -> None:
         prod, dev, other = [
@@ -104,16 +104,16 @@ class OddsRules(Rules):
         ]
         over = await world.create(event("playbook.finished"), new=world.new(scope=Scope("t", "p", "prod")), now=DONE)
 
-        async def found(**which: Any) -> tuple[list[int], list[int]]:
+        async def ids_of(**which: Any) -> tuple[list[int], list[int]]:
             """All of them, newest first, and those that have not ended, oldest first."""
             narrowed = ExecutionFilter(tenant="t", **which)
             executions, live = await world.store.executions(narrowed), await world.store.live(narrowed)
             return [each.execution_id for each in executions], [each.execution_id for each in live]
 
-        assert await found(project="p") == ([over, dev, prod], [prod, dev])
-        assert await found(environment="prod") == ([over, other, prod], [prod, other])
-        assert await found(project="p", environment="prod", states=("RUNNING",)) == ([prod], [prod])
-        assert await found(project="p", environment="none") == ([], [])
+        assert await ids_of(project="p") == ([over, dev, prod], [prod, dev])
+        assert await ids_of(environment="prod") == ([over, other, prod], [prod, other])
+        assert await ids_of(project="p", environment="prod", states=("RUNNING",)) == ([prod], [prod])
+        assert await ids_of(project="p", environment="none") == ([], [])
 
     async def test_executions_are_found_by_their_parent(self, world: World) -> None:
         root = await world.create()
@@ -122,15 +122,15 @@ class OddsRules(Rules):
             event("playbook.finished"), new=replace(world.new(), parent_execution_id=first), now=DONE
         )
 
-        async def found(**which: Any) -> list[int]:
+        async def ids_of(**which: Any) -> list[int]:
             return [each.execution_id for each in await world.store.executions(ExecutionFilter(**which))]
 
-        assert await found(parent=root) == [second, first]
-        assert await found(parent=first) == [inner]
-        assert await found(parent=first, states=("RUNNING",)) == []
-        assert await found(children=True) == [inner, second, first]
-        assert await found(children=True, states=("RUNNING", "PENDING")) == [second, first]
-        assert await found(parent=inner) == []
+        assert await ids_of(parent=root) == [second, first]
+        assert await ids_of(parent=first) == [inner]
+        assert await ids_of(parent=first, states=("RUNNING",)) == []
+        assert await ids_of(children=True) == [inner, second, first]
+        assert await ids_of(children=True, states=("RUNNING", "PENDING")) == [second, first]
+        assert await ids_of(parent=inner) == []
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
