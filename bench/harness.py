@@ -90,6 +90,8 @@ class Options:
     quick: bool = False
     #: where stores are made; must be on a real disk
     folder: str = ""
+    #: also with stores of 10,000,000 events (W20)
+    large: bool = False
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

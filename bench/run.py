@@ -1,4 +1,6 @@
-"""The benchmarks: ./x bench [W1 W2 …] [--repeat N] [--quick] [--markdown] [--json FILE] [--dir FOLDER]
+"""The benchmarks: ./x bench [W1 W2 …] [--repeat N] [--quick] [--large] [--markdown] [--json FILE] [--dir FOLDER]
+                ./x bench growth …: what each operation costs as the store grows (bench/growth.py)
+                ./x bench steady …: a server under steady load with retention (bench/steady.py)
 
 Exit code 1 when a workload comes to a wrong result; never because of a speed.
 """
@@ -36,14 +38,27 @@ WORKLOADS = {
     "W14": "w14_remote",
     "W15": "w15_server",
     "W16": "w16_idle",
+    "W17": "w17_bursts",
+    "W18": "w18_migrate",
+    "W19": "w19_authoring",
+    "W20": "w20_history",
     "P2": "p2_chain",
     "P3": "p3_loop",
     "P4": "p4_runs",
     "P5": "p5_cluster",
+    "P6": "p6_processes",
 }
 
 
 def main(argv: list[str]) -> int:
+    if argv[:1] == ["growth"]:
+        from bench import growth
+
+        return growth.main(argv[1:])
+    if argv[:1] == ["steady"]:
+        from bench import steady
+
+        return steady.main(argv[1:])
     options = _arguments(argv)
     compileall.compile_dir(os.path.join(ROOT, "src"), quiet=2)
     compileall.compile_dir(os.path.join(ROOT, "bench"), quiet=2)
@@ -55,7 +70,7 @@ def main(argv: list[str]) -> int:
         print(f"{name} …", end="", file=sys.stderr, flush=True)
         workload = importlib.import_module(f"bench.{WORKLOADS[name]}")
         try:
-            findings.append(workload.measure(Options(options.repeat, options.quick, options.dir)))
+            findings.append(workload.measure(Options(options.repeat, options.quick, options.dir, options.large)))
         except Wrong as wrong:
             problems.append(f"{name}: {wrong}")
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
@@ -73,6 +88,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("workloads", nargs="*", type=str.upper, metavar="W", help=f"of {' '.join(WORKLOADS)}; all")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="rounds that the medians are made of (3)")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it work at all?")
+    parser.add_argument(
+        "--large", action="store_true", help="W20: search through 10,000,000 events, too (2 GB of disk)"
+    )
     parser.add_argument("--markdown", action="store_true", help="print tables for docs/performance.md")
     parser.add_argument("--json", metavar="FILE", help="write everything there, too")
     parser.add_argument("--dir", default="", metavar="FOLDER", help="where to make the stores; a real disk")

@@ -15,8 +15,8 @@ from random import Random
 from typing import TypeVar
 
 from arclog.client import AsyncClient
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
-from arclog.model.settings import Settings
 from cluster.checks import Verdict, keys_of
 from cluster.local import Cluster, Process
 from tests.servers.proxy import Mode, Proxy

@@ -25,5 +25,20 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.setenv("ARCLOG_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module stay in one process, which makes it once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    known = item._fixtureinfo.name2fixturedefs.values()
+    return any(definition.scope == "module" for definitions in known for definition in definitions)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--redraw", action="store_true", help="rewrite docs that are drawn from the code, and golden logs")

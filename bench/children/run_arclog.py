@@ -21,7 +21,7 @@ from typing import Any
 
 
 async def one(file: str, home: str) -> dict[str, Any]:
-    from arclog.ports.api import ExecuteRequest
+    from arclog.ports.views.api import ExecuteRequest
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 
@@ -49,7 +49,7 @@ async def one(file: str, home: str) -> dict[str, Any]:
 
 
 async def many(file: str, home: str, count: int) -> dict[str, Any]:
-    from arclog.ports.api import ExecuteRequest
+    from arclog.ports.views.api import ExecuteRequest
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 

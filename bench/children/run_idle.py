@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.wiring import backends, embedded
 from arclog.wiring.loop import run
@@ -82,7 +82,7 @@ def _cpu() -> float:
 
 
 async def main(home: str, count: int, seconds: float) -> dict[str, Any]:
-    from arclog.wiring.server import serve
+    from arclog.wiring.serving.server import serve
 
     _count()
     settings = load_settings({"home": home, "server.port": 0})

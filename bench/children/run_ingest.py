@@ -18,10 +18,10 @@ PAYLOAD = {"rows": 120, "outcome": {"status": "ok", "result": {"table": "orders"
 
 
 async def serve_arclog(home: str) -> None:
-    from arclog.model.settings import Settings
-    from arclog.ports.api import ExecuteRequest
+    from arclog.model.config.settings import Settings
+    from arclog.ports.views.api import ExecuteRequest
     from arclog.wiring.embedded import embedded
-    from arclog.wiring.server import serve
+    from arclog.wiring.serving.server import serve
 
     settings = Settings({"home": home, "server.port": 0})
     async with embedded(settings) as here:

@@ -19,7 +19,7 @@ from bench.children.run_arclog import all_events, at, facts, read
 
 async def remote(file: str, home: str) -> dict[str, Any]:
     from arclog.client import AsyncClient
-    from arclog.wiring.server import serve
+    from arclog.wiring.serving.server import serve
     from arclog.wiring.settings import load_settings
 
     settings = load_settings({"home": home, "server.port": 0})

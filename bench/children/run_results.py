@@ -51,7 +51,7 @@ def pool() -> list[bytes]:
 
 
 async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, Any]:
-    from arclog.results.files import FileResults
+    from arclog.results.files.store import FileResults
 
     results = FileResults(os.path.join(folder, "results"))
     started, cpu = time.perf_counter(), time.process_time()
@@ -78,7 +78,7 @@ async def by_arclog(pieces: list[bytes], count: int, folder: str) -> dict[str, A
 
 async def by_rows(count: int, folder: str) -> dict[str, Any]:
     """The same as a list, item by item; encoding them is part of the work."""
-    from arclog.results.files import FileResults
+    from arclog.results.files.store import FileResults
 
     held = [row for row, _ in zip(rows(1), range(50_000), strict=False)]
     results = FileResults(os.path.join(folder, "results"))

@@ -15,7 +15,7 @@ from typing import Any
 
 
 async def main(steps: int, file: str, home: str) -> dict[str, Any]:
-    from arclog.ports.api import ExecuteRequest
+    from arclog.ports.views.api import ExecuteRequest
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 
@@ -51,7 +51,7 @@ def read(file: str) -> str:
 
 async def fold(home: str, execution_id: str, more: dict[str, Any]) -> tuple[float, int, bytes]:
     """Seconds until a new process could go on with the run."""
-    from arclog.core.snapshot import encode
+    from arclog.core.transitions.snapshot import encode
     from arclog.wiring.embedded import embedded
     from arclog.wiring.settings import load_settings
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import (
+    growth,
     playbooks,
     report,
     w2_chain,
@@ -20,6 +21,10 @@ from bench import (
     w13_ingest,
     w15_server,
     w16_idle,
+    w17_bursts,
+    w18_migrate,
+    w19_authoring,
+    w20_history,
 )
 from bench.harness import (
     ROOT,
@@ -30,6 +35,7 @@ from bench.harness import (
     Samples,
     Spread,
     Wrong,
+    child,
     in_new_folder,
     interleaved,
     run,
@@ -172,3 +178,47 @@ def test_idle_workers_are_counted(tmp_path):
     sample = w16_idle.idle(str(tmp_path), 2, 1)
     assert sample["queries_per_worker_s"] >= 0
     assert sample["alone_per_s"] > 0
+
+
+def test_tests_of_playbooks_and_migrations_are_checked(tmp_path):
+    sample = w19_authoring.arclog(str(tmp_path), 4, 3)
+    assert sample["tests_per_s"] > 0
+    assert sample["migrate_1000_s"] > 0
+
+
+@pytest.mark.parametrize("kind", ["timers", "schedules"])
+def test_all_of_a_burst_fire(tmp_path, kind):
+    sample = w17_bursts.burst(str(tmp_path), kind, 20, 4)
+    assert sample["took_s"] > 0
+    assert sample["steps"] > 0
+
+
+def test_a_store_of_the_schema_before_is_brought_up_to_date(tmp_path):
+    assert w18_migrate.migrate(str(tmp_path), 30)["took_s"] > 0
+
+
+def test_growth_is_told_by_the_largest_and_the_smallest_store():
+    flat = growth.Row("sqlite", "list", "ms", (2.0, 9.0, 2.9))
+    grows = growth.Row("sqlite", "claim", "ms", (2.0, 4.0, 40.0))
+    within_noise = growth.Row("sqlite", "status", "ms", (0.01, 0.05))
+    idle = growth.Row("sqlite", "idle CPU", "%", (0.4, 9.5))
+    assert [row.verdict for row in (flat, grows, within_noise, idle)] == ["flat", "GROWS", "flat", "GROWS"]
+    text = growth.report([flat, grows], [100, 200, 300], {"cores": "2"}, ["a problem"], markdown=True)
+    assert "| sqlite | claim | 2.00 ms | 4.00 ms | 40.00 ms | 20.00 | GROWS |" in text
+    assert text.startswith("**Wrong:** a problem")
+
+
+def test_a_small_store_is_filled_and_measured(tmp_path):
+    home = str(tmp_path / "home")
+    child("run_growth.py", home, "fill", "100", folder=str(tmp_path))
+    sample = child("run_growth.py", home, "measure", "1", folder=str(tmp_path), GROWTH_IDLE_S="0.2")
+    assert sample["removed"] == 400
+    assert {"execute, one step", "claim", "cancel", "list", "why", "doctor", "gc, 400 runs"} <= set(sample["ms"])
+
+
+def test_the_first_pages_of_searches_are_found_and_timed():
+    found = Findings("W20", "history")
+    w20_history.search(found, "sqlite", Options(quick=True))
+    (line,) = found.ratios
+    assert line.what.startswith("first page of 100 among 2")
+    assert len(found.figures) == 16

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from bench.harness import ROOT
 from bench.scale import measure, report
 from bench.scale.model import (

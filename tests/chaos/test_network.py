@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from arclog.client import AsyncClient
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ServerUnavailable
-from arclog.model.settings import Settings
 from cluster.checks import Verdict, keys_of
 from cluster.local import Cluster, Process, Server
 from cluster.storm import NETWORK_SETTINGS

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 
 pytestmark = pytest.mark.slow

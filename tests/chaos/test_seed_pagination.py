@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import embedded
 from tests.servers.postgres import Database
 from tests.servers.web import Asked, Web

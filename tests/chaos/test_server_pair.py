@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import Embedded, embedded
 from tests.chaos.test_remote_workers import DEADLINE_S, Site, until
 from tests.servers.balancer import Balancer

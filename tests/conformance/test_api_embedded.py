@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.api import Api
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import Api
 from arclog.testing.conformance.api import ApiContract
 from arclog.wiring.embedded import embedded
 

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from arclog.client import AsyncClient
-from arclog.ports.api import Api
+from arclog.ports.views.api import Api
 from arclog.testing.conformance.api import ApiContract
 from tests.servers.arclog import RunningServer
 

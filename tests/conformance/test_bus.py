@@ -10,7 +10,7 @@ import pytest
 from arclog.buses.local import Exchange
 from arclog.buses.nats import NatsBus
 from arclog.buses.postgres import PostgresBus
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.bus import Bus
 from arclog.testing.conformance.bus import BusContract, Network
 from tests.servers.nats import NatsServer, running_nats

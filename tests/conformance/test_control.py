@@ -11,10 +11,10 @@ import pytest
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
-from arclog.engine.identity import Identity
-from arclog.engine.scoped_control import ScopedControl
-from arclog.model.settings import Settings
-from arclog.ports.store import Scope
+from arclog.engine.dispatch.identity import Identity
+from arclog.engine.dispatch.scoped_control import ScopedControl
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.store import Scope
 from arclog.testing.conformance.control import ControlContract, Ground
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.workplace import served

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.results import Results
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from arclog.wiring.backends import choose_results

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.results.objects import ObjectResults
+from arclog.results.object.store import ObjectResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.s3 import S3Server, s3_server
 

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.results.postgres import PostgresResults
+from arclog.model.config.settings import Settings
+from arclog.results.postgres.store import PostgresResults
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from tests.servers.postgres import Database, PostgresServer
 

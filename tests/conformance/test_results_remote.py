@@ -13,7 +13,7 @@ import pytest
 from arclog.client.connection import Connection
 from arclog.client.link import Link
 from arclog.client.results import RemoteResults
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.testing.conformance.results import MakeResults, ResultsContract
 from arclog.wiring.embedded import embedded
 from tests.servers.workplace import served

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.stores.memory import MemoryStore
 from arclog.stores.postgres import PostgresStore
 from arclog.testing.clock import FakeClock

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store import MakeStore, StoreContract

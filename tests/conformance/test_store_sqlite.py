@@ -43,7 +43,7 @@ class TestSqliteStore(StoreContract):
 class TestSqliteStoreOnItsThread(TestSqliteStore):
     @pytest.fixture(autouse=True)
     def by_thread(self, monkeypatch):
-        monkeypatch.setattr(Writer, "INLINE_MAX_S", 0.0)
+        monkeypatch.setattr(Writer, "STATEMENTS_MAX_S", 0.0)
         monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 20)
 
 
@@ -56,5 +56,6 @@ class TestSqliteStoreOnTheLoop(TestSqliteStore):
     @pytest.fixture(autouse=True)
     def by_loop(self, monkeypatch):
         monkeypatch.setattr(Writer, "INLINE_MAX_S", 60.0)
+        monkeypatch.setattr(Writer, "STATEMENTS_MAX_S", 60.0)
         monkeypatch.setattr(Writer, "INLINE_MAX_JOBS", 1_000_000)
         monkeypatch.setattr(Writer, "CHECKPOINT_PAGES", 20)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from arclog.cli.args import parser_of
-from arclog.model.settings import TABLE
+from arclog.model.config.settings import TABLE
 from arclog.secrets.key import KEY_BYTES, KeyFile
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,7 +14,7 @@ import yaml
 
 from arclog import __version__
 from arclog.cli.args import parser_of
-from arclog.model.settings import TABLE
+from arclog.model.config.settings import TABLE
 from tests.servers.kubernetes import Helm, HelmRefused
 
 CHART = Path(__file__).parents[2] / "deploy/helm/arclog"

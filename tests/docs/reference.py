@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+from arclog.expr.filters.reference import FILTERS, FUNCTIONS, TESTS
+from arclog.model.config.settings import TABLE
 from arclog.model.events import CLOSING_REASONS, REGISTRY
-from arclog.model.settings import TABLE
 from arclog.model.status import TRANSITIONS
 from tests.docs.conformance import conformance_page
 from tests.docs.dialects import dialects_page
@@ -117,7 +120,34 @@ def status_page() -> str:
     return "".join(lines)
 
 
+def templates_page() -> str:
+    lines = [
+        _HEAD.format(source="src/arclog/expr/reference.py"),
+        "# Filters, tests and functions\n\n",
+        "What templates can do with a value: `{{ value | filter }}`, `{{ value is test }}`, `{{ function() }}`. All are pure: the ",
+        "same values give the same result, on every machine and in every replay; what they do is counted (`expr.max_work`). ",
+        "Which names there are is in [playbook.md](playbook.md#names-in-scope), what they hold in [values.md](values.md).\n\n",
+        "A **moment** is ISO 8601 text (UTC where it names no offset) or seconds since 1970. No filter knows what time it is; ",
+        "`run.started_at` is when the run began. **Regular expressions** have Python's syntax without back-references and ",
+        "looking ahead or behind, which leaves a search in linear time, whatever the text. In a YAML text in double quotes and ",
+        "in a string of a template a backslash is doubled; in a YAML block (`|`) only the template's doubling is left.\n",
+    ]
+    for heading, entries in {**FILTERS, "Tests": TESTS, "Functions": FUNCTIONS}.items():
+        lines.append(f"\n## {heading}\n\n| | what it gives | example | value |\n| --- | --- | --- | --- |\n")
+        for entry in entries:
+            cells = (
+                entry.call,
+                entry.summary,
+                f"{{{{ {entry.example} }}}}",
+                json.dumps(entry.value, ensure_ascii=False),
+            )
+            call, summary, example, value = (cell.replace("|", "\\|") for cell in cells)
+            lines.append(f"| `{call}` | {summary} | `{example}` | `{value}` |\n")
+    return "".join(lines)
+
+
 PAGES = {
+    "templates.md": templates_page,
     "settings.md": settings_page,
     "events.md": events_page,
     "status.md": status_page,

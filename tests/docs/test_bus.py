@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arclog.client import AsyncClient
-from arclog.ports.api import ExecuteRequest
+from arclog.ports.views.api import ExecuteRequest
 from tests.servers.arclog import running
 from tests.servers.nats import running_nats
 

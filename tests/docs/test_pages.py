@@ -57,10 +57,13 @@ def test_the_reference_tells_of_every_key_of_a_kind(kind: str) -> None:
 
 def test_decisions_are_numbered_in_order_and_listed_with_their_titles() -> None:
     index = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
-    for number, path in enumerate(sorted(ROOT.glob("docs/adr/[0-9]*.md")), start=1):
+    known: set[str] = set()
+    for path in sorted(ROOT.glob("docs/adr/[0-9]*.md")):
         title, _, body = path.read_text(encoding="utf-8").partition("\n")
         digits, _, words = title.removeprefix("# ").partition(". ")
-        assert digits == f"{number:03}" == path.name[:3], f"{path.name}: the number is taken or one is left out"
+        assert digits == path.name[:3], f"{path.name} has another number in its title"
+        assert digits not in known, f"{path.name}: the number is taken"
+        known.add(digits)
         assert f"- [{digits}]({path.name}) {words}\n" in index
         assert re.findall(r"(?m)^## (.*)$", body) == ["Question", "Decision", "Because", "Costs"], path.name
         assert body.startswith("\nStatus: "), path.name

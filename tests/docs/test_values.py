@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from arclog.expr import View
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.plan.build import build
-from arclog.plan.check import SCOPES
+from arclog.plan.lint.check import SCOPES
 from arclog.playbook.engine_kinds import ENGINE_KINDS
-from arclog.ports.api import ExecuteRequest
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.kinds import installed_kinds
 

@@ -1,4 +1,7 @@
-"""A server's process under a memory limit, for `test_quarantine`: it is killed when it takes more, as the kernel would."""
+"""A server's process under a memory limit, for `test_quarantine`: the kernel kills it when it takes more, or, where nobody may
+tell the kernel so, it does that itself. `DIES_AT` names work (a kind of input, or `reading` the log) at which it is killed when it does
+that for a run that is not healthy.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,20 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.engine.commits import decisions as deciding
+from arclog.engine.commits import live_states as live
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Poisoned
+from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.wiring.embedded import embedded
 
 MIB = 1024 * 1024
 PAGE = os.sysconf("SC_PAGE_SIZE")
+#: A pool that no worker serves.
+APART = "apart"
 HEALTHY = "{metadata: {name: healthy}, workflow: [{step: start, tool: {kind: noop, data: well}}]}"
 #: bounds that keep nothing from dying, and those of every day
 LOOSE = {
@@ -34,8 +44,44 @@ def watch(limit: int) -> None:
         time.sleep(0.002)
 
 
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(work: str) -> None:
+    """Have the process killed at some work."""
+    if work == "reading":
+        fold = live.__dict__["apply"]
+
+        def folded(program: Any, state: Any, event: Any) -> Any:
+            if program.plan.name != "healthy":
+                die()
+            return fold(program, state, event)
+
+        live.__dict__["apply"] = folded
+        return
+    decide = deciding.__dict__["decide"]
+
+    def decided(program: Any, state: Any, given: Any, *rest: Any) -> Any:
+        if type(given).__name__ == work and program.plan.name != "healthy":
+            die()
+        return decide(program, state, given, *rest)
+
+    deciding.__dict__["decide"] = decided
+
+
 async def main(home: str, what: str, argument: str) -> None:
-    settings = Settings({"home": home, "engine.sweep_s": 0.05, **({} if what == "release" else LOOSE)})
+    settings = Settings(
+        {
+            "home": home,
+            "store.url": os.environ.get("STORE", ""),
+            "engine.sweep_s": 0.05,
+            "engine.duty_lease_s": 1.0,
+            "engine.idle_s": 0.1,
+            "leases.seconds": 1.0,
+            **({} if what == "release" else LOOSE),
+        }
+    )
     async with embedded(settings) as here, asyncio.timeout(60):
         await here.free_dead()
         here.start_duties()
@@ -44,13 +90,19 @@ async def main(home: str, what: str, argument: str) -> None:
             started = await here.api.execute(ExecuteRequest(playbook=argument))
             sys.stdout.write(started.execution_id + "\n")
             sys.stdout.flush()
+            if APART in argument:  # claimed by somebody who never reports
+                worker = WorkerInfo(worker_id="gone", kinds=("noop",), pools=(APART,))
+                assert await here.control.claim(worker, 1, 20.0)
             await here.api.ended(started.execution_id)
         elif what == "serve":
             healthy = await here.api.execute(ExecuteRequest(playbook=HEALTHY))
             await here.api.ended(healthy.execution_id)
             if argument == "wait":
                 await asyncio.sleep(30)
-            why = await here.api.why(os.environ["RUN"])
+            try:
+                why: object = await here.api.why(os.environ["RUN"])
+            except Poisoned as problem:  # its log is not read
+                why = problem
             state = (await here.api.summary(healthy.execution_id)).state
             sys.stdout.write(json.dumps({"healthy": state, "why": str(why)}))
         else:
@@ -61,5 +113,8 @@ async def main(home: str, what: str, argument: str) -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=watch, args=(300 * MIB,), daemon=True).start()
+    if not os.environ.get("CAGED"):
+        threading.Thread(target=watch, args=(300 * MIB,), daemon=True).start()
+    if os.environ.get("DIES_AT"):
+        die_at(os.environ["DIES_AT"])
     asyncio.run(main(*sys.argv[1:4]))

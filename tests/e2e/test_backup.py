@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from arclog.cli.main import command
-from arclog.model.settings import Settings
-from arclog.ports.store import StoredEvent
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.store import StoredEvent
 from arclog.testing.laws import check_log
-from arclog.wiring.backup import MANIFEST, back_up, restore
 from arclog.wiring.embedded import Embedded, embedded
+from arclog.wiring.homes.backup import MANIFEST, back_up, restore
 from tests.servers.arclog import running
 
 RUNS = 12
@@ -140,7 +140,7 @@ def _cut(copy: Path) -> None:
 
 
 def _newer(copy: Path) -> None:
-    from arclog.wiring.backup import Manifest, _digest
+    from arclog.wiring.homes.backup import Manifest, _digest
 
     connection = apsw.Connection(str(copy / "arclog.db"))
     connection.execute("PRAGMA user_version = 999").fetchall()

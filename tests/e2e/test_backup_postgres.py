@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import embedded
 from tests.e2e.test_backup import followed, start
 from tests.servers.arclog import running

@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import quote, quote_plus
+from zipfile import ZipFile
 
 import apsw
 import pytest
@@ -236,12 +237,15 @@ def test_every_kind_has_a_canary():
 
 
 #: commands that show something of a run, and commands that show nothing of one
-SHOWING = ("show", "status", "events", "logs", "why", "state")
-OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc"}
+SHOWING = ("show", "status", "events", "logs", "why", "state", "replay", "lineage")
+OTHERS = {"run", "check", "plan", "list", "secret", "result", "gc", "diff", "stats", "trace", "simulate", "export"}
 SILENT = {"pause", "resume", "cancel", "retry", "skip", "approve", "reject", "signal", "version", "schema"}
 #: What a server is made of; the credentials that it is given have tests of their own (tests/unit/server).
 SILENT |= {"up", "server", "worker", "key", "audit", "schedule", "catalog"}
 SILENT |= {"workers", "pool", "resource", "doctor", "backup", "restore"}
+#: For authors, without a run; and fork, which starts one as retry does.
+SILENT |= {"init", "dev", "fmt", "migrate", "test", "lsp", "completion", "fork"}
+SILENT |= {"import"}
 
 
 def test_every_command_is_looked_at():
@@ -421,13 +425,25 @@ def test_a_secret_is_found_nowhere(kind, tmp_path, echo, nats_server, monkeypatc
     looks = [
         *([command, "last"] for command in SHOWING),
         *([command, playbook] for command in ("check", "plan")),
-        *(["list"], ["secret", "list"], ["result", "list", "last"]),
+        *(
+            ["list"],
+            ["secret", "list"],
+            ["result", "list", "last"],
+            ["diff", "last", "last"],
+            ["stats", "canary"],
+            ["trace", "last", "--value", "result"],
+            ["simulate", playbook, "--from", "last"],
+        ),
     ]
     outputs += all_said([[*words, *more] for more in ([], ["--json"]) for words in looks], env)
     refs = REF.findall(dict(outputs)["result list last --json"].decode())
     contents = {ref.rpartition("/")[2]: ref for ref in refs}.values()  # each content once
     outputs += all_said([*(["result", what, ref] for ref in contents for what in ("show", "get"))], env)
     outputs += all_said([["gc", "--dry-run", "--json"]], env)
+    archive = tmp_path / "run.arclog"
+    outputs += all_said([["export", "last", "-o", str(archive)]], env)
+    with ZipFile(archive) as parts:
+        outputs += [(f"run.arclog: {name}", parts.read(name)) for name in parts.namelist()]
     # It really was there, and it really was taken out.
     events = dict(outputs)["events last --json"].decode()
     assert "[redacted:canary]" in events, events

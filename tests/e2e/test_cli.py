@@ -38,6 +38,8 @@ SUMMARY_KEYS = {
     "problems",
     "cause",
     "next",
+    "origin",
+    "imported",
 }
 
 
@@ -111,6 +113,7 @@ def until(holds: Callable[[], Any]) -> None:
 
 EXAMPLES: dict[str, Any] = {
     "hello": "HELLO, WORLD!",
+    "short_forms": {"region": "north", "total": 60, "report": "north-3"},
     "branch": {"ordered": 2},
     "retry": {"attempts": 3},
     "loop": "3 orders, 169.50 in all",
@@ -148,6 +151,7 @@ EXAMPLES: dict[str, Any] = {
         {"region": "north", "sales": 2, "total": 14.75, "last": "2024-03-02"},
         {"region": "south", "sales": 2, "total": 21.75, "last": "2024-03-02"},
     ],
+    "files": {"lines": 4, "total": 59.75, "report": "report.csv"},
     "progress": {"sample": 19, "square": 361},
     "nats": {"total": 80.0, "orders": 5, "batches": 3},
 }
@@ -356,7 +360,7 @@ def test_an_empty_home_is_as_good_as_none(where):
 
 
 def test_a_workload_too_deep_to_keep_is_refused(where):
-    file = playbook(where, "one", "{step: start, tool: {kind: noop}}")
+    file = playbook(where, "one", "{step: start, tool: {kind: noop, data: '{{ workload.a }}'}}")
     for text in ("a=" + "[" * 300 + "]" * 300, ".".join("a" * 3000) + "=1"):
         done = arclog("run", file, "--set", text)
         assert done.returncode == 2, done.stderr

@@ -14,14 +14,14 @@ import apsw
 import pytest
 
 from arclog.cli.main import command
-from arclog.engine.examining import examined
+from arclog.engine.duties.health_checks import examined
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
-from arclog.ports.checks import FAIL, OK, Check
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
+from arclog.ports.views.checks import FAIL, OK, Check
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clock import SystemClock
-from arclog.wiring.home import prepare_home
+from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.homes.home import prepare_home
 from tests.servers.arclog import RunningServer, running
 from tests.servers.nats import NatsServer, running_nats
 from tests.servers.postgres import Database, running_postgres
@@ -332,12 +332,23 @@ async def test_damaged_pages(tmp_path: Path):
     code, checks = await found("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"], checks["files"]["status"]) == (0, "ok", "ok")
     body = bytearray(file.read_bytes())
-    middle = len(body) // 2 // 4096 * 4096
-    body[middle : middle + 4096] = b"\xa5" * 4096
+    body[-4096:] = b"\xa5" * 4096  # the first pages hold the schema: without it nothing can be opened
     file.write_bytes(body)
     code, checks = await found("--home", str(tmp_path / "home"))
     assert (code, checks["pages"]["status"]) == (1, "fail")
     assert "is damaged" in checks["pages"]["detail"]
+    assert "restore a backup" in checks["pages"]["remedy"]
+
+
+@pytest.mark.parametrize("first", [100, 4096], ids=["where the schema begins", "behind it"])
+async def test_damaged_pages_of_the_schema(tmp_path: Path, first: int):
+    file = await kept_home(tmp_path / "home")
+    body = bytearray(file.read_bytes())
+    body[first:8192] = b"\xa5" * (8192 - first)
+    file.write_bytes(body)
+    code, checks = await found("--home", str(tmp_path / "home"))
+    assert (code, checks["pages"]["status"]) == (1, "fail")
+    assert f"{file} is damaged" in checks["pages"]["detail"]
     assert "restore a backup" in checks["pages"]["remedy"]
 
 
@@ -460,7 +471,7 @@ async def test_a_transaction_that_holds_the_readers_up(
 
 
 async def _bus(home: Path, url: str, limit_s: float = 5.0) -> dict[str, str]:
-    from arclog.model.settings import Settings
+    from arclog.model.config.settings import Settings
     from arclog.wiring.doctor import backend_probes
 
     settings = Settings({"home": str(home), "bus.url": url})

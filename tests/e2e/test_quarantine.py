@@ -9,6 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.security.cage import Cage
+from tests.servers.postgres import Database
+
 BOMB = """
 metadata: {name: bomb}
 workflow:
@@ -24,15 +29,40 @@ workflow:
 PROGRAM = Path(__file__).with_name("dying_server.py")
 
 
-def process(home: Path, what: str, argument: str = "", run: str = "") -> subprocess.CompletedProcess[str]:
+#: The same without a timer: it kills when the report of its first step comes.
+REPORTED = BOMB.replace("{kind: wait, for_s: 0.2}", "{kind: noop}")
+LIMIT = 300 << 20
+
+
+def process(
+    home: Path, what: str, argument: str = "", run: str = "", store: str = "", dies_at: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """A server under a memory limit, to its end."""
     command = [sys.executable, str(PROGRAM), str(home), what, argument]
-    environment = {**os.environ, "RUN": run, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    cage = Cage(LIMIT)
+    environment = {**os.environ, "RUN": run, "STORE": store, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment["DIES_AT"] = dies_at
+    environment["CAGED"] = "1" if cage.is_held_by_the_kernel else ""
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=environment,
+            check=False,
+            preexec_fn=cage.enter(),
+        )
+    finally:
+        cage.close()
 
 
-def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "bomb", [pytest.param(BOMB, id="timer"), pytest.param(REPORTED, id="report", marks=pytest.mark.soak)]
+)
+def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path, bomb: str) -> None:
     home = tmp_path / "home"
-    first = process(home, "start", BOMB)
+    first = process(home, "start", bomb)
     assert first.returncode == -signal.SIGKILL, first.stderr
     run = first.stdout.strip()
     second = process(home, "serve", "wait", run)
@@ -54,3 +84,48 @@ def test_a_run_that_kills_the_process_twice_is_quarantined(tmp_path: Path) -> No
     told = json.loads(released.stdout)
     assert told["state"] == "FAILED"
     assert "decision.max_bytes" in told["error"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("work", "playbook"),
+    [
+        pytest.param("LeaseEnded", "{step: start, spec: {pool: apart}, tool: {kind: noop}}", id="lease"),
+        pytest.param("Continue", "{step: start, tool: {kind: approval}}", id="recovery"),
+        pytest.param("reading", "{step: start, tool: {kind: approval}}", id="reading"),
+    ],
+)
+def test_so_is_one_that_kills_it_while_it_recovers(tmp_path: Path, work: str, playbook: str) -> None:
+    """The process is killed in the middle of that work, each time that it begins it."""
+    home, text = tmp_path / "home", f"{{metadata: {{name: doomed}}, workflow: [{playbook}]}}"
+    first = process(home, "start", text, dies_at=work)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    run = first.stdout.strip()
+    second = process(home, "serve", "wait", run, dies_at=work)
+    assert second.returncode == -signal.SIGKILL, second.stderr
+    for _ in range(2):
+        later = process(home, "serve", "", run, dies_at=work)
+        assert later.returncode == 0, later.stderr
+        assert json.loads(later.stdout)["healthy"] == "COMPLETED"
+        assert "poison: arclog died 2 times in a row while it" in json.loads(later.stdout)["why"]
+
+
+def test_servers_of_one_database_count_together(tmp_path: Path, postgres: Database) -> None:
+    """The second death is known to the others before it happens: none of them tries a third time."""
+    one, other, store = tmp_path / "one", tmp_path / "other", postgres.dsn
+    first = process(one, "start", BOMB, store=store)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    run = first.stdout.strip()
+    second = process(one, "serve", "wait", run, store)
+    assert second.returncode == -signal.SIGKILL, second.stderr
+    third = process(other, "serve", "", run, store)
+    assert third.returncode == 0, third.stderr
+    assert json.loads(third.stdout)["healthy"] == "COMPLETED"
+    assert f"execution {run}: poison" in third.stderr
+    back = process(one, "serve", "", run, store)
+    assert back.returncode == 0, back.stderr
+    assert "poison: arclog died" in json.loads(back.stdout)["why"]
+
+    released = process(other, "release", run=run, store=store)
+    assert released.returncode == 0, released.stderr
+    assert json.loads(released.stdout)["state"] == "FAILED"

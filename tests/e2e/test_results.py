@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.model.refs import RefMeta, ResultRef, ref_text
-from arclog.model.settings import Settings
-from arclog.ports.store import Append
+from arclog.ports.storage.store import Append
 from arclog.wiring.embedded import embedded
 
 ARCLOG = [sys.executable, "-m", "arclog.cli.main"]
@@ -191,7 +191,7 @@ def test_gc_clears_what_killed_writers_left(where):
     run(where)
     script = (
         "import asyncio, os, signal, sys\n"
-        "from arclog.results.files import FileResults\n"
+        "from arclog.results.files.store import FileResults\n"
         "async def main():\n"
         "    writer = FileResults('.arclog/results').writer('default')\n"
         "    for _ in range(20):\n"

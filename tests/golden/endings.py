@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from arclog.core.inputs import Abort
+from arclog.core.boundary.inputs import Abort
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import error
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalRequest
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import World
 
 BRANCHES = """

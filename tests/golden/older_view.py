@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.core.state import State
+from arclog.core.transitions.state import State
 
 
 def view(state: State) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
 from arclog.testing.dialect_laws import check_dialects, told
 from arclog.testing.laws import check_log, closed
 from arclog.testing.virtual import run_virtually

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
 from arclog.dialects.names import DIALECTS
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import Event

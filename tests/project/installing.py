@@ -52,7 +52,8 @@ def pythons() -> list[Path]:
 
 
 def build(folder: Path, form: str) -> Path:
-    """The wheel or the sdist of this tree."""
+    """The wheel or the sdist of this tree, with the console in it."""
+    subprocess.run([ROOT / "x", "ui", "build"], check=True)
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", form, "-d", folder], cwd=ROOT, check=True)
     (made,) = folder.glob("*.whl" if form == "wheel" else "*.tar.gz")
     return made

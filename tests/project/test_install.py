@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.extras import ALL, EXTRAS
+from arclog.model.config.extras import ALL, EXTRAS
 from tests.project.installing import REMEDY, ROOT, Installed, build, install, install_with_pip, pythons
 
 HELLO = str(ROOT / "examples/hello.yaml")
@@ -109,6 +109,7 @@ def test_the_wheel_without_extras(tmp_path: Path) -> None:
     check(install(tmp_path, build(tmp_path / "dist", "wheel")), frozenset(), quick=True)
 
 
+@pytest.mark.soak  # the wheel, which is built from the same files, is installed in every run
 def test_the_sdist_with_all_extras(tmp_path: Path) -> None:
     here = install(tmp_path, build(tmp_path / "dist", "sdist"), ALL)
     check(here, ALL_EXTRAS, quick=True)

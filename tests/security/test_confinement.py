@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,15 +97,17 @@ def attacked(case: Case, kind: str, **settings: Any) -> dict[str, Any]:
         "kind": kind,
         "settings": {**case.settings, **settings},
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.security.victim", json.dumps(spec)],
-        cwd=_ROOT,
-        env={**os.environ, "CANARY": CANARY},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    # Removed here: an ordinary user cannot remove what root put there.
+    with tempfile.TemporaryDirectory(prefix="arclog-victim-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.security.victim", json.dumps({**spec, "folder": folder})],
+            cwd=_ROOT,
+            env={**os.environ, "CANARY": CANARY},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from arclog.cli.main import command
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.probe import PROMISES
 from arclog.wiring.isolation import isolate

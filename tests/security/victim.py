@@ -15,16 +15,15 @@ import socket
 import stat
 import struct
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from arclog.expr.sql import SqlRefused
+from arclog.expr.sql.compile import SqlRefused
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.sandbox.child import kernel
 from arclog.sandbox.confinement import for_server, protect_process
 from arclog.sandbox.probe import held
@@ -280,11 +279,11 @@ def _children() -> list[int]:
 
 
 def main(spec: dict[str, Any]) -> None:
-    """`spec`: user (root, ordinary), lacking ('', namespaces, landlock, both), served, kind, settings. Prints what each
+    """`spec`: folder (an empty one), user (root, ordinary), lacking ('', namespaces, landlock, both), served, kind, settings. Prints what each
     attack got, and which promises do not hold here.
     """
     part_from_the_machine()
-    folder = Path(tempfile.mkdtemp(prefix="arclog-victim-"))
+    folder = Path(spec["folder"])
     setuid = folder / "id"
     shutil.copy("/usr/bin/id", setuid)
     setuid.chmod(0o4755)

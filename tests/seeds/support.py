@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from arclog.core.state import State
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
-from arclog.model.settings import Settings
 from arclog.plan.build import build
 from arclog.plan.net import Plan, StepPlan
-from arclog.ports.api import SignalAnswer, SignalRequest, Status
+from arclog.ports.views.api import SignalAnswer, SignalRequest, Status
 from arclog.testing.dialect_laws import told
 from arclog.testing.harness import SPECS, World
 from arclog.testing.laws import check_log

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from arclog.core.inputs import WorkReported
+from arclog.core.boundary.inputs import WorkReported
 from arclog.dialects.authority import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
+from arclog.model.config.settings import Settings
 from arclog.model.events import REGISTRY, STATUSES
 from arclog.model.ids import micros
-from arclog.model.settings import Settings
 from arclog.testing.harness import World
 from tests.seeds.support import Ran, errors, once, playbook, ran, signal
 from tests.unit.core.support import Core

@@ -12,7 +12,7 @@ from arclog.dialects.authority import PRODUCER
 from arclog.dialects.wire_incoming import parse_event
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID, micros
-from arclog.ports.store import Append
+from arclog.ports.storage.store import Append
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 from tests.seeds.support import Record, errors, once, ran

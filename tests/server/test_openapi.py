@@ -21,8 +21,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
 HELLO = "metadata: {name: hello}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"
-#: of each route; together they stay below a minute
-EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "5"))
+#: of each route; together they stay below half a minute
+EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "3"))
 #: nothing waits longer than this, whatever is asked
 LONGEST_S = 10
 
@@ -77,7 +77,7 @@ def test_every_route_has_an_example_and_says_its_errors(url: str) -> None:
                 if code.startswith("2")
             ]
             contents += route.get("requestBody", {}).get("content", {}).values()
-            assert contents or "204" in route["responses"], where
+            assert contents or {"204", "303"} & route["responses"].keys(), where
             assert all("example" in content for content in contents), where
             assert "application/problem+json" in route["responses"]["422"]["content"], where
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 
 
 class RunningServer:
@@ -36,7 +36,7 @@ class RunningServer:
 
 @asynccontextmanager
 async def running(home: Path, *, worker: bool = True, **settings: Any) -> AsyncIterator[RunningServer]:
-    from arclog.wiring.server import serve
+    from arclog.wiring.serving.server import serve
 
     values = Settings({"home": str(home), "server.port": 0, **settings})
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()

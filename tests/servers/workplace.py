@@ -13,16 +13,16 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from arclog.engine.ingest import EngineIngest
-from arclog.engine.runs import EngineRuns, new_cursors
+from arclog.engine.runs.ingest import EngineIngest
+from arclog.engine.views.run_contract import EngineRuns, new_cursors
+from arclog.model.config.settings import Settings
 from arclog.model.principal import EVERYBODY, ROLES, Principal
-from arclog.model.settings import Settings
 from arclog.server.app import create_app
-from arclog.server.audit import Audit
+from arclog.server.auth.audit import Audit
 from arclog.server.services import Services
 from arclog.wiring.embedded import Embedded
 from arclog.wiring.secrets import choose_vault
-from arclog.wiring.workplace import workplace_of
+from arclog.wiring.serving.workplace import workplace_of
 
 _EVERYBODY = Principal(EVERYBODY, "", frozenset(ROLES))
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, cast
 
-from arclog.engine.api import EngineApi
-from arclog.engine.children import Children
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import LeasedMinter
-from arclog.engine.upkeep import Upkeep
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import LeasedMinter
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.duties.upkeep import Upkeep
+from arclog.engine.runs.children import Children
+from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, ServerUnavailable, StoreUnavailable
-from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.control import Control, Held, LoopPage, Until, WorkerInfo
-from arclog.ports.store import Append, Appended, Store
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.store import Append, Appended, Store
+from arclog.ports.storage.task_logs import LogLine
 from arclog.ports.tool import ToolKind, ToolServices
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
@@ -33,9 +33,9 @@ from arclog.testing.harness import SPECS
 from arclog.testing.scripted import Ledger, scripted_kinds
 from arclog.testing.virtual import START, LoopClock
 from arclog.tools import noop
-from arclog.wiring.store_clock import StoreClock
-from arclog.worker.bridge import DirectBridge
+from arclog.wiring.clocks.store import StoreClock
 from arclog.worker.runner import Worker
+from arclog.worker.templates.sync_reader import DirectBridge
 from arclog.worker.toolbox import Toolbox
 
 T = TypeVar("T")

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from arclog.core.apply import apply
-from arclog.core.state import State, Wait
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State, Wait
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalRequest
-from arclog.ports.store import Append, Appended, ExecutionFilter, ExecutionRecord
+from arclog.ports.storage.store import Append, Appended, ExecutionFilter, ExecutionRecord
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.families import Family
 from arclog.testing.faults import forever
 from arclog.testing.harness import Life, World

@@ -7,16 +7,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from arclog.core.state import State
-from arclog.model.settings import Settings
-from arclog.ports.store import Append, Appended
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.store import Append, Appended
 from arclog.testing.faults import forever
 from arclog.testing.harness import World
 from arclog.testing.playbooks import Drawn
 from arclog.testing.virtual import run_virtually
 
 #: SIMULATION_FACTOR=10 runs ten times the counts that stand at the tests; SIMULATION_SEED=7 runs that seed only.
-FACTOR = float(os.environ.get("SIMULATION_FACTOR", "0.6"))
+FACTOR = float(os.environ.get("SIMULATION_FACTOR", "0.3"))
 ONLY = os.environ.get("SIMULATION_SEED")
 
 #: Starts are handed in at once, so there are as many commits, and places to die, as there can be.

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound
 from arclog.model.outcome import Outcome, error, failed
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, Listed, SignalRequest, Summary
-from arclog.ports.insight import Why
 from arclog.ports.tool import TaskContext
+from arclog.ports.views.api import ExecuteRequest, Listed, SignalRequest, Summary
+from arclog.ports.views.insight import Why
 from arclog.testing.harness import World
 from arclog.testing.scripted import Call
 from arclog.testing.virtual import run_virtually
@@ -417,7 +417,7 @@ def act_has_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted kind takes a `code`, as python does, so that its place can be ended without a process."""
     from msgspec.structs import replace
 
-    from arclog.model.shapes import Field
+    from arclog.model.data.shapes import Field
     from arclog.testing import harness, scripted
 
     spec = replace(scripted.ACT, fields=(*scripted.ACT.fields, Field("code", "string", "Code.")), verbatim=("code",))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from arclog.core import snapshot
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions import snapshot
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
-from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually

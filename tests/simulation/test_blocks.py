@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
-from arclog.engine.position import current_task
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.dispatch.position import current_task
 from arclog.model.commands import Pipeline
 from arclog.model.events import Event
 from arclog.plan import net
 from arclog.plan.program import Program
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
 from arclog.testing.faults import forever
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalRequest
-from arclog.ports.store import Append, Appended, ExecutionRecord
+from arclog.ports.storage.store import Append, Appended, ExecutionRecord
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.faults import forever
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log

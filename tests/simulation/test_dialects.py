@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
 from arclog.testing.dialect_laws import check_dialects
 from arclog.testing.faults import forever
 from arclog.testing.harness import World

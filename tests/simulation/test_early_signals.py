@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalAnswer, SignalRequest
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import SignalAnswer, SignalRequest
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually

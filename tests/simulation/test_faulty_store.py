@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from arclog.core.inputs import Signal
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
+from arclog.core.boundary.inputs import Signal
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected, StoreUnavailable
 from arclog.model.events import Event
-from arclog.model.settings import Settings
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import Drawn, by_seed

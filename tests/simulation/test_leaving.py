@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log

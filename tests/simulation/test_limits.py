@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from arclog.core.inputs import WorkReported
-from arclog.core.state import State
+from arclog.core.boundary.inputs import WorkReported
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected, SettingsError
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed
-from arclog.model.settings import Settings
 from arclog.plan.build import build
-from arclog.ports.api import SignalRequest
 from arclog.ports.tool import TaskContext
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import SPECS, World
 from arclog.testing.laws import check_log
 from arclog.testing.scripted import Call

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arclog.core.state import State
+from arclog.core.transitions.state import State
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext

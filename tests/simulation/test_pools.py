@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from arclog.core.inputs import Request
-from arclog.engine.pools import EnginePools
+from arclog.core.boundary.inputs import Request
+from arclog.engine.dispatch.pools import EnginePools
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound
-from arclog.model.settings import Settings
 from arclog.plan.program import Program
 from arclog.ports.control import WorkerInfo
-from arclog.ports.pools import Limit, NewResource, Resource
-from arclog.ports.store import NewExecution, Scope
+from arclog.ports.storage.pools import Limit, NewResource, Resource
+from arclog.ports.storage.store import NewExecution, Scope
 from arclog.testing.harness import Life, World
 from arclog.testing.virtual import run_virtually
 

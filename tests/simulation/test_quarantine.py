@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from arclog.core import closing, routing
+from arclog.core.flow import routing
+from arclog.core.transitions import closing
 from arclog.model.errors import InvariantBroken
-from arclog.ports.store import StoredEvent
+from arclog.ports.storage.store import StoredEvent
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from arclog.core.inputs import Continue, Signal
+from arclog.core.boundary.inputs import Continue, Signal
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
-from arclog.ports.store import Append
+from arclog.ports.storage.store import Append
 from arclog.ports.tool import TaskContext
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log

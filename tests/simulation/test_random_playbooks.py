@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.events import TERMINAL
-from arclog.model.settings import Settings
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import Drawn, by_seed, playbooks

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from arclog.core.state import State
-from arclog.ports.api import SignalRequest
+from arclog.core.transitions.state import State
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.plan.net import StepPlan
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
 from arclog.ports.tool import TaskContext
 from arclog.testing.faults import forever
 from arclog.testing.harness import World

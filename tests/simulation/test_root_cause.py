@@ -9,8 +9,8 @@ import pytest
 
 from arclog.model.events import Event
 from arclog.model.outcome import is_consequence
-from arclog.ports.api import Summary
-from arclog.ports.insight import Cause
+from arclog.ports.views.api import Summary
+from arclog.ports.views.insight import Cause
 from arclog.testing.harness import World
 from arclog.testing.planted import (
     EXHAUSTED,

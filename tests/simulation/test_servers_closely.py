@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from arclog.engine import recovery
-from arclog.engine.identity import Identity
-from arclog.engine.scoped_control import ScopedControl
+from arclog.engine.dispatch.identity import Identity
+from arclog.engine.dispatch.scoped_control import ScopedControl
+from arclog.engine.duties import recovery
 from arclog.model.commands import Command, Report, Revocation
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StaleFence
 from arclog.model.events import Event
 from arclog.model.ids import MICROS
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.ports.control import WorkerInfo
-from arclog.ports.store import Append, Scope
+from arclog.ports.storage.store import Append, Scope
+from arclog.ports.views.api import ExecuteRequest, RegisterRequest, SignalRequest
 from arclog.testing.virtual import run_virtually
 from tests.simulation.cluster import Cluster, Server
 

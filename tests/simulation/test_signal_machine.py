@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from arclog.core.signals import KNOWN
+from arclog.core.boundary.signals import KNOWN
 from arclog.model.events import TERMINAL
-from arclog.ports.api import SignalAnswer, SignalRequest
+from arclog.ports.views.api import SignalAnswer, SignalRequest
 from arclog.testing.dialect_laws import check_dialects
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from arclog.core import waits
-from arclog.core.decide import decide
-from arclog.core.inputs import Signal
-from arclog.core.reports import WORKER_TYPES
-from arclog.core.state import State, Wait
+from arclog.core.boundary.inputs import Signal
+from arclog.core.boundary.reports import WORKER_TYPES
+from arclog.core.flow import waits
+from arclog.core.transitions.decide import decide
+from arclog.core.transitions.state import State, Wait
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalAnswer, SignalRequest
-from arclog.ports.store import Append, ExecutionFilter
+from arclog.ports.storage.store import Append, ExecutionFilter
 from arclog.ports.tool import TaskContext
+from arclog.ports.views.api import SignalAnswer, SignalRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.scripted import Call

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from arclog.core.inputs import Request
+from arclog.core.boundary.inputs import Request
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.api import SignalRequest
-from arclog.ports.store import Append, ExecutionRecord, NewExecution, Scope
+from arclog.ports.storage.store import Append, ExecutionRecord, NewExecution, Scope
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.virtual import run_virtually

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 
-from arclog.core import snapshot
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions import snapshot
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.commits.snapshots import superfluous
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
-from arclog.model.settings import Settings
 from arclog.stores.memory import MemoryStore
 from arclog.testing.harness import World
 from arclog.testing.playbooks import by_seed
@@ -47,11 +50,13 @@ class CountingStore(MemoryStore):
         self.events_read += len(page)
         return page
 
-    async def put_snapshot(self, execution_id: int, seq: int, code: str, body: bytes) -> None:
+    async def put_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+    ) -> None:
         if self.refusing:
             raise StoreUnavailable("the disk is full")
         self.kept.append((seq, code, body))
-        await super().put_snapshot(execution_id, seq, code, body)
+        await super().put_snapshot(execution_id, seq, code, body, drop)
 
 
 @pytest.mark.parametrize("group", seeds(80, 4), ids=str)
@@ -244,3 +249,32 @@ def test_values_come_back_as_the_log_has_them() -> None:
     assert type(again.ctx["float"]) is float
     with pytest.raises(ValueError, match="surrogates"):
         snapshot.encode(State(execution_id=1, ctx={"lone": "\ud800"}))
+
+
+def test_any_moment_of_a_long_run_is_near_a_snapshot() -> None:
+    async def main() -> None:
+        settings = OFTEN.replaced(engine__snapshots_kept=8)
+        store = CountingStore(settings)
+        async with World(CYCLE, settings=settings, store=store) as world:
+            await world.run()
+            head = (await world.state()).head
+            kept = [*await store.past_snapshots(world.execution_id, store.kept[-1][1]), store.kept[-1][0]]
+            assert len(kept) == 9
+            farthest = max(later - earlier for earlier, later in pairwise([0, *kept, head]))
+            assert farthest <= head // 3
+            for at in range(1, head, 7):
+                before = store.events_read
+                live = await world.here.engine.live.folded(world.execution_id, at)
+                assert store.events_read - before <= farthest
+                assert snapshot.encode(live.state) == snapshot.encode(await world.state(at))
+
+    run_virtually(main())
+
+
+def test_past_snapshots_are_spread_over_the_log() -> None:
+    seqs: list[int] = []
+    for newest in range(10, 10_000, 10):
+        seqs = [seq for seq in seqs if seq not in superfluous(seqs, newest, 16)] + [newest]
+        assert len(seqs) <= 16
+        gaps = [later - earlier for earlier, later in pairwise([0, *seqs])]
+        assert max(gaps) <= max(10, 4 * newest // 16)

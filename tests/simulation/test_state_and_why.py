@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.engine.explain import explain
+from arclog.engine.views.why import explain
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import micros
-from arclog.ports.insight import Cause, StateView, Why
+from arclog.ports.views.insight import Cause, StateView, Why
 from arclog.testing.harness import World
 from arclog.testing.playbooks import by_seed
 from arclog.testing.virtual import run_virtually

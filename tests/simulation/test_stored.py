@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.state import State
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import Event
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import by_seed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from arclog.core.inputs import Signal, TimerFired
-from arclog.core.state import State
+from arclog.core.boundary.inputs import Signal, TimerFired
+from arclog.core.transitions.state import State
 from arclog.model.events import Event
 from arclog.testing.harness import World
 from arclog.testing.laws import check_log

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.buses.local import Exchange
-from arclog.core.inputs import Request
-from arclog.engine.relay import Relay
-from arclog.model.settings import Settings
-from arclog.ports.api import SignalRequest
+from arclog.core.boundary.inputs import Request
+from arclog.engine.commits.relay import Relay
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import Life, World
 from arclog.testing.laws import check_log
 from arclog.testing.playbooks import by_seed

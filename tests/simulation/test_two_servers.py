@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
-from arclog.engine.duties import Duty, always
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.duties.duty import Duty, always
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL
 from arclog.plan import net
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.testing.families import Family, family
 from arclog.testing.harness import World, _prepared
 from arclog.testing.laws import check_log

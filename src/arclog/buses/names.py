@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from arclog.model.config.settings import Settings, row_of
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings, row_of
 
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _SUBJECT = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")

@@ -22,8 +22,8 @@ from arclog.buses.nats_connect import FAULTS, Connection, connect, text_of
 from arclog.buses.nats_offers import Offers
 from arclog.buses.nats_topic import NatsTopic
 from arclog.buses.pending import Pending
+from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.bus import Figures, Notice, Topic
 
 log = logging.getLogger("arclog.bus")

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings, row_of
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings, row_of
 
 _PORT = 4222
 

@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 
 from arclog.buses.nats_address import Address
+from arclog.model.config.extras import missing
 from arclog.model.errors import BusUnavailable, SettingsError
-from arclog.model.extras import missing
 
 log = logging.getLogger("arclog.bus")
 

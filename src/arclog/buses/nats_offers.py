@@ -20,8 +20,8 @@ from nats.js import JetStreamContext, api
 
 from arclog.buses.names import token_of
 from arclog.buses.nats_connect import FAULTS, Connection, text_of
+from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
-from arclog.model.settings import Settings
 
 log = logging.getLogger("arclog.bus")
 

@@ -12,8 +12,8 @@ from nats.js import JetStreamContext, api
 from arclog.buses.names import name_of, subject_of
 from arclog.buses.nats_connect import FAULTS, text_of
 from arclog.buses.nats_offers import make_stream
+from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.bus import Message
 
 log = logging.getLogger("arclog.bus")

@@ -22,8 +22,8 @@ from psycopg import sql
 from arclog.buses.names import name_of
 from arclog.buses.pending import Pending
 from arclog.drivers.postgres.address import AddressError, address_of
+from arclog.model.config.settings import Settings, row_of
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings, row_of
 from arclog.ports.bus import Figures, Notice, Topic
 
 log = logging.getLogger("arclog.bus")

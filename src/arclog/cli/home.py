@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from arclog.cli.exits import Usage
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.ids import MAX_ID, parse_id
-from arclog.model.settings import Settings
-from arclog.ports.api import Api, Listed
+from arclog.ports.views.api import Api, Listed
 
 #: the newest run
 LAST = "last"

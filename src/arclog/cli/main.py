@@ -84,7 +84,7 @@ def _report(error: Exception, as_json: bool) -> int:
     from arclog.model import errors
 
     if isinstance(error, errors.PlaybookError):
-        from arclog.cli.findings import complain
+        from arclog.cli.playbooks.findings import complain
 
         complain(error, as_json)
         return INVALID
@@ -99,7 +99,7 @@ def _report(error: Exception, as_json: bool) -> int:
         _say(as_json, "OSError", str(error))
         return FAILED
     if isinstance(error, ImportError):
-        from arclog.model.extras import missing
+        from arclog.model.config.extras import missing
 
         extra = missing(error, "this command")
         if extra is not None:

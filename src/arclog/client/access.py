@@ -1,4 +1,4 @@
-"""Keys, the audit and credentials at a server: `ports.access` and `ports.secrets` over HTTP."""
+"""Keys, the audit and credentials at a server: `ports.storage.access` and `ports.secrets` over HTTP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from arclog.client.connection import Connection
 from arclog.model.errors import RequestRejected, ServerUnavailable
-from arclog.ports.access import Audited, KeyMade, KeyShown, NewKey
 from arclog.ports.secrets import SecretInfo, checked_secret
+from arclog.ports.storage.access import Audited, KeyMade, KeyShown, NewKey
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""`ports.api` over HTTP: what a program or the CLI asks of a server is what it would ask of an engine in its own process.
+"""`ports.views.api` over HTTP: what a program or the CLI asks of a server is what it would ask of an engine in its own process.
 
 Every answer is a Struct of the port; every refusal is the exception that the engine raised.
 """
@@ -9,24 +9,31 @@ import asyncio
 import builtins
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from arclog.client.connection import Connection
+from arclog.client.overview import RemoteOverview
+from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError, RequestTooLarge, ResultUnavailable, RunEnded, ServerUnavailable
-from arclog.model.settings import Settings
-from arclog.ports.api import (
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.api import (
     CatalogDiff,
     CatalogEntry,
     CatalogVersion,
     Collected,
     EventsFound,
     ExecuteRequest,
+    Forked,
+    ForkRequest,
     Listed,
+    PlaybookStats,
     RegisterRequest,
+    ReplayCheck,
+    RunsDiff,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -34,14 +41,16 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import StateView, Why
-from arclog.ports.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.history import Imported, Lineage, SimulateRequest, SimulationReport, Trace
+from arclog.ports.views.insight import StateView, Why
 
 T = TypeVar("T")
 C = TypeVar("C")
 
 _RESOLVE = "/api/result/resolve"
 _LET_GO_S = 0.2
+#: A server that reads whole logs for an answer may take so much longer.
+_LONG_S = 120.0
 #: Most rows that a server gives at a time.
 _PAGE = 1000
 #: Bytes of a stored result that are asked for at a time; less, if the server gives less (server.max_result_bytes).
@@ -70,7 +79,7 @@ class _Page(msgspec.Struct, frozen=True):
     versions: builtins.list[CatalogVersion] = []
 
 
-class RemoteApi:
+class RemoteApi(RemoteOverview):
     """Implements `ports.api.Api` over a server's routes."""
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -105,6 +114,60 @@ class RemoteApi:
                 state=state,
                 paused=False,
             )
+
+    async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
+        # With a key the request can be repeated, as with `execute`.
+        keyed = msgspec.structs.replace(request, idempotency_key=request.idempotency_key or uuid.uuid4().hex)
+        try:
+            return await self._told(_of(execution_id, "retry" if request.at is None else "fork"), keyed, Forked)
+        except PlaybookError as error:
+            if not error.source:
+                error.file = error.file or request.file
+                error.source = request.playbook if error.file == request.file else request.files.get(error.file, "")
+            raise
+
+    async def replay(self, execution_id: str) -> ReplayCheck:
+        body = await self._connection.ask("GET", _of(execution_id, "replay"), extra_s=_LONG_S)
+        return _decoded(body, ReplayCheck)
+
+    async def diff(self, execution_id: str, other: str) -> RunsDiff:
+        body = await self._connection.ask("GET", _of(execution_id, "diff"), params={"with": other}, extra_s=_LONG_S)
+        return _decoded(body, RunsDiff)
+
+    async def simulate(self, request: SimulateRequest) -> SimulationReport:
+        try:
+            body = msgspec.json.encode(request)
+            answer = await self._connection.ask("POST", "/api/simulate", body=body, safe=True, extra_s=_LONG_S)
+            return _decoded(answer, SimulationReport)
+        except PlaybookError as error:
+            if not error.source:
+                error.file = error.file or request.file
+                error.source = request.playbook if error.file == request.file else request.files.get(error.file, "")
+            raise
+
+    async def export(self, execution_id: str) -> AsyncIterator[bytes]:
+        """The answer of one request: one that breaks off is asked for again as a whole."""
+        async with self._connection.streamed(_of(execution_id, "export")) as answer:
+            async for chunk in answer.aiter_raw():
+                yield chunk
+
+    async def import_run(self, file: BinaryIO) -> Imported:
+        body = await asyncio.to_thread(file.read)
+        answer = await self._connection.ask("POST", "/api/import", body=body, safe=True, extra_s=_LONG_S)
+        return _decoded(answer, Imported)
+
+    async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
+        body = await self._connection.ask("GET", _of(execution_id, "lineage"), extra_s=_LONG_S)
+        return _decoded(body, Lineage).events
+
+    async def trace(self, execution_id: str, path: str) -> Trace:
+        body = await self._connection.ask("GET", _of(execution_id, "trace"), params={"value": path}, extra_s=_LONG_S)
+        return _decoded(body, Trace)
+
+    async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
+        params = {"path": path, "limit": limit} | ({"since": since} if since else {})
+        body = await self._connection.ask("GET", "/api/stats", params=params, extra_s=_LONG_S)
+        return _decoded(body, PlaybookStats)
 
     async def cancel(self, execution_id: str, reason: str) -> Status:
         await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
@@ -192,12 +255,14 @@ class RemoteApi:
         types: Sequence[str] = (),
         since: str = "",
         until: str = "",
+        entity: str = "",
+        where: str = "",
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
     ) -> EventsFound:
         params: dict[str, Any] = {"type": builtins.list(types), "since": since, "until": until, "cursor": cursor}
-        params |= {"limit": limit, "informative": "true" if informative else ""}
+        params |= {"limit": limit, "informative": "true" if informative else "", "entity": entity, "where": where}
         return await self._got("/api/events", EventsFound, params)
 
     async def logs(

@@ -1,4 +1,4 @@
-"""The client for asyncio programs: `ports.api` whole, and short ways to what is asked for most."""
+"""The client for asyncio programs: `ports.views.api` whole, and short ways to what is asked for most."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from arclog.client.connection import Connection
 from arclog.client.follow import follow, follow_logs
 from arclog.client.pools import RemotePools
 from arclog.client.schedules import RemoteSchedules
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RunFailed, SettingsError
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, Started, Summary
-from arclog.ports.task_logs import ANY_LINE, LogFilter
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.api import ExecuteRequest, Started, Summary
 
 #: Where `arclog up` listens unless told otherwise.
 DEFAULT_SERVER = "http://127.0.0.1:8420"

@@ -10,20 +10,26 @@ import asyncio
 import builtins
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 from arclog.client.asynchronous import AsyncClient
 from arclog.client.blocking_groups import Audits, Credentials, Keys, Schedules
-from arclog.model.settings import Settings
-from arclog.ports.api import (
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.api import (
     CatalogDiff,
     CatalogEntry,
     CatalogVersion,
     Collected,
     EventsFound,
     ExecuteRequest,
+    Forked,
+    ForkRequest,
     Listed,
+    PlaybookStats,
     RegisterRequest,
+    ReplayCheck,
+    RunsDiff,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -31,8 +37,9 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import StateView, Why
-from arclog.ports.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
+from arclog.ports.views.insight import StateView, Why
+from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
 
 T = TypeVar("T")
 
@@ -155,6 +162,24 @@ class Client:
         )
         return self._done(asked)
 
+    def find(self, query: RunQuery) -> RunPage:
+        return self._done(self._client.find(query))
+
+    def activity(self, *, hours: int = 24) -> Activity:
+        return self._done(self._client.activity(hours=hours))
+
+    def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+        return self._done(self._client.failing(limit=limit))
+
+    def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+        return self._done(self._client.stuck(limit=limit))
+
+    def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
+        return self._done(self._client.leases(limit=limit))
+
+    def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
+        return self._done(self._client.approvals(after=after, limit=limit))
+
     def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
@@ -171,12 +196,14 @@ class Client:
         types: Sequence[str] = (),
         since: str = "",
         until: str = "",
+        entity: str = "",
+        where: str = "",
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
     ) -> EventsFound:
         wanted: dict[str, Any] = {"types": types, "since": since, "until": until, "informative": informative}
-        return self._done(self._client.search(cursor=cursor, limit=limit, **wanted))
+        return self._done(self._client.search(entity=entity, where=where, cursor=cursor, limit=limit, **wanted))
 
     def logs(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
@@ -194,6 +221,33 @@ class Client:
 
     def collect(self, *, dry_run: bool = False) -> Collected:
         return self._done(self._client.collect(dry_run=dry_run))
+
+    def fork(self, execution_id: str, request: ForkRequest) -> Forked:
+        return self._done(self._client.fork(execution_id, request))
+
+    def replay(self, execution_id: str) -> ReplayCheck:
+        return self._done(self._client.replay(execution_id))
+
+    def diff(self, execution_id: str, other: str) -> RunsDiff:
+        return self._done(self._client.diff(execution_id, other))
+
+    def simulate(self, request: SimulateRequest) -> SimulationReport:
+        return self._done(self._client.simulate(request))
+
+    def export(self, execution_id: str) -> Iterator[bytes]:
+        return self._each(self._client.export(execution_id))
+
+    def import_run(self, file: BinaryIO) -> Imported:
+        return self._done(self._client.import_run(file))
+
+    def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
+        return self._done(self._client.lineage(execution_id))
+
+    def trace(self, execution_id: str, path: str) -> Trace:
+        return self._done(self._client.trace(execution_id, path))
+
+    def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
+        return self._done(self._client.stats(path, since=since, limit=limit))
 
     def why(self, execution_id: str) -> Why:
         return self._done(self._client.why(execution_id))

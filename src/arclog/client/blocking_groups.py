@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from arclog.client.asynchronous import AsyncClient
-from arclog.ports.access import Audited, KeyMade, KeyShown, NewKey
-from arclog.ports.schedules import NewSchedule, ScheduleView
 from arclog.ports.secrets import SecretInfo
+from arclog.ports.storage.access import Audited, KeyMade, KeyShown, NewKey
+from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 
 T = TypeVar("T")
 
@@ -34,6 +34,9 @@ class Schedules(_Group):
 
     def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
         return self._done(self._client.schedules.list(after=after, limit=limit))
+
+    def upcoming(self, *, limit: int = 20) -> builtins.list[ScheduleView]:
+        return self._done(self._client.schedules.upcoming(limit=limit))
 
     def show(self, name: str) -> ScheduleView:
         return self._done(self._client.schedules.show(name))

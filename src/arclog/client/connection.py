@@ -22,8 +22,8 @@ import httpx2
 from arclog import __version__
 from arclog.client.problems import error_of
 from arclog.drivers.addresses import shown
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ServerUnavailable, SettingsError
-from arclog.model.settings import Settings
 
 #: Answers of a server, or of something before it, that is there but cannot work now.
 _BUSY = frozenset({429, 502, 503, 504})

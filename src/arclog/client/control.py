@@ -25,7 +25,7 @@ from arclog.plan import net
 from arclog.plan.program import Program
 from arclog.ports import work
 from arclog.ports.control import Held, LoopPage, Until, WorkerInfo
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 
 #: A report that one server does not answer must reach another while the lease lasts.
 _TRIES_IN_A_LEASE = 3
@@ -103,7 +103,7 @@ class RemoteControl:
         body = await self._link.insisted(lambda: self._link.get(f"/plans/{digest}"), _ANSWERS, _TRIES)
         if net.digest(body) != digest:
             raise InvariantBroken(f"what the server gave as plan {digest[:12]} is another one")
-        return Program(net.decode(body), digest)
+        return Program(net.decode(body), digest, len(body))
 
     async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
         asked = work.LoopResultsAsked(execution_id, step, run, after, limit)

@@ -15,7 +15,7 @@ import msgspec
 
 from arclog.client.api import log_params
 from arclog.model.errors import ServerUnavailable
-from arclog.ports.task_logs import ANY_LINE, LogFilter
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
 
 if TYPE_CHECKING:
     from arclog.client.api import RemoteApi

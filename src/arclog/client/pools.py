@@ -1,4 +1,4 @@
-"""`ports.pools` over HTTP."""
+"""`ports.storage.pools` over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from arclog.client.connection import Connection
 from arclog.model.errors import ServerUnavailable
-from arclog.ports.pools import NewResource, PoolView, ResourceView, Scale, WorkerView
+from arclog.ports.storage.pools import NewResource, PoolView, ResourceView, Scale, WorkerView
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ _BY_TITLE: dict[str, type[errors.ArclogError]] = {
         errors.RequestTooLarge,
         errors.EventTooLarge,
         errors.RunEnded,
+        errors.DoesNotFit,
         errors.StaleFence,
         errors.Conflict,
         errors.StoreUnavailable,
@@ -45,6 +46,8 @@ def error_of(status: int, content_type: str, body: bytes, where: str) -> errors.
     title, detail = str(problem.get("title", "")), str(problem.get("detail", ""))
     if title == "PlaybookError":
         return _playbook_error(problem, detail)
+    if title == "InputsRefused":
+        return errors.InputsRefused(detail, _faults(problem.get("faults")))
     if title == "ReportGap":
         gap = errors.ReportGap(0, int(problem.get("expected") or 0), 0)
         gap.args = (detail,)
@@ -76,6 +79,11 @@ def _no_problem(status: int, body: bytes, where: str) -> errors.ArclogError:
     if status in (401, 403):
         return _BY_STATUS[status](f"{where} answers {status}{said}")
     return errors.ServerUnavailable(f"{where} answers {status}, not as an arclog server does{said}")
+
+
+def _faults(given: Any) -> list[tuple[str, str]]:
+    found = given if isinstance(given, list) else []
+    return [(str(each.get("path", "")), str(each.get("message", ""))) for each in found if isinstance(each, dict)]
 
 
 def _playbook_error(problem: dict[str, Any], detail: str) -> errors.ArclogError:

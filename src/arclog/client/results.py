@@ -18,8 +18,8 @@ import msgspec
 
 from arclog.client.connection import Connection
 from arclog.client.link import PASSING, Link, decoded
+from arclog.model.data.lines import encoded
 from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable, ServerFailed
-from arclog.model.lines import encoded
 from arclog.ports import work
 from arclog.ports.results import Content, ResultWriter, StoredBlob
 

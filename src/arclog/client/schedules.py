@@ -1,4 +1,4 @@
-"""`ports.schedules` over HTTP."""
+"""`ports.storage.schedules` over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from arclog.client.connection import Connection
 from arclog.model.errors import ServerUnavailable
-from arclog.ports.schedules import NewSchedule, ScheduleView
+from arclog.ports.storage.schedules import NewSchedule, ScheduleView
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ class RemoteSchedules:
 
     async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
         params = {"after": after, "limit": str(limit)}
+        return _decoded(await self._connection.ask("GET", _SCHEDULES, params=params), _Page).schedules
+
+    async def upcoming(self, *, limit: int = 20) -> builtins.list[ScheduleView]:
+        params = {"order": "next", "limit": str(limit)}
         return _decoded(await self._connection.ask("GET", _SCHEDULES, params=params), _Page).schedules
 
     async def show(self, name: str) -> ScheduleView:

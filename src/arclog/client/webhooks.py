@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.config.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
 from arclog.model.errors import RequestRejected
-from arclog.model.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
 
 #: How old a request may be, and how far ahead the sender's clock, seconds.
 WINDOW_S = 300.0

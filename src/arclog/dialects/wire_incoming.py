@@ -22,7 +22,7 @@ from arclog.dialects.telling import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of, status_out
 from arclog.dialects.wire_payload import checked, plain_outcome, with_stored_refs
 from arclog.model import ids
-from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import NotAllowed, RequestRejected
 from arclog.model.events import ERROR, REGISTRY, SKIPPED, Event
 

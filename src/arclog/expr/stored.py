@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from arclog.expr.access import reach
 from arclog.expr.budget import Failure
+from arclog.expr.compiler.access import reach
 from arclog.expr.frame import Expression, Frame
 from arclog.expr.values import MISSING, Undefined, step_text
 from arclog.model.errors import ResultUnavailable
@@ -26,6 +26,9 @@ _LONGEST_FALSY = 5
 
 class Reader(Protocol):
     """Reads stored data. May block; raises ResultUnavailable."""
+
+    #: `whole` of {kind: file, of: ref} is the path of a local copy
+    opens_files: bool
 
     def whole(self, ref: Mapping[str, Any]) -> Any:
         """The data as JSON values; items of a list may be `Stored` themselves."""

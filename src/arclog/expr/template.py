@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
-from arclog.expr.compile import Compiler
+from arclog.expr.compiler.compile import Compiler
+from arclog.expr.compiler.parse import has_markers, parse_expression, parse_lone, parse_template
+from arclog.expr.compiler.statements import TextCompiler
 from arclog.expr.convert import composed, passed_through
 from arclog.expr.failures import translated
-from arclog.expr.filters import LENIENT_FILTERS
+from arclog.expr.filters.table import LENIENT_FILTERS
 from arclog.expr.frame import Expression, Frame, Statement
-from arclog.expr.parse import has_markers, parse_expression, parse_lone, parse_template
-from arclog.expr.statements import TextCompiler
 from arclog.expr.stored import Stored
 from arclog.expr.values import Undefined
 from arclog.model.errors import NOWHERE, ExpressionError, Position

@@ -54,8 +54,14 @@ class Tree:
         return self._build(scope) if self._whole is None else self._whole.evaluate_items(scope)
 
 
+#: Most arcs have no arguments: a plan has thousands of these.
+_EMPTY = Tree(lambda _: {}, ())
+
+
 def compile_tree(value: Any, locate: Locate = nowhere, limits: Limits = DEFAULT_LIMITS) -> Tree:
     """Compile every string inside `value`; `locate` gives the position of the value at a path of keys."""
+    if value == {} and isinstance(value, dict):
+        return _EMPTY
     templates: list[Template] = []
     build = _compiled(value, (), locate, limits, templates)
     return Tree(build, templates, templates[0] if isinstance(value, str) and templates else None)

@@ -28,7 +28,7 @@ UNEVALUABLE = -2
 
 
 class Pipeline(Struct, omit_defaults=True):
-    """Where a pipeline of tasks stands. `core.pipeline` folds it from task events, on both sides of the wire."""
+    """Where a pipeline of tasks stands. `core.flow.pipeline` folds it from task events, on both sides of the wire."""
 
     #: index of the task that runs or comes next; where guards are still to be asked, of the one behind the last task
     at: int = 0

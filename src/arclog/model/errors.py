@@ -5,6 +5,7 @@
     ├── ExpressionError      a template; carries its place in the playbook
     ├── RequestRejected      a request that can never succeed as sent
     │   ├── NotFound
+    │   ├── InputsRefused    a workload that does not fit the playbook's inputs; carries every fault
     │   ├── Unauthenticated  nobody can tell who asks
     │   ├── NotAllowed       somebody asks for what only others may do
     │   ├── TooManyRequests  the same may succeed later; carries when
@@ -37,6 +38,7 @@ A task's failure is data (`Outcome.error`), never one of these. Every message sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -120,6 +122,14 @@ class NotFound(RequestRejected):
     """The named thing does not exist for this caller."""
 
 
+class InputsRefused(RequestRejected):
+    """The workload does not fit the playbook's typed inputs; `faults` has all that is wrong: path and message."""
+
+    def __init__(self, message: str, faults: Sequence[tuple[str, str]] = ()) -> None:
+        self.faults = tuple(faults)
+        super().__init__(message)
+
+
 class RequestTooLarge(RequestRejected):
     """More was sent than the server takes at a time; the message names the setting."""
 
@@ -130,6 +140,10 @@ class EventTooLarge(RequestRejected):
 
 class RunEnded(RequestRejected):
     """The run has ended: it takes no more signals."""
+
+
+class DoesNotFit(RequestRejected):
+    """The recorded state of a run has no place in the playbook that shall go on with it."""
 
 
 class EventDiffers(RequestRejected):

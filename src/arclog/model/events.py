@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.shapes import Field
+from arclog.model.data.shapes import Field
 
 IN_PROGRESS = "in_progress"
 SUCCESS = "success"
@@ -107,7 +107,11 @@ class Event(Struct, omit_defaults=True, rename=_SHORT_NAMES, gc=False):
     sent: dict[str, Any] = {}
 
 
-_OUTCOME = Field("outcome", "object", "The attempt's outcome: status, result, data, error, meta and the kind's helper.")
+_OUTCOME = Field(
+    "outcome",
+    "object",
+    "The attempt's outcome: status, result, data, error, meta, the kind's helper, and `files` with the references of the files that it stored.",
+)
 _ERROR = Field("error", "object", "kind, message, code, retryable.")
 _CONFIG = Field("config", "object", "Rendered config of a task that waits: the engine goes on from here.")
 _ITEMS = Field("items", "list|object", "The loop's items; of a range {range: [start, stop, step]}.")
@@ -150,7 +154,8 @@ def _rows() -> tuple[EventType, ...]:
             Field("workload", "object", "The request's own workload, laid over the playbook's defaults."), Field("parent", "object", "The calling task, for a child run: execution_id, step_run_id, task_run_id, wait."),
             Field("depth", "integer", "How many runs stand above a child run."), Field("files", "object", "Playbooks called by file: plan, file, [path, version]."),
             Field("original_run_id", "string", "The run that this one repeats."), Field("scope", "string", "tenant/project/environment."),
-            Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."), marked=True),
+            Field("priority", "integer", "In the place of the playbook's own."), Field("file", "string", "The playbook's file, as its author names it."),
+            Field("origin", "object", "Of a run that began with the events of another (a retry or a fork): execution_id, seq, how, step, and how many events it took over."), marked=True),
         row(1, "playbook.request.evaluated", "playbook", _SERVER, (SUCCESS, ERROR), "The request was checked.", _ERROR,
             Field("waits_for", "string", "approval: the start waits until somebody approves.")),
         row(2, "playbook.started", "playbook", _SERVER, (IN_PROGRESS,), "The run began.", marked=True),
@@ -166,7 +171,8 @@ def _rows() -> tuple[EventType, ...]:
         row(8, "step.scheduled", "step", _SERVER, (IN_PROGRESS,), "Tokens were taken and a step run was created.",
             Field("tokens", "list", "Ids of the tokens taken."),
             Field("absorbs", "list", "Places whose token of this wave a counted join absorbs when it comes."), Field("args", "object", "The step run's args."),
-            _ITEMS, Field("total", "integer", "How many items the loop has.")),
+            _ITEMS, Field("total", "integer", "How many items the loop has."),
+            Field("final", "object", "Of the final step: how the run ends after it (state, error, reason).")),
         row(9, "step.started", "step", _EITHER, (IN_PROGRESS,), "A worker began the step run; once per step run."),
         row(10, "step.done", "step", _EITHER, (SUCCESS, SKIPPED), "The step run succeeded.", Field("reason", "string", "Why it was skipped.")),
         row(11, "step.failed", "step", _EITHER, (ERROR,), "The step run failed.", _ERROR, _REASON,
@@ -189,6 +195,7 @@ def _rows() -> tuple[EventType, ...]:
             Field("total", "integer"), Field("ok", "integer"), Field("failed", "integer"), Field("skipped", "integer", "Items left when the step was skipped."), Field("cancelled", "integer", "Of these, items that were under way."), Field("errors", "list", "The first 100 errors, with their index.")),
         row(24, "policy.admit.evaluated", "policy", _SERVER, (SUCCESS, SKIPPED), "Admission rules were evaluated; skipped = denied.",
             Field("allow", "boolean"), Field("matched_rule_index", "integer|null"), Field("tokens", "list", "Tokens taken by a denial."),
+            Field("reason", "string", "Of a join all_ok that is left out: the branch that failed or was denied."),
             Field("absorbs", "list", "As in step.scheduled, when a counted join was denied.")),
         row(25, "policy.task.evaluated", "policy", _EITHER, (SUCCESS, ERROR), "A task's policy chose an action.",
             Field("matched_rule_index", "integer|null"), Field("action", "object", "do and its parameters."),
@@ -196,10 +203,11 @@ def _rows() -> tuple[EventType, ...]:
             Field("suspended", "boolean", "The retry is too far away to sleep under a lease: the command ends here."), _ERROR),
         row(26, "next.evaluated", "next", _SERVER, (SUCCESS, ERROR), "Routing chose the arcs of an ended step run.",
             Field("mode", "string"), Field("matched", "list", "Arcs whose when held: step and when."),
-            Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed: the token ends there, since a counted join had fired already."), _ERROR),
+            Field("selected", "list", "Arcs that fired: step, arc, token, args; absorbed: the token ends there, since a counted join had fired already."),
+            Field("end", "object", "Of a token that ends in a step with `end`: state and error of the run."), _ERROR),
         row(27, "result.stored", "result", _EITHER, (SUCCESS,), "A payload was stored outside the log.", _REF, _EXTRACTED,
             Field("scope", "string", "How long it is kept: step, execution, workflow or permanent."), Field("ttl_s", "number", "Seconds after which it may go."),
-            Field("preview", "string", "The first bytes.")),
+            Field("preview", "string", "The first bytes."), Field("file", "string", "Of a file of the task: its name in `outputs`.")),
         row(28, "result.manifest.updated", "result", _EITHER, (SUCCESS,), "A manifest of results grew.", _REF,
             Field("manifest", "object", "Of a loop whose results are read from the log: kind, step, run, total."),
             Field("items", "object", "Of a loop over stored data: its items."), Field("total", "integer", "How many items they are.")),

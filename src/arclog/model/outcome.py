@@ -95,6 +95,8 @@ class Outcome(Struct, omit_defaults=True):
     meta: dict[str, Any] = {}
     #: The per-kind helper, e.g. {'sh': {'exit_code': 1}}.
     helper: dict[str, dict[str, Any]] = {}
+    #: The files that the task's `outputs` names, by name, in the result store: `ports.results.StoredFile`.
+    files: dict[str, Any] = {}
 
     def as_record(self) -> dict[str, Any]:
         """The lean form that events carry; `view` widens it again."""
@@ -136,4 +138,6 @@ def widened(record: Mapping[str, Any]) -> dict[str, Any]:
             wide[key] = value
     if "result_ref" in wide:
         wide["result_ref"] = published_form(wide["result_ref"])
+    if isinstance(files := wide.get("files"), dict):
+        wide["files"] = {name: published_form(ref) for name, ref in files.items()}
     return wide

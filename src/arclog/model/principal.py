@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from arclog.model.errors import NotAllowed, RequestRejected
 
-#: What a caller may be. Each may do what is listed for it in `server.access`, nothing else; only `admin` implies others.
+#: What a caller may be. Each may do what is listed for it in `server.auth.access`, nothing else; only `admin` implies others.
 ROLES = ("viewer", "operator", "engineer", "admin", "worker", "producer")
 
 #: The name of whoever asks where no authentication is configured.
@@ -46,6 +46,10 @@ class Principal(Struct, frozen=True):
     environment: str = ""
     #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
     subject: str = ""
+    #: of a session: what a request that changes something must carry, so that only our own pages can send it; '' otherwise
+    csrf: str = ""
+    #: of a session: when it ends, microseconds since 1970; None otherwise
+    expires_at: int | None = None
 
     def may(self, roles: frozenset[str]) -> bool:
         return "admin" in self.roles or not roles.isdisjoint(self.roles)

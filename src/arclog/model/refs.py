@@ -30,6 +30,8 @@ _JSON = "application/json"
 LIST = "list"
 #: Any other value, or bytes.
 DATA = "data"
+#: A local copy of a file that a task stored; templates of tasks see it, no log holds it.
+FILE = "file"
 #: The kind of every reference in its published form, and one more shape beside the two above: content that is neither JSON
 #: nor text.
 RESULT_REF = "result_ref"
@@ -51,6 +53,8 @@ class RefMeta(Struct, frozen=True, omit_defaults=True):
     rows: int | None = None
     #: data | list | bytes; of the published form
     shape: str = ""
+    #: of a file that a task wrote: its name, without folders
+    file: str = ""
 
 
 class ResultRef(Struct, frozen=True, omit_defaults=True):

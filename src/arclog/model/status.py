@@ -69,6 +69,9 @@ TRANSITIONS: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 
+#: what an execution can be in
+EXECUTION_STATES = tuple(TRANSITIONS["playbook"])
+
 
 def may(layer: str, before: str, after: str) -> bool:
     """Whether the layer's table has this transition."""

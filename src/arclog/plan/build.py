@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from msgspec import Struct
 
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError
-from arclog.model.kinds import KindSpec
-from arclog.model.settings import Settings
-from arclog.plan.check import check
 from arclog.plan.compile import compile_playbook
+from arclog.plan.lint.check import check
 from arclog.plan.net import Plan
-from arclog.playbook.document import lines_of
 from arclog.playbook.engine_kinds import ENGINE_KINDS
-from arclog.playbook.load import load
 from arclog.playbook.normalize import normalize
 from arclog.playbook.walk import Findings
+from arclog.playbook.yaml.document import lines_of
+from arclog.playbook.yaml.load import load
 
 _MOST_SHOWN = 160
 
@@ -41,8 +42,18 @@ class Build(Struct):
         return [finding for finding in self.findings if finding.severity == "error"]
 
 
-def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Build:
-    """Compile and check a playbook; never raises for what an author wrote."""
+def build(
+    text: str | bytes,
+    file: str,
+    kinds: Mapping[str, KindSpec],
+    settings: Settings | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
+    *,
+    thorough: bool = False,
+) -> Build:
+    """Compile and check a playbook; never raises for what an author wrote. `files` are those that it takes in, by path:
+    the folder of `file` joined with the name. `thorough`: with the lint for authors.
+    """
     settings = settings or Settings()
     try:
         document = load(text, file, settings)
@@ -51,9 +62,13 @@ def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings:
     findings = Findings(document)
     # Not one dict of all: an installed kind is imported when it is looked up.
     known = ChainMap(kinds, ENGINE_KINDS)  # type: ignore[arg-type]  # only read
-    playbook = normalize(document, known, settings, findings)
+    playbook = normalize(document, known, settings, findings, files)
     compiled = compile_playbook(playbook, document, findings)
     check(compiled, playbook, findings, settings)
+    if thorough:
+        from arclog.plan.lint.authors import lint  # a run does not pay for it
+
+        lint(compiled, playbook, findings)
     found = _in_order(findings.items)
     if findings.left_out:
         found.append(
@@ -63,10 +78,14 @@ def build(text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings:
 
 
 def build_or_raise(
-    text: str | bytes, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None
+    text: str | bytes,
+    file: str,
+    kinds: Mapping[str, KindSpec],
+    settings: Settings | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """The plan, or a PlaybookError with every finding."""
-    made = build(text, file, kinds, settings)
+    made = build(text, file, kinds, settings, files)
     if made.plan is None:
         raise PlaybookError(made.findings, made.source, made.file)
     return made.plan

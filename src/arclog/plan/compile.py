@@ -35,9 +35,9 @@ from arclog.plan.net import (
 )
 from arclog.playbook import canon
 from arclog.playbook.canon import Loop, Playbook, Rule, Step, Task
-from arclog.playbook.document import Document, Path
 from arclog.playbook.schema import has_template
 from arclog.playbook.walk import Findings
+from arclog.playbook.yaml.document import Document, Path
 
 
 class Text(Struct, frozen=True):
@@ -85,12 +85,15 @@ class _Compiler:
             name=source.name,
             entry=source.entry,
             steps=tuple(steps),
-            format=FORMAT if source.ctx or any(step.flow for step in steps) else 1,
+            format=_format(source, steps),
             path=source.path,
             description=source.description,
             labels=source.labels,
             tags=source.tags,
             workload=source.workload,
+            inputs=source.inputs,
+            files=source.files,
+            final_step=source.final_step,
             result=source.result,
             timeout_s=source.timeout_s,
             concurrency=source.concurrency,
@@ -100,6 +103,7 @@ class _Compiler:
             ctx=source.ctx,
             keychain=tuple(source.keychain),
             webhooks=tuple(Webhook(one.url, one.secret, one.on) for one in source.webhooks),
+            schedules=tuple(source.schedules),
             limits=Limits(**source.limits),
             emit=source.emit,
             spots=self.spots,
@@ -133,6 +137,7 @@ class _Compiler:
             on_no_match=step.on_no_match,
             join=step.join,
             join_count=step.join_count,
+            end=step.end,
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
             failure_mode=step.failure_mode,
@@ -181,7 +186,7 @@ class _Compiler:
         for key, value in task.config.items():
             if key in kind.sql:
                 self.sql(task, key, f"tasks.{number}.config.{key}")
-            elif key not in kind.verbatim:
+            elif key not in kind.verbatim and key not in task.files:
                 for inner, text in _texts(value, (key,)):
                     spot = ".".join((f"tasks.{number}.config", *map(str, inner)))
                     self.text("task", text, spot, task.locate(inner), condition=False)
@@ -194,7 +199,7 @@ class _Compiler:
             name=task.name,
             kind=kind.name,
             config=task.config,
-            verbatim=tuple(key for key in kind.verbatim if key in task.config),
+            verbatim=_verbatim(task),
             sql=tuple(key for key in kind.sql if key in task.config),
             dialect=kind.dialect if any(key in task.config for key in kind.sql) else "",
             by_ref=tuple(key for key in kind.by_ref if key in task.config),
@@ -206,6 +211,7 @@ class _Compiler:
             needs=kind.needs,
             at_most_once=task.spec.get("delivery") == "at_most_once",
             data_at=kind.data_at,
+            files=task.files,
             helper=kind.empty_helper(),
             at=self.document.at(task.path),
         )
@@ -222,7 +228,7 @@ class _Compiler:
 
     def rule(self, rule: Rule, spot: str) -> TaskRule:
         self.condition("policy", rule.when, f"{spot}.when", (*rule.path, "when"))
-        for key in ("set_iter", "set_ctx"):
+        for key in ("set_iter", "set_ctx", "message"):
             self.tree("policy", rule.then.get(key), f"{spot}.then.{key}", (*rule.then_path, key))
         return TaskRule(then=_action(rule.then), when=rule.when, at=self.document.at(rule.path))
 
@@ -240,7 +246,7 @@ class _Compiler:
 
     def sql(self, task: Task, key: str, spot: str) -> None:
         """Each template of a SQL text on its own; what cannot be bound is a finding where it stands."""
-        from arclog.expr.sql import SqlRefused, compile_sql, place_of
+        from arclog.expr.sql.compile import SqlRefused, compile_sql, place_of
 
         source, params = task.config[key], _only_keys(task.config.get("params"))
         path = task.locate((key,))
@@ -248,8 +254,14 @@ class _Compiler:
         if not isinstance(source, str) or not isinstance(params, (list, dict, type(None))):
             return  # the schema has said so
         places = self.document.places(path, source)
+        file, reached = task.files.get(key, ""), 0
 
         def place(offset: int) -> Position:
+            if file:
+                nonlocal reached
+                reached = offset
+                self.spots[f"{spot}@{offset}"] = at
+                return at
             position = places.at(offset)
             if position != place_of(source, at, offset):
                 # Escapes, or folded lines: whoever runs it cannot count there.
@@ -260,7 +272,8 @@ class _Compiler:
             command = compile_sql(source, task.kind.dialect, params, at, place=place)
         except ExpressionError as error:
             code = "sql-template" if isinstance(error, SqlRefused) else "template-syntax"
-            self.findings.add(code, error.message, error.at)
+            where = f"{file}:{_line_of(source, reached)}: " if file else ""
+            self.findings.add(code, where + error.message, error.at)
             return
         for hole in command.holes:
             self.texts.append(
@@ -292,6 +305,16 @@ class _Compiler:
         return self.document.places(path, source).at(len(source) - len(rest.lstrip()))
 
 
+def _verbatim(task: Task) -> tuple[str, ...]:
+    """Config keys whose text is no template: code, and what a file holds that is no SQL."""
+    own = tuple(key for key in task.kind.verbatim if key in task.config)
+    return (*own, *(key for key in task.files if key not in own and key not in task.kind.sql))
+
+
+def _line_of(source: str, offset: int) -> int:
+    return source.count("\n", 0, offset) + 1
+
+
 def _only_keys(params: Any) -> Any:
     """What SQL can name of its `params`; their values are looked at as every other key's."""
     if isinstance(params, dict):
@@ -318,6 +341,30 @@ def _action(then: dict[str, Any]) -> Action:
         return msgspec.convert(then, Action)
     except msgspec.ValidationError:
         return Action()
+
+
+def _format(source: Playbook, steps: list[StepPlan]) -> int:
+    """The oldest format whose readers see all that the plan says."""
+    if source.schedules or any(not hook.secret for hook in source.webhooks):
+        return FORMAT
+    if any(step.end or step.join == "all_ok" for step in steps):
+        return FORMAT
+    if (
+        source.inputs
+        or source.files
+        or source.final_step
+        or any(_is_newest(task) for step in steps for task in step.tasks)
+    ):
+        return FORMAT
+    return 2 if source.ctx or any(step.flow for step in steps) else 1
+
+
+def _is_newest(task: TaskPlan) -> bool:
+    """Whether a task says something that plans of format 2 cannot."""
+    if task.runs_on == "pipeline":
+        return True
+    actions = [rule.then for rule in task.policy.rules] if task.policy is not None else []
+    return any(action.delays or action.message or action.code for action in actions)
 
 
 def _net(entry: str, steps: list[StepPlan]) -> tuple[tuple[Place, ...], tuple[Transition, ...], tuple[NetArc, ...]]:

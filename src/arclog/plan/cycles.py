@@ -9,7 +9,7 @@ of the cycle that J dominates. Sets of steps are bit masks.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -27,8 +27,10 @@ class TooMuchWork(Exception):
 class Work:
     """Counted operations on masks; None is no limit."""
 
-    def __init__(self, most: int | None, steps: int) -> None:
+    def __init__(self, most: int | None, steps: int, pause: Callable[[], None] | None = None) -> None:
+        """`pause` is called now and then."""
         self.left = most
+        self._pause = pause
         #: words of a mask
         self.words = 1 + steps // 64
 
@@ -37,6 +39,8 @@ class Work:
             self.left -= operations
             if self.left < 0:
                 raise TooMuchWork(number)
+        if self._pause is not None:
+            self._pause()
 
 
 def components(edges: Edges) -> list[list[int]]:

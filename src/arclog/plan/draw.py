@@ -154,9 +154,14 @@ def as_json(plan: Plan) -> dict[str, Any]:
             "tasks": [_task_row(task) for task in step.tasks],
             "flow": [_flow_row(step, item) for item in step.flow or range(len(step.tasks))],
             "loop": None if step.loop is None else _loop_row(step.loop),
-            "arcs": [{"step": arc.target, "when": arc.when, "place": arc.place} for arc in step.arcs],
+            "arcs": [
+                {"step": arc.target, "when": arc.when, "place": arc.place, "args": arc.args, "line": arc.at.line}
+                for arc in step.arcs
+            ],
             "mode": step.mode,
             "join": step.join,
+            "admit": None if step.admit is None else [_admit_row(rule) for rule in step.admit],
+            "pool": step.pool,
             "line": step.at.line,
             "column": step.at.column,
         }
@@ -164,7 +169,11 @@ def as_json(plan: Plan) -> dict[str, Any]:
     ]
     return {
         "name": plan.name,
+        "path": plan.path,
+        "description": plan.description,
         "entry": plan.entry,
+        "workload": plan.workload,
+        "inputs": plan.inputs,
         "steps": steps,
         "places": [{"id": place.id, "role": place.role} for place in plan.places],
         "transitions": [{"id": one.id, "step": one.step, "role": one.role} for one in plan.transitions],
@@ -173,7 +182,23 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def _task_row(task: TaskPlan) -> dict[str, Any]:
-    return {"name": task.name, "kind": task.kind, "line": task.at.line, "column": task.at.column}
+    policy = task.policy
+    return {
+        "name": task.name,
+        "kind": task.kind,
+        "config": task.config,
+        "rules": [] if policy is None else [_rule_row(rule) for rule in policy.rules],
+        "line": task.at.line,
+        "column": task.at.column,
+    }
+
+
+def _rule_row(rule: TaskRule) -> dict[str, Any]:
+    return {"when": rule.when, "then": msgspec.to_builtins(rule.then), "line": rule.at.line}
+
+
+def _admit_row(rule: AdmitRule) -> dict[str, Any]:
+    return {"when": rule.when, "allow": rule.allow, "line": rule.at.line}
 
 
 def _flow_row(step: StepPlan, item: int | Block) -> Any:

@@ -14,7 +14,7 @@ def entries_for(program: Program, pools: Collection[str] | None) -> tuple[dict[s
     if pools is None or all(step.pool in pools for step in program.plan.steps):
         return entries
     names = frozenset(str(entry["name"]) for entry in entries)
-    here = {webhook.secret for webhook in program.plan.webhooks}  # signed by the server itself
+    here = {webhook.secret for webhook in program.plan.webhooks if webhook.secret}  # signed by the server itself
     elsewhere: set[str] = set()
     for step in program.steps.values():
         used = here if step.plan.pool in pools else elsewhere

@@ -8,19 +8,22 @@ Templates stay source text here; `plan.program` compiles them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from arclog.model.config.settings import LEAST_EVENT_BYTES
 from arclog.model.errors import NOWHERE, NewerLog, Position
 from arclog.model.events import ENVELOPE_BYTES
-from arclog.model.settings import LEAST_EVENT_BYTES
 
 #: Rises when a plan says something that an older release would not see.
 #: 2: `choose`, `while` and `until` are guards (`StepPlan.flow`), and every `set_ctx` of a key with a reducer contributes a
 #: value. A plan that uses neither is written as format 1.
-FORMAT = 2
+#: 3: what a fail says (`Action.message`, `Action.code`), `Action.delays`, tasks of kind assert, inputs, captured files, steps
+#: that end the run, final steps, and joins of branches that must not have failed.
+FORMAT = 3
 
 
 class AdmitRule(Struct, frozen=True, omit_defaults=True):
@@ -43,6 +46,11 @@ class Action(Struct, frozen=True, omit_defaults=True):
     max_delay: float = 300.0
     #: share of the delay that is random, 0 to 1
     jitter: float = 0.0
+    #: seconds before the second, third … attempt, in place of delay and backoff; the last repeats
+    delays: tuple[float, ...] = ()
+    #: of a fail: template of the error's message, and its code
+    message: str = ""
+    code: str = ""
     #: label of the task to jump to
     to: str = ""
     #: templates, evaluated against the scope before the rule
@@ -83,13 +91,15 @@ class TaskPlan(Struct, frozen=True, omit_defaults=True):
     policy: TaskPolicy | None = None
     timeout_s: float = 3600.0
     effectful: bool = True
-    #: 'worker' or 'engine'
+    #: 'worker' (a tool), 'pipeline' (the worker itself) or 'engine'
     runs_on: str = "worker"
     #: names that the tool reads whole, beside those that the templates use
     needs: tuple[str, ...] = ()
     #: an attempt that may have started is never repeated
     at_most_once: bool = False
     data_at: str = ""
+    #: config keys that hold the text of a file beside the playbook: key → path
+    files: dict[str, str] = {}
     #: the kind's helper with null fields
     helper: dict[str, dict[str, Any]] = {}
     at: Position = NOWHERE
@@ -165,9 +175,11 @@ class StepPlan(Struct, frozen=True, omit_defaults=True):
     mode: str = "exclusive"
     #: end | fail
     on_no_match: str = "end"
-    #: any | all | count
+    #: any | all | all_ok | count
     join: str = "any"
     join_count: int = 0
+    #: completed | failed: what a token that ends here makes of the run; '' leaves it open
+    end: str = ""
     timeout_s: float | None = None
     deadline_s: float | None = None
     #: fail_fast | best_effort
@@ -229,8 +241,9 @@ class NetArc(Struct, frozen=True):
 class Webhook(Struct, frozen=True):
     """Somebody who is told when a run has ended."""
 
+    #: http://, https:// or mailto:
     url: str
-    #: name of the keychain entry that signs
+    #: name of the keychain entry that signs; '': it is not signed
     secret: str
     #: completed, failed, cancelled
     on: tuple[str, ...]
@@ -248,6 +261,12 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     #: defaults of the workload
     workload: dict[str, Any] = {}
+    #: files beside the playbook that its tasks hold, as they were then: path → sha256
+    files: dict[str, str] = {}
+    #: declarations of typed inputs, see `model.inputs`; their defaults stand in the workload
+    inputs: dict[str, Any] = {}
+    #: runs once when nothing else is left; '': there is none
+    final_step: str = ""
     #: template of the execution's result; None: the data of the last step run that ended without a successor
     result: Any = None
     timeout_s: float | None = None
@@ -261,6 +280,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     ctx: dict[str, Any] = {}
     keychain: tuple[dict[str, Any], ...] = ()
     webhooks: tuple[Webhook, ...] = ()
+    #: when it is to run, applied when it is registered: {name, cron, tz, workload, catch_up, overlap}
+    schedules: tuple[dict[str, Any], ...] = ()
     limits: Limits = Limits()
     emit: tuple[str, ...] = ()
     #: places of template texts outside steps: 'result'
@@ -273,6 +294,17 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 #: Keys stand as the author wrote them: an order of columns is part of what a playbook says. A plan holds no sets.
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Plan)
+#: What there can be many of.
+_PART_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    "steps": msgspec.json.Decoder(StepPlan),
+    "places": msgspec.json.Decoder(Place),
+    "transitions": msgspec.json.Decoder(Transition),
+    "net": msgspec.json.Decoder(NetArc),
+}
+_ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
+_NONE = msgspec.Raw(b"[]")
+_AT_ONCE = 20
 
 
 def encode(plan: Plan) -> bytes:
@@ -287,6 +319,21 @@ def decode(body: bytes) -> Plan:
             f"the plan of {plan.name!r} has format {plan.format}, which a newer arclog made; this one knows {FORMAT}: update it"
         )
     return plan
+
+
+def decode_in_parts(body: bytes, pause: Callable[[], None]) -> Plan:
+    """The same, with a pause now and then: what a large plan takes is not taken at once."""
+    rows = _ROWS.decode(body)
+    parts: dict[str, tuple[Any, ...]] = {}
+    for name, decoder in _PART_DECODERS.items():
+        found: list[Any] = []
+        for number, part in enumerate(_PARTS.decode(rows.pop(name, _NONE))):
+            found.append(decoder.decode(part))
+            if number % _AT_ONCE == 0:
+                pause()
+        parts[name] = tuple(found)
+    rows["steps"] = _NONE
+    return msgspec.structs.replace(decode(_ENCODER.encode(rows)), **parts)
 
 
 def digest(body: bytes) -> str:

@@ -5,7 +5,7 @@ Templates compile at first use, so a run pays only for the steps that it reaches
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -52,6 +52,9 @@ class Condition:
         return () if self.template is None else self.template.reads
 
 
+_ALWAYS = Condition(None, NOWHERE, Limits())
+
+
 class _Texts:
     """The template texts below one path of a step: where each stands, and what it may cost."""
 
@@ -64,7 +67,7 @@ class _Texts:
         self._limits = limits
 
     def condition(self, when: str | bool | None, path: str) -> Condition:
-        return Condition(when, self._at(path), self._limits)
+        return _ALWAYS if when is None else Condition(when, self._at(path), self._limits)
 
     def tree(self, value: Mapping[str, Any], path: str) -> Tree:
         return compile_tree(dict(value), lambda keys: self._at(".".join((path, *map(str, keys)))), self._limits)
@@ -76,7 +79,7 @@ class _Texts:
 
     def sql(self, config: Mapping[str, Any], keys: tuple[str, ...], dialect: str) -> Tree:
         """A config with SQL in it: `params` go into its statements."""
-        from arclog.expr.sql import compile_sql
+        from arclog.expr.sql.compile import compile_sql
 
         params = config.get("params")
         rest = self.tree({key: value for key, value in config.items() if key not in keys and key != "params"}, "config")
@@ -99,7 +102,7 @@ class _Texts:
 
     def _place(self, source: str, path: str, offset: int) -> Position:
         """Where a character of a SQL text stands; what stands elsewhere than counted was recorded."""
-        from arclog.expr.sql import place_of
+        from arclog.expr.sql.compile import place_of
 
         recorded = self._spots.get(f"{self._start}{path}@{offset}")
         return place_of(source, self._at(path), offset) if recorded is None else recorded
@@ -112,7 +115,7 @@ class _Texts:
 class RuleProgram:
     """One rule of a task policy."""
 
-    __slots__ = ("condition", "rule", "set_ctx", "set_iter")
+    __slots__ = ("condition", "message", "rule", "set_ctx", "set_iter")
 
     def __init__(self, rule: TaskRule, index: int, texts: _Texts) -> None:
         self.rule = rule
@@ -120,6 +123,13 @@ class RuleProgram:
         self.condition = texts.condition(self.rule.when, f"{where}.when")
         self.set_iter = texts.tree(self.rule.then.set_iter, f"{where}.then.set_iter")
         self.set_ctx = texts.tree(self.rule.then.set_ctx, f"{where}.then.set_ctx")
+        #: of a fail; None: it says nothing of its own
+        self.message = texts.whole(rule.then.message, f"{where}.then.message") if rule.then.message else None
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Its templates beside the condition."""
+        return (self.set_iter, self.set_ctx) if self.message is None else (self.set_iter, self.set_ctx, self.message)
 
 
 class TaskProgram:
@@ -158,7 +168,7 @@ class TaskProgram:
             found |= tree.paths
         found.update((name,) for name in self.plan.needs)
         for rule in self.rules:
-            found.update(rule.condition.paths, rule.set_iter.paths, rule.set_ctx.paths)
+            found.update(rule.condition.paths, *(tree.paths for tree in rule.trees))
         return found
 
 
@@ -248,6 +258,11 @@ class StepProgram:
         self.index = {task.name: i for i, task in enumerate(plan.tasks)}
 
     @cached_property
+    def on_engine(self) -> frozenset[str]:
+        """Names of the tasks that the engine itself handles."""
+        return frozenset(task.name for task in self.plan.tasks if task.runs_on == "engine")
+
+    @cached_property
     def args(self) -> Tree:
         return self._texts.tree(self.plan.args, "args")
 
@@ -302,7 +317,9 @@ class StepProgram:
         on_arcs = [path for arc in self.arcs for path in (*arc.condition.reads, *arc.args.reads)]
         policies = [rule for task in self.tasks if task.plan.runs_on == "engine" for rule in task.rules]
         in_rules = [
-            path for rule in policies for path in (*rule.condition.reads, *rule.set_iter.reads, *rule.set_ctx.reads)
+            path
+            for rule in policies
+            for path in (*rule.condition.reads, *(read for tree in rule.trees for read in tree.reads))
         ]
         return (
             *(path for path in on_arcs if path[0] == "outcome"),
@@ -347,9 +364,11 @@ def _side_by_side(step: StepPlan) -> int:
 class Program:
     """A plan made runnable."""
 
-    def __init__(self, plan: Plan, digest: str) -> None:
+    def __init__(self, plan: Plan, digest: str, size: int = 0) -> None:
         self.plan = plan
         self.digest = digest
+        #: bytes of the encoded plan, as far as that is known
+        self.size = size
         #: ctx keys that have a reducer
         self.declared: dict[str, str] = {key: spec["reducer"] for key, spec in plan.ctx.items()}
         #: what the names that the server evaluates can stand for
@@ -371,9 +390,24 @@ class Program:
         return _Texts(self.plan.spots, "", NOWHERE, self._limits).whole(self.plan.result, "result")
 
     @cached_property
+    def asks(self) -> bool:
+        """Whether the start or some task waits for an approval."""
+        return self.plan.approval or any(task.kind == "approval" for step in self.plan.steps for task in step.tasks)
+
+    @cached_property
     def reach(self) -> Reach:
         """The plan's joins, and what can bring them tokens."""
         return Reach(self.plan.entry, self.plan.steps)
+
+    def prepare(self, pause: Callable[[], None]) -> None:
+        """Work out now whatever a decision would work out when it is first needed, with a pause now and then."""
+        for step in self.steps.values():
+            _ = step.args, step.admit, step.reads_own, list(step.paths())
+            pause()
+        self.__dict__["reach"] = Reach(self.plan.entry, self.plan.steps, pause=pause)
+        for name in ("result", "asks", "side_by_side", "results_read", "results_routed", "demand"):
+            getattr(self, name)
+            pause()
 
     @cached_property
     def side_by_side(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ A way through J itself is a later wave, so an arc from J to itself has no such s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -42,7 +42,8 @@ class Join(Struct, frozen=True):
 class Graph:
     """The arcs of a plan, with steps as bits."""
 
-    def __init__(self, steps: Sequence[StepPlan]) -> None:
+    def __init__(self, steps: Sequence[StepPlan], pause: Callable[[], None] = lambda: None) -> None:
+        """`pause` is called now and then."""
         self.names = [step.name for step in steps]
         self.bit_of = {name: 1 << number for number, name in enumerate(self.names)}
         self.before: dict[str, list[str]] = {name: [] for name in self.names}
@@ -52,6 +53,7 @@ class Graph:
                 if target in self.bit_of:
                     self.after[step.name].append(target)
                     self.before[target].append(step.name)
+            pause()
         self._before = self._masks(self.before)
         self._after = self._masks(self.after)
         self.number_of = number_of = {name: number for number, name in enumerate(self.names)}
@@ -108,18 +110,26 @@ class Graph:
 class Reach:
     """The joins of a plan, with what can reach them."""
 
-    def __init__(self, entry: str, steps: Sequence[StepPlan], max_work: int | None = None) -> None:
-        """Raises TooMuchWork beyond `max_work` operations."""
-        self.graph = Graph(steps)
+    def __init__(
+        self,
+        entry: str,
+        steps: Sequence[StepPlan],
+        max_work: int | None = None,
+        pause: Callable[[], None] | None = None,
+    ) -> None:
+        """Raises TooMuchWork beyond `max_work` operations; `pause` is called now and then."""
+        self.graph = Graph(steps) if pause is None else Graph(steps, pause)
         joining = [step for step in steps if step.join != "any"]
         #: by step, in plan order
-        self.joins: dict[str, Join] = dict(self._joins(entry, steps, joining, max_work)) if joining else {}
+        self.joins: dict[str, Join] = {}
+        if joining:
+            work = Work(max_work, len(steps), pause)
+            self.joins.update(self._joins(entry, steps, joining, work))
 
     def _joins(
-        self, entry: str, steps: Sequence[StepPlan], joining: Iterable[StepPlan], max_work: int | None
+        self, entry: str, steps: Sequence[StepPlan], joining: Iterable[StepPlan], work: Work
     ) -> Iterator[tuple[str, Join]]:
         graph = self.graph
-        work = Work(max_work, len(steps))
         cycles = _Cycles(graph, entry, work)
         arriving: dict[str, list[tuple[str, str]]] = {}
         for step in steps:
@@ -205,3 +215,40 @@ class _Cycles:
             if steps & mask:
                 found |= outside
         return found
+
+
+def held_back_by_each_other(behind: dict[int, int]) -> int:
+    """The first join that is held back by none, or only by joins that it holds back in turn; 0 = there is none.
+
+    A join that is held back, however far, by one that waits for something live stays out: that one will move.
+    """
+    for bit, blockers in behind.items():
+        if not blockers:
+            return bit
+    for bit in behind:
+        mine = _all_before(bit, behind)
+        if mine is None:
+            continue
+        rest = mine & ~bit
+        while rest:
+            other = rest & -rest
+            rest ^= other
+            theirs = _all_before(other, behind)
+            if theirs is None or not theirs & bit:
+                break
+        else:
+            return bit
+    return 0
+
+
+def _all_before(bit: int, behind: dict[int, int]) -> int | None:
+    """All joins that hold one back, however far; None when one of them waits for something live."""
+    seen, rest = 0, behind[bit]
+    while rest:
+        other = rest & -rest
+        rest ^= other
+        if other not in behind:
+            return None
+        seen |= other
+        rest |= behind[other] & ~seen
+    return seen

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
-from arclog.playbook.document import Path
+from arclog.model.config.kinds import KindSpec
+from arclog.playbook.yaml.document import Path
 
 
 class Rule(Struct):
@@ -34,6 +34,8 @@ class Task(Struct):
     path: Path
     #: where parts of the config stand when that is not below `path`: longest prefix of the config path wins
     roots: dict[Path, Path] = {}
+    #: config keys that hold the text of a file beside the playbook: key → path
+    files: dict[str, str] = {}
     #: effective spec, without `policy`
     spec: dict[str, Any] = {}
     timeout_s: float = 3600.0
@@ -101,6 +103,8 @@ class Step(Struct):
     on_no_match: str = "end"
     join: str = "any"
     join_count: int = 0
+    #: completed | failed: what a token that ends here makes of the run; '' leaves it open
+    end: str = ""
     timeout_s: float | None = None
     deadline_s: float | None = None
     failure_mode: str = "fail_fast"
@@ -124,9 +128,15 @@ class Playbook(Struct):
     labels: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
     workload: dict[str, Any] = {}
+    #: files beside it that its tasks hold: path → sha256
+    files: dict[str, str] = {}
+    #: declarations of the typed inputs; their defaults stand in the workload
+    inputs: dict[str, Any] = {}
     keychain: list[dict[str, Any]] = []
     webhooks: list[Webhook] = []
+    schedules: list[dict[str, Any]] = []
     entry: str = ""
+    final_step: str = ""
     result: Any = None
     timeout_s: float | None = None
     concurrency: int | None = None

@@ -1,9 +1,9 @@
-"""The kinds that the control plane itself handles, as data; tools bring the others."""
+"""The kinds that need no tool, as data: the control plane handles them, or the worker itself (`assert`)."""
 
 from __future__ import annotations
 
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import LONGEST_S, Field
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import LONGEST_S, Field
 
 ENGINE_KINDS: dict[str, KindSpec] = {
     kind.name: kind
@@ -50,6 +50,27 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 ),
             ),
             runs_on="engine",
+            auth=(),
+        ),
+        KindSpec(
+            "assert",
+            "Fails unless its conditions hold.",
+            fields=(
+                Field(
+                    "that",
+                    "string|boolean|list",
+                    "One condition or a list of them: `{{ expr }}`, a bare expression or a boolean.",
+                    required=True,
+                    items=Field("condition", "condition"),
+                ),
+                Field(
+                    "message", "string", "The error's message; rendered when a condition does not hold.", template=True
+                ),
+                Field("code", "string", "The error's code.", default="ASSERT"),
+            ),
+            effectful=False,
+            at_once=True,
+            runs_on="pipeline",
             auth=(),
         ),
         KindSpec(

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import Field
 from arclog.model.events import REGISTRY
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import Field
+from arclog.playbook.announced import ADDRESS, NOTIFICATIONS, SCHEDULE_NAME
 from arclog.playbook.engine_kinds import ENGINE_KINDS
+from arclog.playbook.files import FIELDS as FILE_FIELDS
+from arclog.playbook.inputs import KEYS as INPUT_KEYS
 from arclog.playbook.keychain import TABLES as KEYCHAIN
 from arclog.playbook.schema import (
     ACTION,
     ACTION_KEYS,
     ADMIT_THEN,
+    INPUT,
     ITER_KEYS,
     NAME_LENGTH,
+    ON_SUCCESS,
     POOL_NAME,
     RESERVED,
     TASK,
@@ -36,6 +41,8 @@ _JSON_TYPES = {"name": "string", "integer": "integer", "number": "number", "bool
 #: A text that is rendered.
 _TEMPLATE = r"\{[{%#]"
 _TASKS = {"$ref": "#/$defs/tasks"}
+#: Keys of ctx and iter that an author may set.
+_OWN_KEY = {"pattern": "^[^_]"}
 
 
 def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
@@ -48,7 +55,18 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
     webhook = executor["webhooks"]["items"]["properties"]
     webhook["url"] |= {"pattern": "^https?://", "not": {"pattern": _TEMPLATE}}
     webhook["on"]["minItems"] = 1
+    for key in NOTIFICATIONS:
+        entry = executor[key]["items"]
+        entry["oneOf"] = [{"required": ["webhook"]}, {"required": ["email"], "properties": {"secret": False}}]
+        entry["properties"]["webhook"] |= {"pattern": "^https?://", "not": {"pattern": _TEMPLATE}}
+        entry["properties"]["email"] |= {"minItems": 1, "pattern": ADDRESS}
+        entry["properties"]["email"]["items"]["pattern"] = ADDRESS
+    executor["schedules"]["items"]["properties"]["name"]["pattern"] = SCHEDULE_NAME
     executor["ctx"]["propertyNames"] = _name()
+    executor["inputs"] |= {
+        "additionalProperties": {"$ref": "#/$defs/input"},
+        "propertyNames": {"pattern": r"^[A-Za-z_][A-Za-z0-9_]*$"},
+    }
     workflow = root["workflow"]
     workflow["minItems"] = 1
     step = workflow["items"]["properties"]
@@ -77,8 +95,9 @@ def json_schema(kinds: Mapping[str, KindSpec]) -> dict[str, Any]:
         ),
         "tasks": {"type": "array", "items": _task_or_block()},
         "rule": _rule(_action()),
+        "input": _input(),
     }
-    return {"$schema": DRAFT, "title": "arclog playbook", **schema}
+    return {"$schema": DRAFT, "$id": "urn:arclog:playbook", "title": "arclog playbook", **schema}
 
 
 def _by_kind(shapes: dict[str, dict[str, Any]], required: list[str]) -> dict[str, Any]:
@@ -98,10 +117,16 @@ def _closed(fields: tuple[Field, ...]) -> dict[str, Any]:
 def _task(kind: KindSpec) -> dict[str, Any]:
     own = {field.name for field in kind.fields}
     common = [field for field in TASK if field.name != "spec" and field.name not in own]
-    spec = Field("spec", "object", "Behaviour knobs of this task.", fields=(*task_spec_fields(kind), TASK_POLICY))
+    spec = Field(
+        "spec", "object", "Behaviour knobs of this task.", fields=(*task_spec_fields(kind), *ON_SUCCESS, TASK_POLICY)
+    )
     schema = schema_of(Field("task", "object", kind.summary, fields=(*common, spec, *kind.fields)))
-    policy = schema["properties"]["spec"]["properties"]["policy"]
-    policy["properties"]["rules"]["items"] = {"$ref": "#/$defs/rule"}
+    spec_keys = schema["properties"]["spec"]["properties"]
+    for field in ON_SUCCESS:
+        spec_keys[field.name]["propertyNames"] = _OWN_KEY
+    spec_keys["policy"]["properties"]["rules"]["items"] = {"$ref": "#/$defs/rule"}
+    if kind.from_file:
+        _take_files(schema, kind)
     rules: list[dict[str, Any]] = [{"oneOf": [{"required": [key]} for key in group]} for group in kind.one_of]
     for variant in kind.variants:
         others = {key for other in kind.variants for key in (*other.needs, *other.takes)}
@@ -113,6 +138,33 @@ def _task(kind: KindSpec) -> dict[str, Any]:
             }
         )
     return {**schema, "allOf": rules} if rules else schema
+
+
+def _take_files(schema: dict[str, Any], kind: KindSpec) -> None:
+    """Let `file` (or `module`, with a `function`) stand in the place of a text."""
+    keys = [field for field in FILE_FIELDS if field.name == "file" or kind.takes_modules]
+    for field in keys:
+        schema["properties"][field.name] = {**schema_of(field), "not": {"pattern": _TEMPLATE}}
+    schema["required"] = [key for key in schema["required"] if key != kind.from_file]
+    texts = [kind.from_file, "file", *(["module"] if kind.takes_modules else [])]
+    schema["oneOf"] = [{"required": [key]} for key in texts]
+    if kind.takes_modules:
+        schema["dependentSchemas"] = {"function": {"anyOf": [{"required": ["file"]}, {"required": ["module"]}]}}
+
+
+def _input() -> dict[str, Any]:
+    schema = schema_of(INPUT)
+    again = {"$ref": "#/$defs/input"}
+    schema["properties"]["items"] = again
+    schema["properties"]["properties"] |= {"additionalProperties": again}
+    schema["allOf"] = [
+        {
+            "if": {"required": [key]},
+            "then": {"properties": {"type": {"enum": list(kinds)}}},
+        }
+        for key, kinds in INPUT_KEYS.items()
+    ] + [{"not": {"properties": {"required": {"const": True}}, "required": ["required", "default"]}}]
+    return schema
 
 
 def _taken() -> dict[str, Any]:
@@ -127,7 +179,7 @@ def _taken() -> dict[str, Any]:
 def _action() -> dict[str, Any]:
     schema = _closed(ACTION)
     for patch in ("set_iter", "set_ctx"):
-        schema["properties"][patch]["propertyNames"] = {"pattern": "^[^_]"}
+        schema["properties"][patch]["propertyNames"] = _OWN_KEY
     is_ = {do: {"properties": {"do": {"const": do}}, "required": ["do"]} for do in set(ACTION_KEYS.values())}
     schema["allOf"] = [
         {"if": {"required": [key]}, "then": is_[owner]} for key, owner in ACTION_KEYS.items()

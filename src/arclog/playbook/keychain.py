@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.model.shapes import Field
-from arclog.playbook.document import Path
+from arclog.model.data.shapes import Field
 from arclog.playbook.walk import Walker
+from arclog.playbook.yaml.document import Path
 
 #: Where a secret text is: one of env, file and secret.
 SOURCE = (

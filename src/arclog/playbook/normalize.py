@@ -6,34 +6,53 @@ Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
+from arclog.model.config.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.config.reducers import REDUCERS, unfit
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.events import ENVELOPE_BYTES, REGISTRY
-from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
-from arclog.model.reducers import REDUCERS, unfit
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
+from arclog.model.inputs import defaults, secret_names
+from arclog.playbook.announced import read_notifications, read_schedules
 from arclog.playbook.canon import Arc, Loop, Playbook, Rule, Step, Webhook
-from arclog.playbook.document import Document, Path
+from arclog.playbook.files import Files
+from arclog.playbook.inputs import read_inputs
 from arclog.playbook.keychain import read_entry
-from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, priority_of, whole
 from arclog.playbook.older import CONTROL
 from arclog.playbook.rules import read_rules
 from arclog.playbook.schema import ADMIT_THEN, ENDS, ITER_KEYS, LIMITS, POOL_NAME, has_template, root_field
 from arclog.playbook.tasks import Layer, TaskReader
 from arclog.playbook.walk import Findings, Walker
+from arclog.playbook.yaml.document import Document, Path
+from arclog.playbook.yaml.lenient import above_zero, as_list, as_map, as_text, dig, priority_of, whole
 
 _MISSING: Any = object()
+#: Seconds that a final step may take when it names no limit.
+FINAL_STEP_S = 300.0
 
 
-def normalize(document: Document, kinds: Mapping[str, KindSpec], settings: Settings, findings: Findings) -> Playbook:
-    """The canonical playbook; with error findings it is only good for finding more."""
-    return _Normalizer(document, kinds, settings, findings).playbook()
+def normalize(
+    document: Document,
+    kinds: Mapping[str, KindSpec],
+    settings: Settings,
+    findings: Findings,
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> Playbook:
+    """The canonical playbook; with error findings it is only good for finding more. `files` are those beside it."""
+    return _Normalizer(document, kinds, settings, findings, files).playbook()
 
 
 class _Normalizer:
     def __init__(
-        self, document: Document, kinds: Mapping[str, KindSpec], settings: Settings, findings: Findings
+        self,
+        document: Document,
+        kinds: Mapping[str, KindSpec],
+        settings: Settings,
+        findings: Findings,
+        files: Mapping[str, str],
     ) -> None:
         self.kinds = kinds
         self.settings = settings
@@ -44,7 +63,8 @@ class _Normalizer:
         self.loop_field = _below(_step_of(self.root), "loop")
         self.out = Playbook()
         self.executor_spec: dict[str, Any] = as_map(dig(self.value, "executor", "spec"))
-        self.tasks = TaskReader(self.walker, kinds, settings, self.executor_spec)
+        self.files = Files(document.file, files, settings)
+        self.tasks = TaskReader(self.walker, kinds, settings, self.executor_spec, self.files)
 
     def playbook(self) -> Playbook:
         self.walker.walk(self.findings.document.value, self.root, (), "playbook")
@@ -53,6 +73,10 @@ class _Normalizer:
         self.keychain()
         self.tasks.read_workbook(self.value.get("workbook"))
         self.out.workload = as_map(self.value.get("workload"))
+        if isinstance(self.executor_spec.get("inputs"), dict):
+            self.out.inputs = read_inputs(self.walker, self.executor_spec["inputs"], self.out.workload)
+            self.out.workload = {**defaults(self.out.inputs), **self.out.workload}
+            self.secret_inputs()
         steps = as_list(self.value.get("workflow"))
         most = self.settings.integer("playbook.max_steps")
         if "workflow" in self.value and not steps and isinstance(self.value["workflow"], list):
@@ -73,7 +97,11 @@ class _Normalizer:
                 self.findings.unique(step.name, (*path, "step"), seen, "step")
             self.out.steps.append(step)
         self.tasks.check_times()
+        self.out.files = self.files.captured
         self.entry()
+        self.final_step()
+        if self.executor_spec.get("sequence") is True:
+            self.sequence(steps)
         return self.out
 
     # --- root sections ------------------------------------------------------------------------------------------
@@ -113,6 +141,8 @@ class _Normalizer:
             self.check_pool(spec["pool"], (*path, "pool"))
         out.priority = priority_of(spec) or 0
         self.webhooks(as_list(spec.get("webhooks")), (*path, "webhooks"))
+        out.webhooks += read_notifications(self.findings, spec, path)
+        out.schedules = read_schedules(self.findings, as_list(spec.get("schedules")), (*path, "schedules"), out)
         out.approval = policy.get("approval") == "required"
         out.emit = self.emit(policy, (*path, "policy"))
         self.limits(as_map(policy.get("limits")), (*path, "policy", "limits"))
@@ -174,6 +204,16 @@ class _Normalizer:
                 self.findings.unique(entry["name"], (*path, "name"), seen, "keychain entry")
             self.out.keychain.append({key: value for key, value in entry.items() if not key.startswith("x-")})
 
+    def secret_inputs(self) -> None:
+        """A secret input is an entry of the keychain: it reaches task fields only, and is taken out of what tasks say."""
+        known = {entry.get("name") for entry in self.out.keychain}
+        for name in secret_names(self.out.inputs):
+            if name in known:
+                message = f"inputs.{name} is a secret, and the keychain has an entry of that name"
+                self.findings.key("conflict", message, ("executor", "spec", "inputs", name), "rename one of them")
+            else:
+                self.out.keychain.append({"name": name, "kind": "input"})
+
     def entry(self) -> None:
         names = [step.name for step in self.out.steps]
         wanted = self.executor_spec.get("entry_step")
@@ -189,6 +229,40 @@ class _Normalizer:
                 )
         else:
             self.out.entry = "start" if "start" in names else next(iter(names), "")
+
+    def final_step(self) -> None:
+        """The step that runs last; it has a time limit, and stands outside the routing."""
+        wanted = self.executor_spec.get("final_step")
+        if not isinstance(wanted, str):
+            return
+        path: Path = ("executor", "spec", "final_step")
+        step = next((step for step in self.out.steps if step.name == wanted), None)
+        if step is None:
+            names = [step.name for step in self.out.steps]
+            hint = self.findings.did_you_mean(wanted, names)
+            self.findings.value("unknown-step", f"final_step: there is no step {wanted!r}", path, hint)
+            return
+        self.out.final_step = wanted
+        step.timeout_s = step.timeout_s or FINAL_STEP_S
+        hint = "it runs by itself when nothing else is left"
+        if wanted == self.out.entry:
+            self.findings.value("bad-value", f"final_step: {wanted!r} is the first step of the run", path, hint)
+        for key, given in (("next", step.arcs), ("spec.join", step.join != "any"), ("spec.end", step.end)):
+            if given:
+                message = f"step {wanted!r} is the final step: {key} has no meaning there"
+                self.findings.key("bad-value", message, (*step.path, *key.split(".")), hint)
+        for other in self.out.steps:
+            for arc in other.arcs:
+                if arc.target == wanted:
+                    message = f"an arc leads to {wanted!r}, which is the final step"
+                    self.findings.value("bad-value", message, arc.path, f"remove the arc: {hint}")
+
+    def sequence(self, raws: list[Any]) -> None:
+        """Lead each step that has no router to the step below it; the final step is none of them."""
+        steps = [step for step in self.out.steps if not step.name or step.name != self.out.final_step]
+        for step, below in pairwise(steps):
+            if "next" not in raws[int(step.path[1])] and below.name and not step.end:
+                step.arcs.append(Arc(below.name, None, {}, step.path))
 
     # --- steps --------------------------------------------------------------------------------------------------
 
@@ -209,6 +283,7 @@ class _Normalizer:
         step.priority = priority_of(spec)
         self.resources(step, as_list(spec.get("resources")), (*path, "spec", "resources"))
         self.join(step, spec.get("join"))
+        step.end = as_text(spec.get("end"))
         if isinstance(policy.get("admit"), dict) and "rules" in policy["admit"]:
             step.admit = self.admission(policy["admit"]["rules"], (*here, "admit", "rules"))
         layers = [

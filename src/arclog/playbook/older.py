@@ -22,11 +22,103 @@ CONTROL_LABELS = frozenset(
 )
 
 _RULES = "spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: fail}}, {else: {then: {do: continue}}}]}}"
-_RETRY = "on the task: spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, backoff: exponential, delay: 1.0}}]}}"
+_RETRY = "on the task: spec: {retry: {attempts: 3, delay: 1.0, backoff: exponential}}, or for errors of your choice spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, backoff: exponential, delay: 1.0}}]}}"
 _ARCS = 'next: {arcs: [{step: NAME, when: "{{ … }}"}]}'
 _ADMISSION = 'spec: {policy: {admit: {rules: [{when: "{{ … }}", then: {allow: true}}]}}}'
-_STATE = "inputs belong to `workload:` at the root; state is written by a task's rule: then: {do: continue, set_ctx: {key: …}} (or set_iter)"
+_STATE = "inputs belong to `workload:` at the root; state is written by a task: spec: {set_ctx: {key: …}} (or set_iter)"
 _SINK = "storing is an ordinary task of the list: tool: [{name: store, kind: postgres, …}]"
+
+_BRANCH = "next: {arcs: [{step: NAME}]} on the step before; a step that waits for several has spec: {join: all}"
+_ON_FAILURE = "an arc that sees the failure: next: {arcs: [{step: NAME, when: \"{{ event.name == 'step.failed' }}\"}]}"
+_CODE = "tool: {kind: python, code: |…}, or {kind: shell, command: [program, argument]}"
+_TIMEOUT = "on the task: spec: {timeout: SECONDS}; of a step run: spec: {policy: {lifecycle: {timeout_s: SECONDS}}}"
+_KEEP = "a step's result is known by the step's name; keep a part with spec: {set_ctx: {key: …}} of the task"
+_INPUTS = "executor: {spec: {inputs: {name: {type: string, required: true}}}}, or workload: {name: default}"
+_SCHEDULES = "executor: {spec: {schedules: [{cron: '0 6 * * *'}]}}, applied when the playbook is registered"
+_NOTIFY = "executor: {spec: {on_failure: [{email: name@example.org}]}}; a step that handles it: an arc with event.name == 'step.failed'"
+_FINAL = "executor: {spec: {final_step: NAME}}: the step runs last, whatever became of the run"
+_LOOP = 'loop: {in: "{{ … }}", iterator: NAME, spec: {mode: parallel}}'
+
+#: What other tools call things, by label of the map and key: the arclog form.
+FOREIGN: dict[tuple[str, str], str] = {
+    **{("step", key): _BRANCH for key in ("depends_on", "needs", "dependsOn", "after", "upstream", "requires")},
+    **{("step", key): _RETRY for key in ("retries", "max_retries", "retry_policy", "retryPolicy", "max_attempts")},
+    **{("step", key): _ON_FAILURE for key in ("on_failure", "on_error", "catch", "onError", "errors", "rescue")},
+    **{("step", key): _LOOP for key in ("for_each", "foreach", "with_items", "matrix", "map", "each", "forEach")},
+    **{("step", key): _CODE for key in ("script", "run", "cmd", "command", "code", "bash", "python")},
+    **{("step", key): _TIMEOUT for key in ("timeout", "timeout_s", "timeout_minutes", "execution_timeout")},
+    **{("step", key): _ADMISSION for key in ("if", "condition", "skip_if", "unless", "runIf")},
+    **{("step", key): "a step's name stands under `step:`, as in - step: NAME" for key in ("id", "task_id", "key")},
+    **{("step", key): "tool: {kind: …}" for key in ("uses", "action", "operator", "task", "image")},
+    **{("step", key): "tool: [{name: LABEL, kind: …}, …]" for key in ("tasks", "steps", "actions", "tools")},
+    **{
+        ("step", key): "args: {…}" for key in ("input", "inputs", "params", "parameters", "vars_", "env", "environment")
+    },
+    (
+        "step",
+        "finally",
+    ): "a step that both the success and the failure lead to: an arc without `when` and one with event.name == 'step.failed'",
+    ("step", "parallel"): "next: {spec: {mode: inclusive}, arcs: […]} starts several steps at once; for items: "
+    + _LOOP,
+    ("step", "register"): "a step's result is known by the step's name: {{ NAME.data }}",
+    ("step", "set"): _KEEP,
+    ("step", "set_ctx"): _KEEP,
+    ("task", "set"): "spec: {set_ctx: {key: …}} for the run, spec: {set_iter: {key: …}} for the iteration",
+    ("task", "set_ctx"): "spec: {set_ctx: {key: …}}",
+    ("task", "set_iter"): "spec: {set_iter: {key: …}}",
+    ("arc", "set"): "the task before sets it: spec: {set_ctx: {key: …}}; an arc hands on args: {key: …}",
+    ("step", "output"): _KEEP,
+    ("step", "outputs"): _KEEP,
+    ("step", "description"): "desc: …",
+    ("playbook", "inputs"): _INPUTS,
+    ("playbook", "input"): _INPUTS,
+    ("playbook", "params"): _INPUTS,
+    ("playbook", "parameters"): _INPUTS,
+    ("playbook", "schedule"): _SCHEDULES,
+    ("playbook", "schedules"): _SCHEDULES,
+    ("playbook", "cron"): _SCHEDULES,
+    ("playbook", "on"): _SCHEDULES,
+    ("playbook", "triggers"): _SCHEDULES,
+    ("playbook", "tasks"): "the list of steps is called `workflow:`",
+    ("playbook", "jobs"): "the list of steps is called `workflow:`",
+    ("playbook", "flow"): "the list of steps is called `workflow:`",
+    ("playbook", "stages"): "the list of steps is called `workflow:`",
+    ("playbook", "id"): "metadata: {name: …}",
+    ("playbook", "description"): "metadata: {name: …, description: …}",
+    ("playbook", "labels"): "metadata: {name: …, labels: {…}}",
+    ("playbook", "tags"): "metadata: {name: …, tags: […]}",
+    ("playbook", "secrets"): "keychain: [{name: NAME, kind: secret}]",
+    ("playbook", "credentials"): "keychain: [{name: NAME, kind: secret}]",
+    ("playbook", "env"): "workload: {…} for values, keychain: [{name: NAME, kind: env}] for secrets",
+    ("playbook", "timeout"): "executor: {spec: {timeout_s: SECONDS}}",
+    ("playbook", "concurrency"): "executor: {spec: {concurrency: {max: 1}}}",
+    ("playbook", "output"): 'executor: {spec: {result: "{{ … }}"}}',
+    ("playbook", "outputs"): 'executor: {spec: {result: "{{ … }}"}}',
+    ("playbook", "result"): 'executor: {spec: {result: "{{ … }}"}}',
+    ("playbook", "on_failure"): _NOTIFY,
+    ("playbook", "on_error"): _NOTIFY,
+    ("playbook", "on_success"): _NOTIFY.replace("on_failure", "on_success"),
+    ("playbook", "finally"): _FINAL,
+    ("task", "retries"): _RETRY,
+    ("task", "max_retries"): _RETRY,
+    ("task", "timeout"): "spec: {timeout: SECONDS}",
+    ("task", "on_error"): _RULES,
+    ("task", "on_failure"): _RULES,
+    ("task", "register"): "a task's outcome is known by its label: {{ LABEL.data }}",
+    ("task", "id"): "name: LABEL",
+    ("task", "label"): "name: LABEL",
+    ("task", "if"): "branch with choose: [{when: …, then: [tasks]}]",
+    ("arc", "target"): 'arcs: [{step: NAME, when: "{{ … }}"}]',
+    ("arc", "next"): 'arcs: [{step: NAME, when: "{{ … }}"}]',
+    ("arc", "goto"): 'arcs: [{step: NAME, when: "{{ … }}"}]',
+    ("loop", "over"): 'in: "{{ … }}"',
+    ("loop", "for"): 'in: "{{ … }}"',
+    ("loop", "as"): "iterator: NAME",
+    ("loop", "item"): "iterator: NAME",
+    ("loop", "var"): "iterator: NAME",
+    ("loop", "concurrency"): "spec: {mode: parallel, max_in_flight: 10}",
+    ("loop", "parallel"): "spec: {mode: parallel, max_in_flight: 10}",
+}
 
 #: Older forms, by label of the map ('*': anywhere) and key: what to write instead.
 LEGACY: dict[tuple[str, str], str] = {
@@ -61,7 +153,6 @@ LEGACY: dict[tuple[str, str], str] = {
     ("task", "with"): "args: {…}",
     ("task", "loop"): "a loop belongs to the step: - step: NAME, loop: {in: …, iterator: …}, tool: […]",
     ("task", "next"): "routing belongs to the step: " + _ARCS,
-    ("task.spec", "retry"): _RETRY,
     ("task.spec", "eval"): _RULES,
     ("task.spec.policy", "eval"): "rules: [{when: …, then: {do: …}}]",
     ("arc", "then"): 'arcs: [{step: NAME, when: "{{ … }}"}]',

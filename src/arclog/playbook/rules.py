@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.model.shapes import Field
+from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Rule
-from arclog.playbook.document import Path
-from arclog.playbook.lenient import as_list, as_map, as_text
 from arclog.playbook.schema import ACTION, ACTION_KEYS, ELSE_RULE, EMPTY_ELSE_RULE, RULE
 from arclog.playbook.walk import Walker
+from arclog.playbook.yaml.document import Path
+from arclog.playbook.yaml.lenient import as_list, as_map, as_text
 
 _A_MAP = Field("rule", "object")
 
@@ -50,6 +50,14 @@ def _else_rule(walker: Walker, raw: dict[str, Any], path: Path) -> Rule | None:
     return Rule(None, body["then"], path, (*path, "else", "then")) if good else None
 
 
+def reserved_keys(walker: Walker, values: dict[str, Any], patch: str, path: Path) -> None:
+    """Refuse keys of ctx or iter that an author may not set."""
+    for key in values:
+        if key.startswith("_"):
+            message = f"{patch}: keys that begin with _ are arclog's own: {key!r}"
+            walker.findings.key("reserved-name", message, (*path, key))
+
+
 def read_action(walker: Walker, rule: Rule) -> None:
     """Check what a task rule does, and keep the keys that are known."""
     then, path = rule.then, rule.then_path
@@ -66,11 +74,5 @@ def read_action(walker: Walker, rule: Rule) -> None:
     if do == "jump" and "to" not in then:
         walker.findings.value("missing-key", "do: jump needs the key 'to'", path, "to: LABEL of a task in this list")
     for patch in ("set_iter", "set_ctx"):
-        for key in as_map(then.get(patch)):
-            if key.startswith("_"):
-                walker.findings.key(
-                    "reserved-name",
-                    f"{patch}: keys that begin with _ are arclog's own: {key!r}",
-                    (*path, patch, key),
-                )
+        reserved_keys(walker, as_map(then.get(patch)), patch, (*path, patch))
     rule.then = {key: value for key, value in then.items() if any(field.name == key for field in ACTION)}

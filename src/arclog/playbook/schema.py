@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from arclog.model.kinds import COMMON_SPEC_FIELDS, KindSpec
-from arclog.model.reducers import REDUCERS
-from arclog.model.settings import LEAST_EVENT_BYTES
-from arclog.model.shapes import LONGEST_S, Field
+from arclog.model.config.kinds import COMMON_SPEC_FIELDS, KindSpec
+from arclog.model.config.reducers import REDUCERS
+from arclog.model.config.schedules import CATCH_UP, OVERLAP
+from arclog.model.config.settings import LEAST_EVENT_BYTES
+from arclog.model.data.shapes import LONGEST_S, Field
+from arclog.model.inputs import TYPES as INPUT_TYPES
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 NAME_LENGTH = 128
@@ -26,7 +28,7 @@ ITER_KEYS = frozenset({"index", "total", "parent"})
 API_VERSIONS = ("noetl.io/v10", "noetl.io/v2")
 ACTIONS = ("retry", "jump", "continue", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")
-JOINS = ("any", "all")
+JOINS = ("any", "all", "all_ok")
 #: what a pool of workers, or a resource, may be called
 POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -95,6 +97,14 @@ ACTION = (
         "max_delay", "number", "retry: upper bound of the delay, seconds.", default=300.0, minimum=0, maximum=LONGEST_S
     ),
     Field("jitter", "number", "retry: random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
+    Field(
+        "delays",
+        "list",
+        "retry: seconds before the second, third … attempt, in place of `delay` and `backoff`; the last repeats.",
+        items=Field("delay", "number", minimum=0, maximum=LONGEST_S),
+    ),
+    Field("message", "string", "fail: the error's message; the task's own error becomes its `cause`.", template=True),
+    Field("code", "string", "fail: the error's code."),
     Field("to", "string", "jump: label of a task in this list."),
     Field("set_iter", "object", "Keys of `iter` to set; values may be templates.", template=True),
     Field("set_ctx", "object", "Keys of `ctx` to set; values may be templates.", template=True),
@@ -106,6 +116,9 @@ ACTION_KEYS = {
     "delay": "retry",
     "max_delay": "retry",
     "jitter": "retry",
+    "delays": "retry",
+    "message": "fail",
+    "code": "fail",
     "to": "jump",
 }
 
@@ -118,6 +131,12 @@ TASK_POLICY = _closed(
     Field("before", "list|null", "Placeholder, not run."),
     Field("after", "list|null", "Placeholder, not run."),
     Field("finally", "list|null", "Placeholder, not run."),
+)
+
+#: Keys of `task.spec` that stand on the task alone: what an ok outcome sets, before its policy's own.
+ON_SUCCESS = (
+    Field("set_iter", "object", "Keys of `iter` that an ok outcome sets; values may be templates.", template=True),
+    Field("set_ctx", "object", "Keys of `ctx` that an ok outcome sets; values may be templates.", template=True),
 )
 
 TASK = (
@@ -182,10 +201,17 @@ STEP_POLICY = _closed(
 JOIN = Field(
     "join",
     "string|object",
-    "When tokens from several arcs start the step: `any` (each one), `all`, or `{count: n}`.",
+    "When tokens from several arcs start the step: `any` (each one), `all`, `all_ok` or `{count: n}`.",
     default="any",
     choices=JOINS,
     fields=(Field("count", "integer", "How many tokens of a wave start the step.", required=True, minimum=1),),
+)
+
+END = Field(
+    "end",
+    "string",
+    "A token that ends in this step decides the run's state.",
+    choices=("completed", "failed"),
 )
 
 POOL = Field(
@@ -314,6 +340,22 @@ _CTX_ENTRY = _closed(
     Field("initial", "any", "The value before the first."),
 )
 
+#: One input; `items` and `properties` hold declarations of the same shape.
+INPUT = _closed(
+    "input",
+    "A value that a run is asked for with.",
+    Field("type", "string", "What it is.", default="any", choices=INPUT_TYPES),
+    Field("required", "boolean", "true: a request without it is refused. Otherwise it is null.", default=False),
+    Field("default", "any", "Its value in a run that names none."),
+    Field("enum", "list", "The only values allowed."),
+    Field("min", "number", "Lowest number, or least length of a text, list or map."),
+    Field("max", "number", "Highest number, or greatest length."),
+    Field("pattern", "string", "Regular expression that a text must match somewhere; `^…$` for the whole text."),
+    Field("description", "string", "For readers, forms and error messages."),
+    Field("items", "object", "Declaration of each item of a list."),
+    Field("properties", "object", "Declarations of the keys of a map; no others are allowed."),
+)
+
 #: Ends of a run that a webhook may be told of.
 ENDS = ("completed", "failed", "cancelled")
 
@@ -330,8 +372,32 @@ _WEBHOOK = _closed(
     ),
 )
 
+_NOTIFICATION = _closed(
+    "notification",
+    "Somebody who is told of one end of a run: by a POST, or by e-mail.",
+    Field("webhook", "string", "Address that gets a POST: http:// or https://, as it stands."),
+    Field("secret", "string", "Name of the keychain entry whose text signs the POST. Default: it is not signed."),
+    Field("email", "string|list", "Address or addresses that get an e-mail.", items=Field("address", "string")),
+)
+
+_SCHEDULE = _closed(
+    "schedule",
+    "When the playbook runs by itself.",
+    Field("name", "string", "The schedule's name. Default: the playbook's path, with `.` for `/`."),
+    Field("cron", "string", "minute hour day month weekday.", required=True),
+    Field("tz", "string", "Time zone of the fields.", default="UTC"),
+    Field("workload", "object", "Workload of its runs."),
+    Field("catch_up", "string", "Times that went by while no server ran.", default="last", choices=CATCH_UP),
+    Field("overlap", "string", "A time that comes while the last run goes on.", default="skip", choices=OVERLAP),
+)
+
 _EXECUTOR_SPEC = (
     Field("entry_step", "string", "The first step. Default: `start`, else the first of the list."),
+    Field(
+        "final_step",
+        "string",
+        "The step that runs once when nothing else is left, whatever became of the run. No arc leads to it.",
+    ),
     Field(
         "result",
         "any",
@@ -345,10 +411,20 @@ _EXECUTOR_SPEC = (
         Field("max", "integer", "How many.", required=True, minimum=1),
         Field("on_excess", "string", "What becomes of more.", default="queue", choices=("queue", "reject")),
     ),
+    Field("inputs", "object", "Typed inputs: the contract on the request's workload.", items=INPUT),
+    Field(
+        "sequence",
+        "boolean",
+        "true: a step without `next` goes on to the next step of the file.",
+        default=False,
+    ),
     Field("ctx", "object", "Declared ctx keys.", items=_CTX_ENTRY),
     POOL,
     PRIORITY,
     Field("webhooks", "list", "Who is told when a run has ended.", items=_WEBHOOK),
+    Field("on_failure", "list", "Who is told when a run has failed.", items=_NOTIFICATION),
+    Field("on_success", "list", "Who is told when a run has completed.", items=_NOTIFICATION),
+    Field("schedules", "list", "When it runs by itself; applied when it is registered.", items=_SCHEDULE),
     EXECUTOR_POLICY,
 )
 
@@ -411,7 +487,7 @@ def root_field(kinds: Mapping[str, KindSpec]) -> Field:
         Field("step", "name", "The step's name.", required=True),
         Field("desc", "string", "For readers."),
         spec(
-            (STEP_POLICY, JOIN, POOL, PRIORITY, RESOURCES),
+            (STEP_POLICY, JOIN, END, POOL, PRIORITY, RESOURCES),
             "Behaviour of the step, and task spec keys for all its tasks.",
         ),
         Field("args", "object", "Args of the step, below those of the token; values may be templates.", template=True),

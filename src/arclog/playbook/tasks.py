@@ -9,17 +9,20 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from arclog.model.kinds import KindSpec
-from arclog.model.merge import deep_merge
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.merge import deep_merge
+from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Block, Branch, Step, Task
-from arclog.playbook.document import Path
-from arclog.playbook.lenient import above_zero, as_list, as_map, as_text, dig, size
-from arclog.playbook.rules import read_action, read_rules
-from arclog.playbook.schema import TASK, TASK_POLICY, WORKBOOK_TASK, task_spec_fields
+from arclog.playbook.files import KEYS as FILE_KEYS
+from arclog.playbook.files import FileRefused, Files, as_config, entry, functions, script, shell_command
+from arclog.playbook.rules import read_action, read_rules, reserved_keys
+from arclog.playbook.schema import ON_SUCCESS, TASK, TASK_POLICY, WORKBOOK_TASK, has_template, task_spec_fields
+from arclog.playbook.shorthands import COMPILED, assertions, short_rules
 from arclog.playbook.sugar import SUGAR, BlockReader, Entry, Group
 from arclog.playbook.walk import Walker
+from arclog.playbook.yaml.document import Path
+from arclog.playbook.yaml.lenient import above_zero, as_list, as_map, as_text, dig, size
 
 #: Kinds that older playbooks name, and what they are now.
 _OLD_KINDS = {
@@ -29,6 +32,11 @@ _OLD_KINDS = {
     "start": "use kind: noop",
     "end": "use kind: noop",
 }
+
+
+#: Where a task that is being read keeps what it took in from files; no author can write such keys.
+_TAKEN = "x-\0files"
+_MODULES = "x-\0modules"
 
 
 class Layer(NamedTuple):
@@ -49,7 +57,9 @@ class TaskReader:
         kinds: Mapping[str, KindSpec],
         settings: Settings,
         executor_spec: dict[str, Any],
+        files: Files,
     ) -> None:
+        self.files = files
         self.walker = walker
         self.findings = walker.findings
         self.kinds = kinds
@@ -80,8 +90,9 @@ class TaskReader:
             if raw.get("kind") == "workbook":
                 self.findings.value("bad-value", "a workbook entry cannot be of kind workbook", (*path, "kind"))
                 continue
-            self.task(Entry(name, path, raw), ())
-            self.workbook.setdefault(name, (raw, path))
+            taken = self.taken_in(raw, path)
+            self.task(Entry(name, path, taken), ())
+            self.workbook.setdefault(name, (taken, path))
 
     def read(self, step: Step, tool: Any, path: Path, layers: tuple[Layer, ...]) -> None:
         if isinstance(tool, dict):
@@ -167,10 +178,62 @@ class TaskReader:
         kind = self.kind(kind_name, path)
         if kind is None:
             return None
+        raw = self.taken_in(raw, path)
         self.walker.keys(raw, self.fields_of(kind), path, "task")
         self.one_of(raw, kind, path)
         self.variant(raw, kind, path)
-        return self.finish(entry.label, kind, raw, path, {}, layers)
+        roots: dict[Path, Path] = {(key,): (*path, named) for key, (named, _) in as_map(raw.get(_TAKEN)).items()}
+        return self.finish(entry.label, kind, raw, path, roots, layers)
+
+    def taken_in(self, raw: dict[str, Any], path: Path) -> dict[str, Any]:
+        """The task with the text of its file in the place of `file`, `module` and `function`."""
+        kind = self.kinds.get(as_text(raw.get("kind")))
+        named = next((key for key in ("file", "module") if key in raw), "")
+        if kind is None or not kind.from_file or _TAKEN in raw or not (named or "function" in raw):
+            return raw
+        made = {key: value for key, value in raw.items() if key not in FILE_KEYS}
+        # Whatever is wrong with the file, that its text is missing is no fault of its own.
+        made.setdefault(kind.from_file, "SELECT 1" if kind.sql else "")
+        try:
+            made |= self.text_of(raw, kind, named)
+        except FileRefused as refused:
+            code = "missing-file" if "is not there" in str(refused) else "bad-file"
+            self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"))
+        return made
+
+    def text_of(self, raw: dict[str, Any], kind: KindSpec, named: str) -> dict[str, Any]:
+        """What `file`, or `module` and `function`, of a task stand for. Raises FileRefused."""
+        function = raw.get("function", "")
+        wanted = [key for key in (kind.from_file, "file", "module") if key in raw]
+        if len(wanted) > 1:
+            raise FileRefused(f"{' and '.join(wanted)} exclude each other")
+        if not kind.takes_modules and (named != "file" or "function" in raw):
+            raise FileRefused("module and function belong to kind python")
+        if not named:
+            raise FileRefused("function names one in `file` or `module`")
+        if not isinstance(raw[named], str) or has_template(raw[named]):
+            raise FileRefused(
+                f"{named} must be a text without a template: files are taken in when the playbook is compiled"
+            )
+        if not isinstance(function, str) or (function and not function.isidentifier()):
+            raise FileRefused(f"function: {str(function)[:60]!r} is no name of a function")
+        if named == "module":
+            modules = self.files.module(raw[named])
+            source = modules[raw[named]][1]
+            code, where = entry(raw[named], function), modules[raw[named]][0]
+        else:
+            where, source = raw[named], self.files.text(raw[named])
+            code = source
+            modules = self.files.imports(source) if kind.takes_modules else {}
+        if kind.takes_modules:
+            known = functions(source)
+            wanted_function = function or ("main" if named == "module" else "")
+            if known is not None and wanted_function and wanted_function not in known:
+                raise FileRefused(f"{where} defines no function {wanted_function!r}")
+            code = code if named == "module" else script(source, function)
+        text = shell_command(source) if kind.name == "shell" else code
+        made: dict[str, Any] = {kind.from_file: text, _TAKEN: {kind.from_file: (named, where)}}
+        return {**made, _MODULES: as_config(modules)} if modules else made
 
     def kind(self, name: str, path: Path) -> KindSpec | None:
         kind = self.kinds.get(name)
@@ -185,7 +248,7 @@ class TaskReader:
         fields = self.task_fields.get(kind.name)
         if fields is None:
             own = {field.name for field in kind.fields}
-            spec = Field("spec", "object", fields=(*task_spec_fields(kind), TASK_POLICY))
+            spec = Field("spec", "object", fields=(*task_spec_fields(kind), *ON_SUCCESS, TASK_POLICY))
             common = tuple(
                 spec if field.name == "spec" else field
                 for field in TASK
@@ -238,7 +301,7 @@ class TaskReader:
             return None
         if "args" in raw and all(field.name != "args" for field in kind.fields):
             self.findings.key("unknown-key", f"a task of kind {kind.name} takes no args", (*path, "args"))
-        spec_field = Field("spec", "object", fields=(*task_spec_fields(kind), TASK_POLICY))
+        spec_field = Field("spec", "object", fields=(*task_spec_fields(kind), *ON_SUCCESS, TASK_POLICY))
         self.walker.walk(raw.get("spec", {}), spec_field, (*path, "spec"), "task.spec")
         if not self.has_room(body, path):
             return None
@@ -263,12 +326,34 @@ class TaskReader:
         for key in ("name", "desc"):
             if key in raw and key in own:
                 config[key] = raw[key]
-        task = Task(label, kind, config, path, roots)
+        if kind.name == "assert":
+            config = assertions(config)
+        taken = {key: where for key, (_, where) in as_map(raw.get(_TAKEN)).items()}
+        if _MODULES in raw:
+            config["modules"] = raw[_MODULES]
+        task = Task(label, kind, config, path, roots, taken)
         self.layered(task, spec, layers)
         policy = spec.get("policy")
         if isinstance(policy, dict):
             self.policy(task, policy, task.locate(("spec", "policy")))
+        self.shorthands(task, spec)
         return task
+
+    def shorthands(self, task: Task, spec: dict[str, Any]) -> None:
+        """Compile `retry`, `set_ctx` and `set_iter` to rules; `retry` of an outer spec leaves a task with a policy alone."""
+        path = task.locate(("spec",))
+        sets = {field.name: spec[field.name] for field in ON_SUCCESS if isinstance(spec.get(field.name), dict)}
+        for patch, values in sets.items():
+            reserved_keys(self.walker, values, patch, (*path, patch))
+        # A kind that answers at once gives the same every time.
+        retry = task.spec.get("retry") if "retry" in spec or not task.kind.at_once else None
+        if task.rules is not None and "retry" in spec:
+            hint = "keep one of them: a rule with then: {do: retry, …} says the same"
+            self.findings.key("conflict", "task.spec.retry has no effect beside a policy", (*path, "retry"), hint)
+        short_rules(
+            task, retry if isinstance(retry, dict) else None, {key: value for key, value in sets.items() if value}, path
+        )
+        task.spec = {key: value for key, value in task.spec.items() if key not in COMPILED}
 
     def layered(self, task: Task, spec: dict[str, Any], layers: tuple[Layer, ...]) -> None:
         """merge(kind_defaults, executor.spec, step.spec, loop.spec, task.spec), declared keys only."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from arclog.model.data.shapes import Field
 from arclog.model.errors import Finding, Position
-from arclog.model.shapes import Field
-from arclog.playbook.document import Document, Path
-from arclog.playbook.older import CONTROL, CONTROL_LABELS, LEGACY, PLACEHOLDERS
+from arclog.playbook.older import CONTROL, CONTROL_LABELS, FOREIGN, LEGACY, PLACEHOLDERS
 from arclog.playbook.schema import ACTIONS, NAME, NAME_LENGTH, RESERVED, has_template
+from arclog.playbook.yaml.document import Document, Path
 
 #: Errors, and other findings, of one playbook; past it the rest is only counted.
 MOST_FINDINGS = 500
@@ -227,6 +227,10 @@ class Walker:
             self.findings.key(
                 "legacy-form", f"'{shown}' in {label} is an older form that is no longer understood", path, legacy
             )
+            return
+        foreign = FOREIGN.get((label, key))
+        if foreign and not any(key in field.also for field in known.values()):
+            self.findings.key("unknown-key", f"{label} has no key '{shown}'", path, f"in arclog: {foreign}")
             return
         meant = next((field.name for field in known.values() if key in field.also), "")
         hint = f"did you mean {meant}?" if meant else self.findings.did_you_mean(key, known)

@@ -24,7 +24,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
     #: executions whose logs have grown: (execution_id, head)
     moved: tuple[tuple[int, int], ...] = ()
-    #: some of them have ended, which may free slots
+    #: some of them have ended, which frees slots
     ended: bool = False
     #: pools for which commands are offered, and how many
     offered: tuple[tuple[str, int], ...] = ()

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from arclog.model.commands import Command, Report, ReportAnswer, Revocation
 from arclog.plan.program import Program
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 
 
 class WorkerInfo(Struct, frozen=True):

@@ -40,6 +40,14 @@ class Content(Struct, frozen=True):
     preview: str
 
 
+class StoredFile(Struct, frozen=True):
+    """A file that a task wrote and that was stored as a result."""
+
+    content: Content
+    #: without folders
+    name: str
+
+
 class StoredBlob(Struct, frozen=True):
     """One piece of content in a store."""
 

@@ -1,7 +1,7 @@
 """What a tool is. Built-in tools and plug-ins come through the same door: the entry-point group `arclog.kinds`.
 
 An entry point is named after its kind and loads a `ToolKind`. Loading it must be cheap: a tool's heavy imports belong
-into `open`. One that needs an optional package imports it under `arclog.model.extras.required` there or in `run`: the
+into `open`. One that needs an optional package imports it under `arclog.model.config.extras.required` there or in `run`: the
 task's error then names what to install.
 
 Rules for a tool:
@@ -28,9 +28,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.outcome import Outcome, error
 from arclog.ports.results import ResultSink
 from arclog.ports.secrets import Credential
 
@@ -64,8 +64,23 @@ class TaskContext:
     scope: str = ""
     #: effective spec of the task
     spec: Mapping[str, Any] = field(default_factory=dict)
+    #: the folder that holds the files of other tasks that this task's config names; the task may read it; None: it names none
+    files: Path | None = None
     #: filled by a tool that is cancelled: the kind's helper, for the outcome of an attempt that took too long
     stopped: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class TaskFailed(Exception):
+    """Raised by the code of a kind that `arclog.kind` made: the task fails with this error.
+
+    `kind` is one of `arclog.model.outcome.ERROR_KINDS`; unless `retryable` is given, the kind decides whether a retry may help.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str = "exception", code: str | None = None, retryable: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.error = error(kind, message, code=code, retryable=retryable)
 
 
 class Tool(Protocol):

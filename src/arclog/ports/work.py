@@ -14,7 +14,7 @@ from msgspec import Struct
 from arclog.model.commands import Command, Revocation, WireCommand
 from arclog.ports.control import Held, WorkerInfo
 from arclog.ports.secrets import SealedSecret
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 
 #: Rises when an older worker or server can no longer be understood.
 PROTOCOL = 1

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
+from arclog.model.data.lines import decoded, encoded, preview
 from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
-from arclog.model.lines import decoded, encoded, preview
-from arclog.model.settings import Settings
 from arclog.ports.results import Content, StoredBlob
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import zstandard
 
+from arclog.model.data.lines import decoded
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
-from arclog.model.lines import decoded
 from arclog.results.parts import Damaged, Index, Part
 from arclog.results.threads import Threads
 

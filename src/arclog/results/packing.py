@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeVar
 import zstandard
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
+from arclog.model.data.lines import encoded, preview
 from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultTooLarge, ResultUnavailable, SettingsError
-from arclog.model.lines import encoded, preview
-from arclog.model.settings import Settings
 from arclog.ports.results import Content
 from arclog.results.parts import PART_BYTES, IndexWriter
 from arclog.results.threads import Threads

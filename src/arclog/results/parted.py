@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.results import ResultWriter
 from arclog.results.opened import ItemReader, Known, Opened, read_chunks
 from arclog.results.packing import Behind, PackingWriter, Sink, limits_of

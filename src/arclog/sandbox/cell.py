@@ -10,6 +10,7 @@ import shutil
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -62,6 +63,9 @@ class Listener(Protocol):
     async def items(self, body: bytes) -> None:
         """Take some items of the result, as a JSON array."""
 
+    async def outputs(self, folders: TaskFolders) -> None:
+        """The task has succeeded and its files are there still: store those that it hands over."""
+
     def stopped(self, stack: str) -> None:
         """The task was stopped from outside: where it was, as `faulthandler` writes it; '' when that is not known."""
 
@@ -70,7 +74,7 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """What a runner says of a task."""
 
     ok: bool
-    #: '' is the answer; before it 'progress' and 'items' may come
+    #: '' is the answer; before it 'progress', 'items' and 'outputs' may come
     say: str = ""
     progress: tuple[int | float | str, int | float | str | None, str] | None = None
     #: how many items of the result were sent before; 0: the result is here
@@ -96,7 +100,9 @@ class Cell:
         limits: Limits,
         confinement: Confinement | None,
         environment: Environment | None = None,
+        files: Path | None = None,
     ) -> None:
+        """`files`: a folder that it may read, too."""
         folders.make()
         self.folder = folders.folder
         self._folders = folders
@@ -131,7 +137,7 @@ class Cell:
                     "ARCLOG_SCRATCH": str(folders.scratch),
                 },
                 "site": environment is not None,
-                **confined(confinement, folders, read=[str(environment.folder)] if environment else []),
+                **confined(confinement, folders, read=_more_to_read(environment, files)),
                 "limits": {
                     "memory": f"{limits.max_memory_bytes} bytes (setting python.max_memory_bytes)",
                     "file": f"{limits.max_file_bytes} bytes (setting python.max_file_bytes)",
@@ -196,6 +202,9 @@ class Cell:
                 return reply
             if reply.say == "items":
                 await listener.items(frame[1])
+            elif reply.say == "outputs":
+                await listener.outputs(self._folders)
+                self._put(packed(b"{}"))
             elif reply.progress is not None:
                 listener.progress(*reply.progress)
 
@@ -217,7 +226,9 @@ class Cell:
     def _send(self, task: Task) -> None:
         workload = b"" if self._workload_sent else task.workload
         self._workload_sent = True
-        data = packed(task.header, task.ctx, workload)
+        self._put(packed(task.header, task.ctx, workload))
+
+    def _put(self, data: bytes) -> None:
         try:
             count = self._socket.send(data)
         except BlockingIOError:
@@ -275,6 +286,10 @@ class Cell:
         self._inbox.extend(frames)
         if self._inbox and self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(None)
+
+
+def _more_to_read(environment: Environment | None, files: Path | None) -> list[str]:
+    return [str(path) for path in (environment and environment.folder, files) if path is not None]
 
 
 def _reply_of(frame: Frame) -> Reply | None:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings
 from arclog.sandbox.child import kernel
 from arclog.sandbox.folders import TaskFolders, fresh_unless_named, scratch_parent, workdir_of
 from arclog.sandbox.launcher import package_paths
@@ -29,6 +30,8 @@ STRICT, STANDARD, OFF = "strict", "standard", "off"
 NONE = "none"
 #: The value of `tasks.allow_networks` that allows everything.
 ALL = "all"
+#: What a confinement has in place of both when `tasks.allow_networks` names networks.
+LIST = "list"
 
 #: Programs and libraries, and what they read to work. Of /etc only what holds no secrets.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
@@ -70,7 +73,7 @@ class Confinement(Struct, frozen=True):
     hidden: tuple[str, ...]
     #: folders that a task has an empty one of its own instead of, by a name in its folder
     replaced: dict[str, str]
-    #: `all` or `none`
+    #: `all`, `none` or `list`
     network: str
     #: processes and threads of one task
     max_threads: int
@@ -78,6 +81,8 @@ class Confinement(Struct, frozen=True):
     max_memory_bytes: int
     #: a task of root passes over the permissions of files, as far as paths allow
     keeps_rights_on_files: bool = False
+    #: of a `list`: for `child.networks`
+    networks: dict[str, Any] = {}
 
     def spec(self, *, read: Iterable[str] = (), write: Iterable[str] = ()) -> dict[str, Any]:
         """For `child.confine`, with more paths for one sandbox."""
@@ -88,6 +93,7 @@ class Confinement(Struct, frozen=True):
             "hidden": list(self.hidden),
             "replaced": self.replaced,
             "network": self.network,
+            "networks": self.networks,
             "max_threads": self.max_threads,
             "max_memory_bytes": self.max_memory_bytes,
             "keeps_rights_on_files": self.keeps_rights_on_files,
@@ -102,6 +108,8 @@ class Confinement(Struct, frozen=True):
         if exception == "gaierror" or number in _NO_NETWORK:
             if self.network == ALL:
                 return ""
+            if self.network == LIST:
+                return "confined tasks reach the networks that the setting tasks.allow_networks names, by TCP"
             reason = "tasks.confinement is strict" if self.level == STRICT else "setting tasks.allow_networks"
             return f"confined tasks have no network here ({reason})"
         if number not in _NO_FILE or not path.startswith("/") or self._is_below(path, self.write):
@@ -131,6 +139,7 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         (write if standard or named else read).append(str(workdir))
     replaced = {} if temporary in write else {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108 - programs know these names
     home = str(Path(settings.text("home")).absolute())
+    network, networks = _network(settings, standard=standard)
     return Confinement(
         level=level,
         read=("/",) if "/" in read else tuple(dict.fromkeys([*_system(), *read])),
@@ -138,7 +147,8 @@ def confinement_of(settings: Settings, scratch: Path) -> Confinement | None:
         hidden=hidden,
         # arclog may be called from a task: it has a home of the task's own then.
         replaced={**replaced, home: "home"} if workdir is not None else replaced,
-        network=_network(settings, standard=standard),
+        network=network,
+        networks=networks,
         max_threads=settings.integer("tasks.max_threads"),
         max_memory_bytes=settings.integer("tasks.max_memory_bytes"),
         keeps_rights_on_files=standard and workdir is not None and os.geteuid() == 0,
@@ -154,10 +164,18 @@ class Reach(Struct, frozen=True):
     #: None: any
     read: tuple[str, ...] | None
     write: tuple[str, ...] | None
+    #: the folder with copies of files for one task, which it may use as it likes; '': none
+    files: str = ""
+
+    def including(self, files: Path | None) -> Reach:
+        """With the folder of one task's files."""
+        return self if files is None else replace(self, files=os.path.realpath(files))
 
     def refusal(self, path: str, *, write: bool = True) -> str:
         """Why a file must not be opened, also by a symbolic link; '' when it may."""
         real = Path(os.path.realpath(path))
+        if self.files and real.is_relative_to(self.files):
+            return ""
         if real.is_relative_to(self.home):
             return f"{path}: lies in arclog's own folder (setting home), which no playbook reads or writes"
         if any(real.is_relative_to(own) for own in self.hidden):
@@ -180,6 +198,19 @@ def reach_of(settings: Settings, scratch: Path) -> Reach:
     lists = {name: _paths(settings, name, hidden, []) for name in ("tasks.allow_read", "tasks.allow_write")}
     write = (*roots, *lists["tasks.allow_write"])
     return Reach(home, hidden, (*write, *lists["tasks.allow_read"]), write)
+
+
+def closed_to_outputs(settings: Settings, scratch: Path) -> tuple[str, ...]:
+    """Real paths that no output of a task is read from, also where they lie in its working directory: what is hidden from
+    tasks, and what they see something else in the place of.
+    """
+    hidden = tuple(_hidden(settings, scratch))
+    confinement, workdir = confinement_of(settings, scratch), workdir_of(settings)
+    if confinement is None or workdir is None:
+        return hidden
+    replaced = [os.path.realpath(path) for path in confinement.replaced]
+    # A working directory inside of such a folder is the task's all the same.
+    return (*hidden, *(path for path in replaced if Path(path).is_relative_to(os.path.realpath(workdir))))
 
 
 def data_roots(settings: Settings) -> list[str]:
@@ -211,8 +242,15 @@ def confined(
     return {"confinement": confinement.spec(read=read, write=write), "folder": str(folders.folder)}
 
 
-def _network(settings: Settings, *, standard: bool) -> str:
-    return (settings.text("tasks.allow_networks") or ALL) if standard else NONE
+def _network(settings: Settings, *, standard: bool) -> tuple[str, dict[str, Any]]:
+    """`all`, `none`, or `list` with the networks."""
+    text = settings.text("tasks.allow_networks").strip()
+    if text in ("", ALL, NONE):
+        return ((text or ALL) if standard else NONE), {}
+    from arclog.drivers.http.guard import listed_networks  # no other worker needs it
+
+    networks = listed_networks(text, "tasks.allow_networks")
+    return (LIST, networks) if standard else (NONE, {})
 
 
 def _paths(settings: Settings, name: str, hidden: Sequence[str], default: list[str]) -> list[str]:
@@ -242,6 +280,11 @@ def _hidden(settings: Settings, scratch: Path) -> Iterator[str]:
     for path in (settings.text("home"), str(own), *secret):
         if path:
             yield os.path.realpath(Path(path).expanduser())
+
+
+def hidden_paths(settings: Settings) -> tuple[str, ...]:
+    """Arclog's own folders and keys, and the folders of tasks: real paths that no playbook reads, whatever it names them as."""
+    return tuple(dict.fromkeys(_hidden(settings, scratch_parent() / "any")))
 
 
 def _system() -> Iterator[str]:

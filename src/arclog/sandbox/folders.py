@@ -14,8 +14,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings
 
 #: The value of `worker.workdir` that gives each task an empty working directory.
 FRESH = "fresh"

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from arclog.drivers.addresses import without_logins
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import TaskError, error
-from arclog.model.settings import Settings
 from arclog.sandbox.requirements import Wanted
 
 _PASSED = re.compile(

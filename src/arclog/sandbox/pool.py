@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arclog.sandbox.cell import Cell, Limits, Listener, Reply, Task
@@ -62,10 +63,18 @@ class Pool:
         return len(self._idle)
 
     async def run(
-        self, execution_id: str, task: Task, listener: Listener, environment: Environment | None = None
+        self,
+        execution_id: str,
+        task: Task,
+        listener: Listener,
+        environment: Environment | None = None,
+        files: Path | None = None,
     ) -> tuple[Reply | Report, Cell]:
-        """Run one task in a cell of its execution and its packages."""
-        cell = self._take(execution_id, environment)
+        """Run one task in a cell of its execution and its packages. One that reads `files` has a cell of its own: what a
+        process may read is decided when it starts.
+        """
+        cell = self._take(execution_id, environment) if files is None else self._new(environment, files)
+        cell.execution_id = execution_id
         self._busy.add(cell)
         try:
             return await cell.run(task, listener), cell
@@ -120,7 +129,6 @@ class Pool:
                     self._end(spare)
                 cell = self._new()
             asyncio.get_running_loop().call_soon(self._prepare)
-        cell.execution_id = execution_id
         return cell
 
     def _prepare(self) -> None:
@@ -130,15 +138,20 @@ class Pool:
             except OSError:  # out of files or processes: a task that needs a cell will say so
                 return
 
-    def _new(self, environment: Environment | None = None) -> Cell:
+    def _new(self, environment: Environment | None = None, files: Path | None = None) -> Cell:
         folders = self._folders.of_next("python")
         if environment is None:
-            return Cell(self.launcher, folders, self._limits, self._confinement)
+            return self._for_one(Cell(self.launcher, folders, self._limits, self._confinement, None, files), files)
         room = self._rooms.get(environment.digest)
         if room is None:
             room = self._rooms[environment.digest] = _Room(environment)
-        cell = Cell(room.launcher, folders, self._limits, self._confinement, environment)
+        cell = Cell(room.launcher, folders, self._limits, self._confinement, environment, files)
         room.cells += 1
+        return self._for_one(cell, files)
+
+    def _for_one(self, cell: Cell, files: Path | None) -> Cell:
+        """A cell that reads a task's files serves no other one."""
+        cell.fit = files is None
         return cell
 
     def _give(self, cell: Cell) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.sandbox.child.landlock import SCOPED
-from arclog.sandbox.confinement import ALL, OFF, STRICT, Confinement, confined, confinement_of
+from arclog.sandbox.confinement import ALL, LIST, OFF, STRICT, Confinement, confined, confinement_of
 from arclog.sandbox.folders import Folders
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.processes import Tree
@@ -31,7 +31,7 @@ class Facts(Struct, frozen=True):
     pid: bool
     #: a root of its own in a mount namespace
     view: bool
-    #: `open`, `namespace`, `filter` (of system calls)
+    #: `open`, `namespace`, `filter` (of system calls), `list` (a namespace with a relay to networks)
     network: str
     #: who holds a sandbox to `tasks.max_threads`: `kernel` (a limit), `pids` (the namespace), `counted` (the guard)
     threads: str
@@ -81,12 +81,19 @@ def _processes(facts: Facts, _: Confinement) -> str:
 def _network(facts: Facts, confinement: Confinement) -> str:
     if confinement.network == ALL:
         return "tasks.allow_networks: all"
-    return {"namespace": "a network namespace", "filter": "a filter of system calls"}.get(facts.network, "")
+    held = {
+        "namespace": "a network namespace",
+        "filter": "a filter of system calls",
+        "list": "a network namespace with a relay to the networks of tasks.allow_networks",
+    }.get(facts.network, "")
+    if held and confinement.network == LIST and facts.network != LIST:
+        return f"{held}; tasks have no network, since there is no relay to those of tasks.allow_networks here"
+    return held
 
 
 def _sockets(facts: Facts, confinement: Confinement) -> str:
     """Those in the file system, and abstract ones, which have names alone."""
-    apart = facts.network == "namespace" or facts.landlock >= SCOPED or confinement.network == ALL
+    apart = facts.network in ("namespace", LIST) or facts.landlock >= SCOPED or confinement.network == ALL
     if not apart and confinement.level != STRICT:
         return ""
     if facts.view and "/" not in confinement.read:

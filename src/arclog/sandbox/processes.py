@@ -12,8 +12,8 @@ import signal
 import socket
 from typing import Any
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import TaskError, error
-from arclog.model.settings import Settings
 from arclog.sandbox.launcher import Launcher
 from arclog.sandbox.protocol import Report, packed_spec, report_of
 from arclog.sandbox.streams import Stream
@@ -65,6 +65,10 @@ class Tree:
         if not self._killed:
             self._killed = True
             self._letter(b"s" if stack else b"k")
+
+    def release(self) -> None:
+        """Everybody is dead: have the folder removed that the guard kept (`keeps_folder`)."""
+        self._letter(b"r")
 
     async def killed(self, *, stack: bool = False) -> Report:
         """Have everybody killed and see it done, whoever cancels us meanwhile."""

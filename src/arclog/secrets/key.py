@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.secrets.files import read_owned, signature, write_new
 
 KEY_FILE = "secrets.key"

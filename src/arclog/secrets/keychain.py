@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError, StoreError
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretManager, SecretSource
+from arclog.sandbox.confinement import hidden_paths
 from arclog.secrets.files import read_small
 from arclog.secrets.managers.cached import ManagedSecrets
 from arclog.secrets.naming import json_fields, widening
@@ -26,6 +28,11 @@ from arclog.secrets.seal import Seal
 
 #: A number in a JSON secret with fewer is taken for a port or a count.
 _SECRET_DIGITS = 6
+
+#: Variables of arclog itself begin so: they may hold the password of the store, or the token of the worker.
+_OWN_VARIABLES = "ARCLOG_"
+#: Looks like files, and holds the environment and the memory of processes.
+_PROCESSES = "/proc"
 
 _Entry = Mapping[str, Any]
 
@@ -51,6 +58,8 @@ class LocalSecrets:
         self._clock = clock
         self._manager = manager
         self._most = settings.integer("secrets.max_bytes")
+        self._variables = _listed(settings.text("secrets.allow_env"))
+        self._files = _listed(settings.text("secrets.allow_files"))
 
     async def check(self, entries: Sequence[_Entry], scope: str) -> list[str]:
         problems = []
@@ -221,6 +230,12 @@ class LocalSecrets:
         return fields
 
     def _env(self, variable: str) -> str:
+        if variable.startswith(_OWN_VARIABLES):
+            raise SecretUnavailable(f"the environment variable {variable} is arclog's own; give the secret another one")
+        if self._variables and not any(fnmatchcase(variable, allowed) for allowed in self._variables):
+            raise SecretUnavailable(
+                f"the environment variable {variable} is not for playbooks (setting secrets.allow_env)"
+            )
         text = os.environ.get(variable, "")
         if not text:
             how = "is not set" if variable not in os.environ else "is empty"
@@ -235,9 +250,19 @@ class LocalSecrets:
             )
         return text
 
+    @cached_property
+    def _hidden(self) -> tuple[str, ...]:
+        return (_PROCESSES, *hidden_paths(self._settings))
+
     def _file(self, path: str) -> str:
         try:
-            body = read_small(Path(path).expanduser(), self._most)
+            real = Path(os.path.realpath(Path(path).expanduser()))
+            if any(real.is_relative_to(own) for own in self._hidden):
+                raise SecretUnavailable(f"the file {path} is arclog's own, or a process's; no playbook reads it")
+            allowed = [os.path.realpath(Path(each).expanduser()) for each in self._files]
+            if allowed and not any(real.is_relative_to(each) for each in allowed):
+                raise SecretUnavailable(f"the file {path} is not for playbooks (setting secrets.allow_files)")
+            body = read_small(real, self._most)
             text = body.decode()
         except FileNotFoundError:
             where = "" if Path(path).expanduser().is_absolute() else f" in {Path.cwd()}"
@@ -257,6 +282,10 @@ class LocalSecrets:
 def _named(entry: _Entry, problem: SecretUnavailable) -> SecretUnavailable:
     message = f"keychain entry {entry['name']} (kind {entry['kind']}): {problem}"
     return SecretUnavailable(message, retryable=problem.retryable, kind=problem.kind)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _plain(text: str) -> tuple[dict[str, Any], list[str]]:

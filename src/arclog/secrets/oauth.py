@@ -16,8 +16,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 
 _CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}\Z")

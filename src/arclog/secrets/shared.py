@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.secrets import SealedSecret, SecretBook, SecretInfo
 from arclog.secrets.naming import described, not_kept, widening
 from arclog.secrets.seal import Seal

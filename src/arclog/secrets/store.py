@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.secrets import SealedSecret, SecretInfo
 from arclog.secrets.files import read_small, replace, signature
 from arclog.secrets.key import key_source

@@ -1,1 +1,1 @@
-"""The control plane as an HTTP service, over `ports.api` and `ports.control`."""
+"""The control plane as an HTTP service, over `ports.views.api` and `ports.control`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from arclog.model.errors import RequestRejected, RequestTooLarge
-from arclog.server.access import services_of
-from arclog.server.schemas import JSON
+from arclog.server.auth.access import services_of
+from arclog.server.openapi.schemas import JSON
 from arclog.server.traffic import SLOT, Slot
 
 T = TypeVar("T")
@@ -28,8 +28,15 @@ _VALUE_BYTES = 64
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 
-async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> bytes:
-    """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held."""
+async def raw_body(
+    request: Request,
+    limit: str = "server.max_body_bytes",
+    large: int = 0,
+    look: Callable[[bytes], Awaitable[None]] | None = None,
+) -> bytes:
+    """The body, at most as many bytes as the setting `limit` says; nothing more than that is ever held. `look` is called with the
+    beginning of one that has at least `large` bytes, before the rest is taken.
+    """
     services = services_of(request)
     most = services.settings.integer(limit)
     declared = request.headers.get("content-length", "")
@@ -49,6 +56,9 @@ async def raw_body(request: Request, limit: str = "server.max_body_bytes") -> by
                     slot.hold(size - counted)
                     counted = size
                 chunks.append(chunk)
+                if look is not None and size >= large:
+                    await look(b"".join(chunks))
+                    look = None
     except TimeoutError:
         raise HTTPException(408, f"the body did not come within {patience:g} s (server.body_timeout_s)") from None
     except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours

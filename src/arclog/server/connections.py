@@ -2,29 +2,76 @@
 
 Without this anybody could hold a connection for ever by sending a head byte by byte, or fill the memory with one that has
 no end. Bodies have limits of their own (`bodies`), and idle connections are uvicorn's.
+
+Open connections are counted (`server.max_connections`): one address cannot take all that there are. Law: of the last part (from
+`server.fair_from` on) an address may have as many as are left for others.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
+from arclog.server.auth.addresses import neighbourhood
 
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
+#: Bytes in a second that are taken of a body whose request was answered before it ended. Most senders read the answer only when
+#: they have sent everything.
+_AFTER_ANSWER = 64 * 1024 * 1024
 #: What stands around the name and the value of a header: a colon, a space, the end of the line.
 _AROUND = 4
+
+
+class Connections:
+    """How many are open, and from where."""
+
+    def __init__(self, most: int, fair_from: float, shared: Collection[str] = ()) -> None:
+        """`shared`: addresses that speak for many (proxies), which have no share of their own."""
+        self._most = most
+        self._fair_from = most * fair_from
+        self._shared = frozenset(shared)
+        self._now = 0
+        self._from: Counter[str] = Counter()
+
+    def open(self, address: str) -> bool:
+        """Count one more; False when there is no room for it, and then it is not counted."""
+        if self._now >= self._most:
+            return False
+        where = neighbourhood(address)
+        if self._now >= self._fair_from and address not in self._shared and self._from[where] >= self._most - self._now:
+            return False
+        self._now += 1
+        self._from[where] += 1
+        return True
+
+    def close(self, address: str) -> None:
+        where = neighbourhood(address)
+        self._now -= 1
+        self._from[where] -= 1
+        if not self._from[where]:
+            del self._from[where]
+
+
+def connections_of(settings: Settings) -> Connections:
+    """The count of a server with these settings."""
+    most = settings.integer("server.max_connections")
+    proxies = settings.text("server.trusted_proxies").replace(" ", "").split(",")
+    return Connections(most, settings.number("server.fair_from"), proxies)
 
 
 def connection_of(settings: Settings) -> type[asyncio.Protocol]:
     """The protocol of a server with these settings."""
 
     class Bounded(_Bounded):
+        opened = connections_of(settings)
         head_s = settings.number("server.head_timeout_s")
         head_bytes = settings.integer("server.max_head_bytes")
 
@@ -32,11 +79,14 @@ def connection_of(settings: Settings) -> type[asyncio.Protocol]:
 
 
 class _Bounded(HttpToolsProtocol):
+    opened: Connections
     head_s: float
     head_bytes: int
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        #: where the other side is; None: it was not let in
+        self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._came = 0
         self._in_body = False
@@ -46,20 +96,33 @@ class _Bounded(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._expect()
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        if self.opened.open(address):
+            self._address = address
+            self._expect()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._address is not None:
+            self.opened.close(self._address)
+            self._address = None
         self._arrived()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        was_in_body = self._in_body
+        if was_in_body and not self._is_under_way():
+            # It was refused by its beginning: the rest is nothing to hurry for.
+            self.transport.pause_reading()
+            self.loop.call_later(len(data) / _AFTER_ANSWER, self._read_on)
         super().data_received(data)
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever its type says
-        if (cycle is not None and not cycle.response_complete) or self.transport.is_closing():
+        if self._is_under_way() or self.transport.is_closing():
             return
         # Nothing is under way, and what came is no whole head, or the rest of a body that was answered before it ended.
         self._expect()
-        if not self._in_body:
+        if not self._in_body and not was_in_body:
             self._came += len(data)
             if self._came > self.head_bytes:
                 self.transport.write(_TOO_LARGE)
@@ -101,6 +164,15 @@ class _Bounded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_body = False
         super().on_message_complete()
+
+    def _is_under_way(self) -> bool:
+        """Whether a request waits for its answer."""
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever its type says
+        return cycle is not None and not cycle.response_complete
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _expect(self) -> None:
         if self._deadline is None:

@@ -1,6 +1,7 @@
 """Headers of every answer: browsers neither guess types, nor keep answers, nor run or frame anything of ours.
 
-No cookies are set or read, and no other origin is let in (no CORS): a page elsewhere can make nobody's browser ask for it.
+No other origin is let in (no CORS): a page elsewhere can read nothing. The console's own files say for themselves what they may
+(`server.console`).
 """
 
 from __future__ import annotations

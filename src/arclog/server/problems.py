@@ -28,6 +28,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.RequestTooLarge, 413),
     (errors.RunEnded, 409),
     (errors.EventDiffers, 409),
+    (errors.DoesNotFit, 409),
     (errors.ReportGap, 409),
     (errors.StaleFence, 409),
     (errors.PlaybookError, 422),
@@ -66,6 +67,8 @@ def answer_of(error: errors.ArclogError) -> Response:
     if isinstance(error, errors.PlaybookError):
         more["findings"] = [msgspec.to_builtins(finding) for finding in error.findings]
         more["file"] = error.file
+    if isinstance(error, errors.InputsRefused):
+        more["faults"] = [{"path": path, "message": message} for path, message in error.faults]
     if isinstance(error, errors.ReportGap):
         more["expected"] = error.expected
     answer = problem(status, title_of(error), str(error), **more)

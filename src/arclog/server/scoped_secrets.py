@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arclog.model.errors import NotFound
 from arclog.ports.secrets import SealedSecret, SecretSource
-from arclog.ports.store import Scope
+from arclog.ports.storage.store import Scope
 
 
 class ScopedSecrets:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from arclog.model.errors import NotFound
+import msgspec
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Finding, NotFound
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
-from arclog.ports.access import AccessBook
-from arclog.ports.api import Api
-from arclog.ports.checks import Diagnosis
+from arclog.plan import draw
+from arclog.plan.build import build
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.ingest import Ingest
-from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
-from arclog.ports.runs import Runs
-from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import SecretSource, Vault
-from arclog.server.audit import Audit
-from arclog.server.readings import Readings
+from arclog.ports.storage.access import AccessBook
+from arclog.ports.storage.pools import PoolApi
+from arclog.ports.storage.schedules import ScheduleApi
+from arclog.ports.views.api import Api
+from arclog.ports.views.checks import Diagnosis
+from arclog.ports.views.runs import Runs
+from arclog.server.auth.audit import Audit
+from arclog.server.auth.gate import Gate
+from arclog.server.streams.readers import Readings
 from arclog.server.traffic import Traffic
 from arclog.server.work_answers import Answers
 
@@ -49,6 +54,11 @@ async def _no_metrics() -> bytes:
 def _nothing() -> None: ...
 
 
+async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
+    built = build(text, file, {})
+    return built.findings, b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
+
+
 def _no_workers(_: Principal) -> Workplace:
     raise NotFound("this server takes no workers")
 
@@ -71,12 +81,19 @@ class Services:
     book: AccessBook
     #: what callers were granted and denied
     audit: Audit
+    #: who signs in; None: nobody can
+    gate: Gate | None = None
     #: to be called when a key was made here
     key_made: Callable[[], None] = field(default=_nothing)
     #: what `/metrics` tells, in Prometheus' text format
     metrics: Callable[[], Awaitable[bytes]] = field(default=_no_metrics)
     #: what `/api/doctor` tells one principal; None: nothing
     doctor: Callable[[Principal], Awaitable[Diagnosis]] | None = None
+    #: checks the text of a playbook, which came from a file of that name, for a tenant, with the kinds that are installed
+    #: here: the findings, and its graph as JSON, empty when there are errors
+    check: Callable[[str, str, str], Awaitable[tuple[list[Finding], bytes]]] = field(default=_checked)
+    #: the JSON Schema of playbooks with these kinds
+    schema: Callable[[], dict[str, Any]] = field(default=dict)
     #: the schedules that one principal sees; None: there are none here
     schedules: Callable[[Principal], ScheduleApi] | None = None
     #: the pools that one principal sees; None: there are none here

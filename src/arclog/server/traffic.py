@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
 from arclog.server.problems import problem
 
 K = TypeVar("K")

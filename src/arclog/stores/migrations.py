@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import re
 
+_ONLINE = re.compile(r"^-- online$", re.MULTILINE)
 _OLDEST = re.compile(r"^-- oldest: (\d+)$", re.MULTILINE)
+
+
+def is_online(script: str) -> bool:
+    """It holds nothing but indexes, and a store that can build them beside its users does so (`-- online`)."""
+    return bool(_ONLINE.search(script))
 
 
 def oldest_for(script: str) -> int:

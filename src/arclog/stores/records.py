@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.config.retention import SCOPES
 from arclog.model.errors import Conflict
-from arclog.model.retention import SCOPES
-from arclog.ports.access import KeyRecord
-from arclog.ports.pools import WorkerRecord
-from arclog.ports.store import (
+from arclog.ports.storage.access import KeyRecord, SessionRecord
+from arclog.ports.storage.pools import WorkerRecord
+from arclog.ports.storage.store import (
     Append,
     Backlog,
     CommandRecord,
@@ -23,9 +23,11 @@ from arclog.ports.store import (
     Scope,
     TerminalExists,
 )
-from arclog.ports.stored_results import ResultRecord
+from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.rows import NewResult
 
+#: entries of the audit that go at a time, beside as many as come
+FORGOTTEN = 500
 #: lease_until of a held command: neither issued (0) nor claimed (above)
 HELD = -1
 
@@ -33,7 +35,8 @@ HELD = -1
 COLUMNS = {
     "executions": """
         execution_id head state current_step started_at ended_at terminal_event paused error
-        run_id name path version plan tenant project environment created_at idempotency_key parent""",
+        run_id name path version plan tenant project environment created_at idempotency_key parent approvals""",
+    "sessions": "digest key_id name tenant roles subject created_at expires_at project environment",
     "commands": """
         execution_id command_id step run kinds pool item0 item1 fence worker_id lease_until rank resources""",
     "results": """
@@ -84,12 +87,12 @@ def new_columns(new: NewExecution) -> Bindings:
 
 def execution_record(row: Sequence[Any]) -> ExecutionRecord:
     execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error = row[:9]
-    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent = row[9:]
+    run_id, name, path, version, plan, tenant, project, environment, created_at, key, parent, approvals = row[9:]
     return ExecutionRecord(
         execution_id,
         head,
         NewExecution(run_id, name, path, version, plan, Scope(tenant, project, environment), created_at, key, parent),
-        ExecutionState(state, current_step, started_at, ended_at, terminal_event, bool(paused), error),
+        ExecutionState(state, current_step, started_at, ended_at, terminal_event, bool(paused), error, approvals),
     )
 
 
@@ -151,6 +154,11 @@ def command_record(row: Sequence[Any], kinds: tuple[str, ...] | None = None) -> 
     )
 
 
+def first_path(after: str, prefix: str) -> str:
+    """Where a list of paths begins that come behind one of them and begin with a prefix."""
+    return max(prefix, f"{after}\x01") if after else prefix
+
+
 def result_columns(execution_id: int, new: NewResult, at: int) -> Bindings:
     """As `add_result` takes them."""
     meta = new.ref.meta
@@ -164,6 +172,13 @@ def result_record(row: Sequence[Any]) -> ResultRecord:
     return ResultRecord(execution_id, name, sha256, size, rows, content_type, tenant, SCOPES[scope], *rest)
 
 
+def audit_query(tenant: str, decision: str) -> tuple[str, list[str]]:
+    """The statement that reads the audit by what is given, and its first parameters."""
+    narrowed = {"of_tenant": tenant, "by_decision": decision}
+    name = "_".join(["audit", *(each for each, value in narrowed.items() if value)])
+    return name, [value for value in narrowed.values() if value]
+
+
 def key_columns(key: KeyRecord) -> Bindings:
     """In the table's order."""
     about = (key.key_id, key.name, key.hash, key.tenant, msgspec.json.encode(key.roles).decode())
@@ -173,6 +188,17 @@ def key_columns(key: KeyRecord) -> Bindings:
 def key_record(row: Sequence[Any]) -> KeyRecord:
     key_id, name, hashed, tenant, roles, *rest = row
     return KeyRecord(key_id, name, hashed, tenant, _ROLES.decode(roles), *rest)
+
+
+def session_columns(session: SessionRecord) -> Bindings:
+    """In the table's order."""
+    about = (session.digest, session.key_id, session.name, session.tenant, msgspec.json.encode(session.roles).decode())
+    return (*about, session.subject, session.created_at, session.expires_at, session.project, session.environment)
+
+
+def session_record(row: Sequence[Any]) -> SessionRecord:
+    digest, key_id, name, tenant, roles, *rest = row
+    return SessionRecord(digest, key_id, name, tenant, _ROLES.decode(roles), *rest)
 
 
 def backlog_of(rows: Iterable[Sequence[Any]]) -> list[Backlog]:

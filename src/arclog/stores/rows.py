@@ -9,19 +9,20 @@ Informative events are stored and read like any other, but no mark and no step r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import local
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from arclog.model.config.retention import SCOPES
+from arclog.model.config.settings import Settings
 from arclog.model.errors import EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
 from arclog.model.events import BITS, MARKED, MARKED_WITH, REGISTRY, TERMINAL, Event, is_closing, status_of
 from arclog.model.ids import MAX_SEQUENCE, moved
 from arclog.model.refs import ResultRef, parse_ref
-from arclog.model.retention import SCOPES
-from arclog.model.settings import Settings
 from arclog.model.upcasts import LIFTS, lifted
-from arclog.ports.store import Append, Ingested, StoredEvent, Timer
+from arclog.ports.storage.store import Append, Ingested, StoredEvent, Timer
 
 _JSON = ord("[")
 _ESCAPED = ord(" ")
@@ -102,14 +103,16 @@ class Derived(Struct, frozen=True):
 
 
 class Codec:
-    """Turns events into row bodies and back. One per store and side: neither half is used by two threads at once."""
+    """Turns events into row bodies and back. Any number of threads may read at a time; one writes."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._compress_min = settings.integer("store.compress_min_bytes")
+    def __init__(self, settings: Settings, *, dense: bool = False) -> None:
+        """`dense` compresses smaller rows too: for a store that processes with time for it use, and that has dear bytes."""
+        self._compress_min = settings.integer("store.compress_min_bytes") // (2 if dense else 1)
         self._max_events = settings.integer("store.max_row_events")
         self._max_bytes = settings.integer("store.max_row_bytes")
         self._compressor: Any = None
-        self._decompressor: Any = None
+        #: a decompressor for each thread
+        self._own = local()
 
     def derive(self, append: Append) -> Derived:
         """The rows, marks and step changes of an append. Refuses what no store may take."""
@@ -152,7 +155,10 @@ class Codec:
 
     def _rows(self, append: Append, bits: int) -> Iterator[Row]:
         events = append.events
-        body = encode(events)
+        if append.ids:
+            yield from self._rows_of(append)
+            return
+        body = encode(events) if len(events) <= self._max_events or append.max_event_bytes else b""
         if 0 < append.max_event_bytes < len(body):
             _check_sizes(append)
         #: events whose ids rise by one: a run that goes on in the next millisecond goes on in another row
@@ -162,14 +168,46 @@ class Codec:
             yield Row(append.expected + 1, append.expected + len(events), append.base_id, bits, self._packed(body))
             return
         start = 0
-        sizes = [len(encode(event)) for event in events]
-        for stop in _cuts(sizes, self._max_events, self._max_bytes, run):
+        while start < len(events):
+            left = run - start if start < run else MAX_SEQUENCE + 1 - (start - run) % (MAX_SEQUENCE + 1)
+            stop = min(len(events), start + self._max_events, start + left)
             part = events[start:stop]
+            body = encode(part)
+            if len(body) > self._max_bytes and len(part) > 1:
+                encoded = [encode(event) for event in part]
+                stop = start + _first_cut([len(one) for one in encoded], self._max_bytes)
+                part = events[start:stop]
+                body = _joined(encoded[: stop - start])
             bits = 0
             for event in part:
                 bits |= BITS[event.type]
             seq0 = append.expected + 1 + start
-            yield Row(seq0, seq0 + stop - start - 1, moved(append.base_id, start), bits, self._packed(encode(part)))
+            yield Row(seq0, seq0 + stop - start - 1, moved(append.base_id, start), bits, self._packed(body))
+            start = stop
+
+    def _rows_of(self, append: Append) -> Iterator[Row]:
+        """Rows of events that have their ids already: a row for each run of ids."""
+        events, ids = append.events, append.ids
+        if len(ids) != len(events):
+            raise InvariantBroken(f"append to execution {append.execution_id}: {len(ids)} ids of {len(events)} events")
+        start = 0
+        while start < len(events):
+            stop, held = start, 2
+            base = 0
+            bits = 0
+            while stop < len(events) and stop - start < self._max_events:
+                event = events[stop]
+                #: what the row's first id is, as far as this event says
+                first = 0 if event.own_id else ids[stop] - (stop - start)
+                held += len(encode(event)) + 1
+                if stop > start and ((first and base and first != base) or held > self._max_bytes):
+                    break
+                base = base or first
+                bits |= BITS[event.type]
+                stop += 1
+            seq0 = append.expected + 1 + start
+            body = self._packed(encode(events[start:stop]))
+            yield Row(seq0, seq0 + stop - start - 1, base or ids[start], bits, body)
             start = stop
 
     def _packed(self, body: bytes) -> bytes:
@@ -185,13 +223,19 @@ class Codec:
     def events(self, body: bytes) -> list[Event]:
         """The events of a row."""
         if body[0] not in (_JSON, _ESCAPED):
-            if self._decompressor is None:
-                import zstandard
-
-                self._decompressor = zstandard.ZstdDecompressor()
-            body = self._decompressor.decompress(body, max_output_size=_MAX_BODY)
+            body = self._decompressor().decompress(body, max_output_size=_MAX_BODY)
         events = decode(body, _EVENTS)
         return [lifted(event) for event in events] if LIFTS else events
+
+    def _decompressor(self) -> Any:
+        own = self._own
+        try:
+            return own.decompressor
+        except AttributeError:
+            import zstandard
+
+            own.decompressor = zstandard.ZstdDecompressor()
+            return own.decompressor
 
     def stored(self, execution_id: int, seq0: int, base: int, persisted_at: int, body: bytes) -> list[StoredEvent]:
         """The events of a row with what the row knows of them."""
@@ -268,20 +312,14 @@ def _note(change: StepChange, event: Event, seq: int) -> None:
             change.status = "skipped" if status_of(event) == "skipped" else "done"
 
 
-def _cuts(sizes: Sequence[int], max_events: int, max_bytes: int, run: int) -> Iterator[int]:
-    """Where to cut a transaction into rows: greedy, in order; an event above the limit has a row of its own. The first
-    `run` events have ids that rise by one, and so have as many as a millisecond holds after them.
-    """
-    start = 0
+def _first_cut(sizes: Sequence[int], max_bytes: int) -> int:
+    """How many of the first events fit into a row; an event above the limit has a row of its own."""
     held = 2
     for i, size in enumerate(sizes):
-        breaks = i >= run and (i - run) % (MAX_SEQUENCE + 1) == 0
-        if i > start and (breaks or i - start == max_events or held + size + 1 > max_bytes):
-            yield i
-            start = i
-            held = 2
         held += size + 1
-    yield len(sizes)
+        if held > max_bytes and i:
+            return i
+    return len(sizes)
 
 
 def bits_of(types: Sequence[str]) -> int:
@@ -302,6 +340,12 @@ def encode(value: Any) -> bytes:
         return b" " + json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
     except (RecursionError, TypeError, ValueError, OverflowError) as error:
         raise RequestRejected(f"this cannot be stored as JSON: {error}") from error
+
+
+def _joined(encoded: Sequence[bytes]) -> bytes:
+    """The JSON text of a list of encoded values; one that `encode` had to escape makes the list such a text."""
+    escaped = any(one[0] == _ESCAPED for one in encoded)
+    return (b" [" if escaped else b"[") + b",".join(encoded) + b"]"
 
 
 def decode(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -1,4 +1,4 @@
-"""The search of `ports.event_search`, the same for every store: it pages through the marks of types that have them, and
+"""The search of `ports.storage.event_search`, the same for every store: it pages through the marks of types that have them, and
 through the rows of the log for all others. A store offers both kinds of pages (`SearchPages`).
 """
 
@@ -11,12 +11,14 @@ from typing import NamedTuple, Protocol
 from arclog.model.errors import RequestRejected
 from arclog.model.events import MARKED, MARKED_WITH, REGISTRY
 from arclog.model.ids import MAX_ID
-from arclog.ports.event_search import EventQuery, FoundEvents, StoredEvent
+from arclog.ports.storage.event_search import EventQuery, FoundEvents, StoredEvent
 from arclog.stores.rows import bits_of
 
 _ALL_TYPES = -1
 _CURSOR = re.compile(r"(?P<kind>[mr])(?P<numbers>\d{1,19}(?:-\d{1,19}){1,2})")
 _MARKS, _ROWS = "m", "r"
+#: Rows that are looked at first; then twice as many, and so on: a page is often full after a few.
+_FIRST_ROWS = 8
 
 
 class Key(NamedTuple):
@@ -104,23 +106,30 @@ async def _by_rows(pages: SearchPages, query: EventQuery, after: tuple[int, int]
     bits = bits_of(query.types) if query.types else _ALL_TYPES
     found: list[StoredEvent] = []
     # A cursor inside a row goes on in it.
-    rows = await pages.scanned_page(position if seq == MAX_ID else position - 1, bits, query, most)
-    for row in rows:
-        if row.ts >= query.until:
+    at = position if seq == MAX_ID else position - 1
+    looked, size = 0, _FIRST_ROWS
+    while looked < most:
+        size = min(size, most - looked)
+        rows = await pages.scanned_page(at, bits, query, size)
+        for row in rows:
+            if row.ts >= query.until:
+                return FoundEvents(found, _text(_ROWS, position, seq), more=False)
+            for one in row.events if row.ts >= query.since else ():
+                if row.position == position and one.seq <= seq:
+                    continue
+                if (wanted and one.event.type not in wanted) or (one.event.informative and not query.informative):
+                    continue
+                if len(found) == limit:
+                    return FoundEvents(found, _text(_ROWS, position, seq), more=True)
+                found.append(one)
+                if len(found) == limit:
+                    position, seq = row.position, one.seq
+            if len(found) < limit:
+                position, seq = row.position, MAX_ID
+        if len(rows) < size:
             return FoundEvents(found, _text(_ROWS, position, seq), more=False)
-        for one in row.events if row.ts >= query.since else ():
-            if row.position == position and one.seq <= seq:
-                continue
-            if (wanted and one.event.type not in wanted) or (one.event.informative and not query.informative):
-                continue
-            if len(found) == limit:
-                return FoundEvents(found, _text(_ROWS, position, seq), more=True)
-            found.append(one)
-            if len(found) == limit:
-                position, seq = row.position, one.seq
-        if len(found) < limit:
-            position, seq = row.position, MAX_ID
-    return FoundEvents(found, _text(_ROWS, position, seq), more=len(rows) == most)
+        looked, at, size = looked + size, rows[-1].position, size * 2
+    return FoundEvents(found, _text(_ROWS, position, seq), more=True)
 
 
 def _parsed(cursor: str) -> tuple[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 
 
 def attempt_of(line: LogLine) -> tuple[int, str, int, str, int, int, str]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import Append, Appended, Store
+from arclog.ports.storage.store import Append, Appended, Store
 
 #: Called before the n-th append (from 1) reaches the store; may raise what the store shall raise.
 Before = Callable[[int, Append], Awaitable[None]]

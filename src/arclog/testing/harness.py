@@ -21,26 +21,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from arclog.core.apply import apply
-from arclog.core.inputs import Continue, Request
-from arclog.core.state import State
-from arclog.engine.api import EngineApi
-from arclog.engine.children import Children
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
-from arclog.engine.slots import Slots
-from arclog.engine.timers import Timers
+from arclog.core.boundary.inputs import Continue, Request
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.duties.timers import Timers
+from arclog.engine.runs.children import Children
+from arclog.engine.runs.slots import Slots
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
 from arclog.model.events import TERMINAL, Event
-from arclog.model.kinds import KindSpec
-from arclog.model.settings import Settings
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
-from arclog.ports.store import ExecutionFilter, NewExecution, Scope, Store, StoredEvent
+from arclog.ports.storage.store import ExecutionFilter, NewExecution, Scope, Store, StoredEvent
 from arclog.ports.tool import ToolKind, ToolServices
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
@@ -48,8 +48,8 @@ from arclog.testing.faults import After, Before, faulty
 from arclog.testing.scripted import ACT, PEEK, Hook, Ledger, scripted_kinds
 from arclog.testing.virtual import LoopClock
 from arclog.tools import noop
-from arclog.worker.bridge import DirectBridge
 from arclog.worker.runner import Worker
+from arclog.worker.templates.sync_reader import DirectBridge
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.testing")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from arclog.core.reports import WORKER_TYPES
+from arclog.core.boundary.reports import WORKER_TYPES
 from arclog.model.envelope import Subject, widen
 from arclog.model.events import REGISTRY, TERMINAL, Event, is_closing, status_of
 from arclog.model.ids import moved
-from arclog.ports.store import StoredEvent
+from arclog.ports.storage.store import StoredEvent
 from arclog.testing.closed import check_events, check_layers, check_run_records
 from arclog.testing.dialect_laws import check_commands, told
 

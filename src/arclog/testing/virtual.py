@@ -7,14 +7,21 @@ each time, so a day of retries and heartbeats takes milliseconds. Nothing may wa
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from itertools import count
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 #: Where virtual time begins, microseconds since 1970.
 START = 1_800_000_000_000_000
+#: Timers that are nearer to each other than this are due together.
+_RESOLUTION_S = 1e-9
 
 
 class Stuck(Exception):
@@ -26,13 +33,35 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._virtual = 0.0
+        self._places = count()
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
         return self._virtual
 
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context)
+        timer.place = next(self._places)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
     def jump(self, seconds: float) -> None:
         self._virtual += seconds
+        # Of months in seconds, a float has no nanoseconds: with the real clock's resolution a timer would never be due.
+        self._clock_resolution = max(_RESOLUTION_S, math.ulp(self._virtual))
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer that comes after those for the same moment that were set before it; asyncio's own come in any order."""
+
+    place = 0
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        return (self.when(), self.place) < (other.when(), other.place if isinstance(other, _Timer) else 0)
 
 
 class _JumpingSelector(selectors.SelectSelector):

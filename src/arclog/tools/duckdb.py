@@ -18,11 +18,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
-from arclog.model.extras import required
-from arclog.model.kinds import KindSpec
+from arclog.model.config.extras import required
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
@@ -92,12 +92,16 @@ class DuckdbTool:
 
     async def run(self, config: DuckdbConfig, context: TaskContext) -> Outcome:
         try:
-            connection = self._hosts.connection(context.scope)
+            connection = self._hosts.connection(context.scope, context.files)
         except SqlFailure as problem:
             return failed_with(problem, HELPER)
         options = options_of(self._settings, connection.folder)
-        session = _Session(connection, config.database, self._reach, options, self._busy_s, self._threads)
-        return await run_on_file(session, config, context, HELPER)
+        reach = self._reach.including(context.files)
+        session = _Session(connection, config.database, reach, options, self._busy_s, self._threads)
+        try:
+            return await run_on_file(session, config, context, HELPER)
+        finally:
+            self._hosts.release(connection)
 
     async def execution_ended(self, execution_id: str) -> None:
         """Nothing is kept warm."""
@@ -304,6 +308,7 @@ KIND = ToolKind(
         helper=HELPER,
         helper_fields=HELPER_FIELDS,
         sql=("command",),
+        from_file="command",
         dialect="duckdb",
     ),
     _open,

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from arclog.model.extras import required
-from arclog.model.kinds import KindSpec
+from arclog.drivers.postgres.address import AddressError, address_of
+from arclog.model.config.extras import required
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.secrets import Credential
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.tools.sql.calls import cancellable
@@ -61,14 +63,16 @@ class PostgresTool:
         return await cancellable(self._run(self._pools, config, context), self._grace_s)
 
     async def _run(self, pools: Pools, config: PostgresConfig, context: TaskContext) -> Outcome:
+        where: dict[str, Any] = {}
         try:
-            pool = pools.to(server_of(config, context.auth), context.scope)
+            where = server_of(config, context.auth)
+            pool = pools.to(where, context.scope)
             connection = await pool.take()
         except SqlFailure as problem:
-            return failed_with(problem, HELPER)
+            return _placed(failed_with(problem, HELPER), where)
         session = self._session(connection)
         try:
-            return await run_statements(session, config, context, HELPER)
+            return _placed(await run_statements(session, config, context, HELPER), where)
         finally:
             await pool.give(connection, keep=session.clean)
             await session.end()
@@ -97,6 +101,29 @@ def server_of(config: Any, auth: Credential | None) -> dict[str, Any]:
     return where
 
 
+def place_of(where: Mapping[str, Any]) -> dict[str, Any]:
+    """Host, port and dbname of a connection's description, whoever gave it; none when that is not one place."""
+    known = {key: value for key, value in where.items() if key in ("host", "hostaddr", "port", "user", "dbname")}
+    try:
+        parts = address_of(str(where.get("dsn") or ""), **known).parts
+    except AddressError:
+        return {}
+    host = parts.get("host") or parts.get("hostaddr", "")
+    if host.startswith("/"):
+        host = "localhost"  # the folder of a socket
+    port, database = parts.get("port") or "5432", parts.get("dbname") or parts.get("user", "")
+    if not host or not database or "," in host or not port.isdigit():
+        return {}
+    return {"host": host, "port": int(port), "dbname": database}
+
+
+def _placed(outcome: Outcome, where: Mapping[str, Any]) -> Outcome:
+    """The outcome with the place of its database: the address itself may be a secret."""
+    if place := place_of(where) if where else {}:
+        outcome.meta = {**outcome.meta, "server": place}
+    return outcome
+
+
 def _open(services: ToolServices) -> PostgresTool:
     return PostgresTool(services.settings)
 
@@ -108,6 +135,7 @@ def _text(name: str, doc: str) -> Field:
 KIND = ToolKind(
     KindSpec(
         name="postgres",
+        opens_files=False,
         summary="Runs SQL on a PostgreSQL server; its data are the rows.",
         auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
         fields=(
@@ -124,6 +152,7 @@ KIND = ToolKind(
         helper=HELPER,
         helper_fields=HELPER_FIELDS,
         sql=("command",),
+        from_file="command",
         dialect="postgres",
     ),
     _open,

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from arclog.model.config.kinds import OUTPUTS, KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.errors import ArclogError
-from arclog.model.kinds import KindSpec
-from arclog.model.outcome import Outcome, TaskError, error, failed
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
-from arclog.ports.results import Content, ResultWriter
+from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
+from arclog.ports.results import Content, ResultWriter, StoredFile
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.cell import Cell, Limits, Reply, Task
 from arclog.sandbox.confinement import confinement_of
-from arclog.sandbox.folders import Folders
+from arclog.sandbox.folders import Folders, TaskFolders
+from arclog.sandbox.outputs import OutputFolders, OutputRules, OutputsFailed, output_rules, stored_outputs
 from arclog.sandbox.pool import Pool
 from arclog.sandbox.processes import bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
@@ -40,6 +41,9 @@ class PythonConfig(Struct, frozen=True):
     args: dict[str, Any] = {}
     libs: dict[str, str] = {}
     requirements: list[str] = []
+    #: modules of the playbook's folder: name → {path, source}
+    modules: dict[str, dict[str, str]] = {}
+    outputs: dict[str, Any] = {}
 
 
 class _NotStored(Exception):
@@ -49,10 +53,15 @@ class _NotStored(Exception):
 class _Listener:
     """Takes what a task says while it runs; items of its result go to the result store as they come."""
 
-    def __init__(self, context: TaskContext, code: str) -> None:
+    def __init__(self, context: TaskContext, config: PythonConfig, rules: OutputRules) -> None:
         self.log = context.log
         self._context = context
-        self._code = code
+        self._code = config.code
+        self._outputs = config.outputs
+        self._rules = rules
+        #: the stored files, or why there are none
+        self.files: dict[str, StoredFile] = {}
+        self.problem: TaskError | None = None
         self.progress = context.progress
         self._results = context.results
         self._writer: ResultWriter | None = None
@@ -70,6 +79,14 @@ class _Listener:
             await self._writer.add(msgspec.json.decode(body))
         except (ArclogError, OSError, msgspec.DecodeError) as problem:
             raise _NotStored(str(problem)) from problem
+
+    async def outputs(self, folders: TaskFolders) -> None:
+        """Store the files, before the folders are cleared."""
+        try:
+            places = OutputFolders(folders, folders.workdir, self._rules)
+            self.files = await stored_outputs(self._outputs, places, self._results)
+        except OutputsFailed as problem:
+            self.problem = problem.problem
 
     async def stored(self) -> Content | None:
         """What was stored; None when no items came."""
@@ -102,6 +119,7 @@ class PythonTool:
         confinement = self._confinement = confinement_of(settings, scratch)
         self._pool = Pool(folders, self._limits, settings.integer("python.warm_processes"), confinement)
         self._pool.start()
+        self._output_rules = output_rules(settings, scratch)
         self._settings = settings
         self._installer = installer
         self._environments: Environments | None = None
@@ -138,15 +156,17 @@ class PythonTool:
     async def _run(
         self, config: PythonConfig, task: Task, context: TaskContext, environment: Environment | None
     ) -> Outcome:
-        listener = _Listener(context, config.code)
+        listener = _Listener(context, config, self._output_rules)
         try:
-            answer, cell = await self._pool.run(context.execution_id, task, listener, environment)
+            answer, cell = await self._pool.run(context.execution_id, task, listener, environment, context.files)
             if isinstance(answer, Report):
                 return _failed(self._death(answer, cell))
             if answer.ok and answer.items:
                 helper = {"py": dict.fromkeys(_HELPER_FIELDS)}
-                return Outcome(stored=await listener.stored(), helper=helper)
-            return self._outcome(answer)
+                outcome = Outcome(stored=await listener.stored(), helper=helper)
+            else:
+                outcome = self._outcome(answer)
+            return _with_files(outcome, config, listener)
         except _NotStored as problem:
             return _failed(error("result", f"the items that the task gave could not be stored: {problem}"))
         finally:
@@ -194,6 +214,19 @@ class PythonTool:
         return error("killed", f"the python process ended before the task did: {how}", code=code)
 
 
+def _with_files(outcome: Outcome, config: PythonConfig, listener: _Listener) -> Outcome:
+    """The outcome with the task's files; an error where one of them could not be stored."""
+    if not config.outputs or outcome.error is not None:
+        return outcome
+    problem = listener.problem
+    if problem is None and config.outputs.keys() != listener.files.keys():
+        problem = error("killed", "the python process did not hand over its files", code="OUTPUTS")
+    if problem is not None:
+        return Outcome(ERROR, outcome.result, stored=outcome.stored, error=problem, helper=outcome.helper)
+    outcome.files = listener.files
+    return outcome
+
+
 def environments_folder(settings: Settings) -> Path:
     """Where environments of packages are kept."""
     return Path(settings.text("python.environments") or Path(settings.text("home")) / "environments")
@@ -210,6 +243,8 @@ def _task(config: PythonConfig, context: TaskContext) -> Task:
         "code": config.code,
         "args": config.args,
         "libs": config.libs,
+        "modules": config.modules,
+        "outputs": bool(config.outputs),
         "inline_max_bytes": context.results.inline_max_bytes,
         "context": {
             "execution_id": context.execution_id,
@@ -252,10 +287,13 @@ KIND = ToolKind(
                 "Packages, as pip takes them, e.g. rich==13.9.4; the task sees these and the standard library alone.",
                 items=Field("requirement", "string"),
             ),
+            OUTPUTS,
         ),
         helper="py",
         helper_fields=_HELPER_FIELDS,
-        verbatim=("code", "requirements"),
+        verbatim=("code", "requirements", "modules"),
+        from_file="code",
+        takes_modules=True,
         needs=("workload", "ctx"),
     ),
     _open,

@@ -16,14 +16,15 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
+from arclog.model.config.kinds import OUTPUTS, KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import ERROR, Outcome, TaskError, error, failed
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import confined, confinement_of
 from arclog.sandbox.folders import Folders, TaskFolders
 from arclog.sandbox.launcher import Launcher
+from arclog.sandbox.outputs import OutputFolders, OutputsFailed, output_rules, stored_outputs
 from arclog.sandbox.processes import Tree, bounds, ended_by, not_allowed
 from arclog.sandbox.protocol import Report
 from arclog.sandbox.streams import Lines
@@ -47,6 +48,7 @@ class ShellConfig(Struct, frozen=True):
     input: Any = ""
     check: bool = True
     parse: Literal["json"] | None = None
+    outputs: dict[str, Any] = {}
 
 
 class _Command(Struct, frozen=True):
@@ -103,6 +105,7 @@ class ShellTool:
         self._scratch = scratch
         self._folders = Folders(settings, scratch)
         self._confinement = confinement_of(settings, scratch)
+        self._output_rules = output_rules(settings, scratch)
         self._launcher = Launcher()
         self._trees: set[Tree] = set()
 
@@ -114,18 +117,43 @@ class ShellTool:
         out = _Output("stdout", context, self._cap, self._log_cap)
         err = _Output("stderr", context, self._cap, self._log_cap)
         folders = self._folders.of_next("shell")
-        tree = self._start(command, folders, folders.workdir / config.cwd, context)
+        cwd = folders.workdir / config.cwd
+        tree = self._start(command, folders, cwd, context, keeps_folder=bool(config.outputs))
         tree.stdout.listener, tree.stderr.listener = out.feed, err.feed
         self._trees.add(tree)
         tree.closed.add_done_callback(lambda _: self._trees.discard(tree))
         try:
-            report = await asyncio.shield(tree.gone)
-        except asyncio.CancelledError:
-            await self._stop(tree)
-            raise
+            try:
+                report = await asyncio.shield(tree.gone)
+            except asyncio.CancelledError:
+                await self._stop(tree)
+                raise
+            finally:
+                out.lines.end()
+                err.lines.end()
+            outcome = self._concluded(config, command, report, folders, context, out, err)
+            if config.outputs and outcome.error is None:
+                places = OutputFolders(folders, cwd, self._output_rules)
+                outcome.files = await stored_outputs(config.outputs, places, context.results)
+        except OutputsFailed as problem:
+            return Outcome(ERROR, outcome.result, error=problem.problem, helper=outcome.helper)
+        else:
+            return outcome
         finally:
-            out.lines.end()
-            err.lines.end()
+            if config.outputs:
+                tree.release()
+
+    def _concluded(
+        self,
+        config: ShellConfig,
+        command: _Command,
+        report: Report,
+        folders: TaskFolders,
+        context: TaskContext,
+        out: _Output,
+        err: _Output,
+    ) -> Outcome:
+        """The outcome of a command that has ended."""
         if refused := not_allowed(report, self._settings):
             return _failed(refused)
         if report.crowd:
@@ -150,7 +178,9 @@ class ShellTool:
             await tree.finished()
         await self._launcher.close()
 
-    def _start(self, command: _Command, folders: TaskFolders, cwd: Path, context: TaskContext) -> Tree:
+    def _start(
+        self, command: _Command, folders: TaskFolders, cwd: Path, context: TaskContext, *, keeps_folder: bool
+    ) -> Tree:
         folders.make()
         if folders.fresh:
             folders.workdir.mkdir(mode=0o700)
@@ -161,8 +191,9 @@ class ShellTool:
             "env": environment,
             "cwd": str(cwd),
             "folder": str(folders.folder),
+            "keeps_folder": keeps_folder,
             **bounds(self._settings),
-            **confined(self._confinement, folders),
+            **confined(self._confinement, folders, read=[str(context.files)] if context.files else []),
         }
         try:
             if not command.input:
@@ -327,7 +358,9 @@ KIND = ToolKind(
                 "`json`: stdout is one JSON document; the result has it as `json`.",
                 choices=("json",),
             ),
+            OUTPUTS,
         ),
+        from_file="command",
         helper="sh",
         helper_fields=("exit_code",),
     ),

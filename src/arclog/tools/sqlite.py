@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
@@ -76,7 +76,7 @@ class SqliteTool:
         self._threads = Threads(settings.integer("sql.threads"), "arclog-sqlite")
 
     async def run(self, config: SqliteConfig, context: TaskContext) -> Outcome:
-        session = _Session(config.database, self._reach, self._busy_s, self._threads)
+        session = _Session(config.database, self._reach.including(context.files), self._busy_s, self._threads)
         return await run_on_file(session, config, context, HELPER)
 
     async def execution_ended(self, execution_id: str) -> None:
@@ -304,6 +304,7 @@ KIND = ToolKind(
         helper=HELPER,
         helper_fields=HELPER_FIELDS,
         sql=("command",),
+        from_file="command",
         dialect="sqlite",
     ),
     _open,

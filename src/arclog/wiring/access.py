@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound
-from arclog.model.settings import Settings
-from arclog.ports.access import AuditApi, KeyApi
 from arclog.ports.secrets import CredentialApi
+from arclog.ports.storage.access import AuditApi, KeyApi
 
 
 class Access(NamedTuple):
@@ -29,10 +29,10 @@ async def access_of(settings: Settings, *, tenant: str = "", may_create: bool = 
         async with AsyncClient(settings=settings) as client:
             yield Access(client.keys, client.audits)
         return
-    from arclog.server.audited import AuditBook
-    from arclog.server.key_book import KeyBook
+    from arclog.server.auth.audit_page import AuditBook
+    from arclog.server.auth.key_book import KeyBook
     from arclog.wiring.backends import DATABASE, keeps_files
-    from arclog.wiring.clock import SystemClock
+    from arclog.wiring.clocks.machine import SystemClock
     from arclog.wiring.embedded import opened_store
 
     home = settings.text("home")
@@ -54,7 +54,7 @@ async def credentials_of(settings: Settings) -> AsyncIterator[CredentialApi]:
         return
     from arclog.secrets.credentials import LocalCredentials
     from arclog.wiring.backends import keeps_files
-    from arclog.wiring.clock import SystemClock
+    from arclog.wiring.clocks.machine import SystemClock
     from arclog.wiring.secrets import choose_vault
 
     scope = "/".join(settings.text(f"scope.{part}") for part in ("tenant", "project", "environment"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from arclog.model.config.extras import required
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.extras import required
-from arclog.model.settings import Settings
 from arclog.ports.bus import Bus
-from arclog.ports.checks import Check
 from arclog.ports.clock import Clock
 from arclog.ports.results import Results
-from arclog.ports.store import Store
+from arclog.ports.storage.store import Store
+from arclog.ports.views.checks import Check
 
 DATABASE = "arclog.db"
 #: folder of results that are too large for the log
@@ -45,6 +45,16 @@ def _require_postgres(url: str) -> None:
         import psycopg  # noqa: F401 - whether it is there
 
 
+def compact(settings: Settings) -> int:
+    """Write the home's SQLite file anew; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
+    from arclog.stores.sqlite.connect import rewrite
+
+    file = Path(settings.text("home")) / DATABASE
+    before = file.stat().st_size
+    rewrite(str(file), settings.number("store.busy_timeout_s"))
+    return max(before - file.stat().st_size, 0)
+
+
 async def store_checks(settings: Settings) -> Sequence[Check]:
     """What `arclog doctor` is told of a store that is no file."""
     url = settings.text("store.url")
@@ -58,7 +68,7 @@ def choose_results(settings: Settings) -> Results:
     url = settings.text("results.url")
     scheme, slashes, _ = url.partition("://")
     if not url:
-        from arclog.results.files import FileResults
+        from arclog.results.files.store import FileResults
 
         return FileResults(Path(settings.text("home")) / RESULTS, settings)
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
@@ -68,7 +78,7 @@ def choose_results(settings: Settings) -> Results:
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
-            from arclog.results.postgres import PostgresResults
+            from arclog.results.postgres.store import PostgresResults
         return PostgresResults(url if slashes else settings.text("store.url"), settings)
     if url == "nats":
         if not settings.text("bus.url"):
@@ -76,12 +86,12 @@ def choose_results(settings: Settings) -> Results:
         with required("nats", "ARCLOG_RESULTS_URL"):
             from arclog.buses.nats_address import address_of
             from arclog.buses.nats_connect import connect
-            from arclog.results.nats import NatsResults
+            from arclog.results.nats.store import NatsResults
         address, timeout_s = address_of(settings), settings.number("results.timeout_s")
         return NatsResults(lambda: connect(address, timeout_s), f"NATS {address}", settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with required("object", "ARCLOG_RESULTS_URL"):
-            from arclog.results.objects import ObjectResults
+            from arclog.results.object.store import ObjectResults
         return ObjectResults(url, settings)
     # What is not understood may be a password in a wrong place.
     raise SettingsError(

@@ -13,18 +13,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from arclog import __version__
-from arclog.engine.doctor import WorkDoctor
-from arclog.engine.examining import Probe, examined
+from arclog.engine.duties.doctor import WorkDoctor
+from arclog.engine.duties.health_checks import Probe, examined
+from arclog.model.config.extras import required
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, SecretUnavailable, SettingsError
-from arclog.model.extras import required
 from arclog.model.ids import MICROS
-from arclog.model.settings import Settings
 from arclog.ports import work
-from arclog.ports.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.ports.secrets import Vault
+from arclog.ports.views.checks import CONFINEMENT, FAIL, OK, SECRETS, WARN, Check, Diagnosis
 from arclog.wiring.backends import DATABASE, keeps_files
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.scratch import Scratch
+from arclog.wiring.homes.scratch import Scratch
 from arclog.wiring.secrets import choose_manager, choose_vault, left_in_home
 
 #: Under this tenant's name the result store is tried; no run can have it.

@@ -12,45 +12,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arclog import __version__
-from arclog.core.inputs import Continue
-from arclog.engine.api import EngineApi
-from arclog.engine.children import Children
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import LeasedMinter
-from arclog.engine.outbox import Outbox
-from arclog.engine.turns import Turns
-from arclog.engine.upkeep import Upkeep
+from arclog.core.boundary.inputs import Continue
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import LeasedMinter
+from arclog.engine.commits.turns import Turns
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.duties.upkeep import Upkeep
+from arclog.engine.duties.webhooks import Outbox
+from arclog.engine.runs.children import Children
+from arclog.engine.runs.secrets import RunSecrets
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, MissingExtra, StoreUnavailable
 from arclog.model.ids import MAX_ID, parse_id, timestamp
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
 from arclog.plan.net import Plan
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, WorkerInfo
-from arclog.ports.pools import PoolApi
 from arclog.ports.results import Results
-from arclog.ports.schedules import ScheduleApi
 from arclog.ports.secrets import Secrets
-from arclog.ports.store import ExecutionFilter, Scope, Store
+from arclog.ports.storage.marks import CrashBook
+from arclog.ports.storage.pools import PoolApi
+from arclog.ports.storage.schedules import ScheduleApi
+from arclog.ports.storage.store import ExecutionFilter, Scope, Store
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import protect_process
 from arclog.sandbox.folders import workdir_of
 from arclog.wiring.backends import DATABASE, choose_bus, choose_results, choose_store, keeps_files
-from arclog.wiring.clock import SystemClock
-from arclog.wiring.home import prepare_home
-from arclog.wiring.kinds import KindSpecs, kinds_named_in, tool_kinds
-from arclog.wiring.marks import FileMarks
-from arclog.wiring.presence import Presence
-from arclog.wiring.scratch import Scratch, remove_abandoned
+from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.homes.home import prepare_home
+from arclog.wiring.homes.marks import FileMarks
+from arclog.wiring.homes.presence import Presence
+from arclog.wiring.homes.scratch import Scratch, remove_abandoned
+from arclog.wiring.kinds import KindSpecs, ToolKinds, kinds_named_in, tool_kinds
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
-from arclog.wiring.webhooks import WebhookSender
+from arclog.wiring.senders.webhooks import WebhookSender
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from arclog.engine.publishing import Publisher
-    from arclog.engine.relay import Relay
+    from arclog.engine.commits.relay import Relay
+    from arclog.engine.duties.publishing import Publisher
+    from arclog.engine.history.lineage import LineageSender
+    from arclog.wiring.senders.lineage import LineagePoster
 
 #: Whose steps a worker runs that was told nothing else.
 DEFAULT_POOL = "default"
@@ -75,8 +79,12 @@ class Embedded:
         engine: Engine,
         worker_id: str,
         secrets: Secrets,
+        kinds: ToolKinds,
     ) -> None:
         self.engine = engine
+        self._kinds = kinds
+        #: the kinds of tasks as data
+        self.kinds = KindSpecs(kinds)
         self._secrets = secrets
         self.control = EngineControl(engine)
         #: what the worker in this process speaks to
@@ -86,7 +94,7 @@ class Embedded:
         self._settings = settings
         self._store = store
         self._presence = Presence(home)
-        self.api = EngineApi(engine, KindSpecs(tool_kinds()), self.results, self._is_alive, self._is_served)
+        self.api = EngineApi(engine, self.kinds, self.results, self._is_alive, self._is_served)
         self._worker_id = worker_id
         self._scratch: Scratch | None = None
         self._toolbox: Toolbox | None = None
@@ -97,6 +105,8 @@ class Embedded:
         #: tells other servers; None: there are none
         self.relay: Relay | None = None
         self.publisher: Publisher | None = None
+        self._lineage: LineageSender | None = None
+        self._lineage_poster: LineagePoster | None = None
         #: whether the store took last words
         self.in_touch = True
         #: resolves with what stopped the worker
@@ -109,7 +119,7 @@ class Embedded:
     def open_tools(self, text: str) -> None:
         """Open the tools that a playbook's text seems to name: a process that starts now is there when it is needed."""
         toolbox = self._tools()
-        for kind in kinds_named_in(text):
+        for kind in kinds_named_in(text, self._kinds):
             with suppress(MissingExtra):  # a task of that kind says so, if there is one
                 toolbox.prepare(kind)
 
@@ -118,7 +128,7 @@ class Embedded:
             workdir_of(self._settings)  # a folder that is not there is known before anything runs
             protect_process(self._settings)
             self._scratch = Scratch()
-            self._toolbox = Toolbox(tool_kinds(), ToolServices(self._settings, self._scratch.folder))
+            self._toolbox = Toolbox(self._kinds, ToolServices(self._settings, self._scratch.folder))
         return self._toolbox
 
     async def isolate_tenants(self) -> None:
@@ -161,7 +171,7 @@ class Embedded:
 
     def pools(self, caller: Principal | None = None) -> PoolApi:
         """Pools and workers, as a caller sees them; without one, as whoever owns the store does."""
-        from arclog.engine.pools import EnginePools
+        from arclog.engine.dispatch.pools import EnginePools
 
         return EnginePools(self.engine, caller)
 
@@ -184,16 +194,22 @@ class Embedded:
             duties = (*self._upkeep.begin(only), self._outbox.run())
             self._tasks += [asyncio.ensure_future(duty) for duty in duties]
             if self.relay is not None and self.relay.bus.topic is not None:
-                from arclog.engine.publishing import Publisher
+                from arclog.engine.duties.publishing import Publisher
 
                 self.publisher = Publisher(self.engine, self.relay.bus.topic, self._worker_id)
                 self._tasks.append(asyncio.ensure_future(self.publisher.run()))
+            if not only and (self._settings.text("lineage.url") or self._settings.text("lineage.file")):
+                from arclog.wiring.senders.lineage import LineagePoster, lineage_sender
+
+                self._lineage_poster = LineagePoster(self._settings, self._secrets)
+                self._lineage = lineage_sender(self.engine, self._settings, self._worker_id, self._lineage_poster)
+                self._tasks.append(asyncio.ensure_future(self._lineage.run()))
 
     async def open_bus(self) -> None:
         """Begin to tell other servers, and to hear them."""
         bus = choose_bus(self._settings)
         if bus is not None:
-            from arclog.engine.relay import Relay
+            from arclog.engine.commits.relay import Relay
 
             self.relay = Relay(self.engine, self.control, bus)
             await self.relay.open()
@@ -202,7 +218,7 @@ class Embedded:
         """The schedules of a tenant, or of the one in the settings; new ones go to `scope`, and those outside of `reach`
         are not there.
         """
-        from arclog.engine.schedules import EngineSchedules
+        from arclog.engine.runs.schedules import EngineSchedules
 
         settings = self._settings
         own = Scope(settings.text("scope.tenant"), settings.text("scope.project"), settings.text("scope.environment"))
@@ -210,7 +226,7 @@ class Embedded:
 
     def start_scheduler(self) -> None:
         """Begin to fire schedules."""
-        from arclog.engine.schedules import Scheduler
+        from arclog.engine.runs.schedules import Scheduler
 
         self._tasks.append(asyncio.ensure_future(Scheduler(self.engine, self._worker_id).run()))
 
@@ -285,8 +301,14 @@ class Embedded:
             await self._toolbox.close()
         await (self.children.settle(_SETTLE_S) if there else self.children.close())
         await self._webhooks.close()
+        if self.engine.run_secrets is not None:
+            await self.engine.run_secrets.settle()
         if self.publisher is not None and there:
             await self.publisher.settle(_SETTLE_S)
+        if self._lineage is not None and there:
+            await self._lineage.settle(_SETTLE_S)
+        if self._lineage_poster is not None:
+            await self._lineage_poster.close()
         await self.engine.close()
         if self.relay is not None:
             await self.relay.close()
@@ -348,9 +370,11 @@ async def opened_store(settings: Settings) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, *, read_only: bool = False, works_here: bool = True) -> AsyncIterator[Embedded]:
+async def embedded(
+    settings: Settings, *, read_only: bool = False, works_here: bool = True, kinds: ToolKinds | None = None
+) -> AsyncIterator[Embedded]:
     """An open arclog on `settings.home`; with `read_only` nothing is created. Unless it `works_here`, credentials are the
-    workers' own and are looked at when they are used.
+    workers' own and are looked at when they are used. `kinds` are the installed ones and a program's own.
     """
     if not settings.text("webhooks.allow_networks"):
         host = settings.text("server.host")
@@ -373,12 +397,13 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
             secrets = SecretsOnDemand(settings, clock, lambda: (choose_vault(settings, store),))
             wall = own if keeps_files(settings) else clock
             engine = Engine(store, clock, settings, minter, secrets if works_here else None, wall)
-            engine.deciding.turns = Turns()
+            engine.deciding.turns = engine.live.turns = Turns()
+            engine.run_secrets = RunSecrets(engine, lambda: choose_vault(settings, store))
             marks = None if read_only else FileMarks(home, owner)
-            here = Embedded(settings, home, store, engine, owner, secrets)
+            here = Embedded(settings, home, store, engine, owner, secrets, kinds or tool_kinds())
             try:
                 if marks is not None:
-                    await engine.keep_marks(marks)
+                    await engine.keep_marks(marks, store if isinstance(store, CrashBook) else None)
                 if not read_only:
                     await here.open_bus()
                 yield here
@@ -393,7 +418,7 @@ async def embedded(settings: Settings, *, read_only: bool = False, works_here: b
 
 
 def _home_clock(settings: Settings, own: Clock, *, writes: bool) -> Clock:
-    from arclog.wiring.steady_clock import IS_KNOWN, SteadyClock
+    from arclog.wiring.clocks.home import IS_KNOWN, SteadyClock
 
     if not IS_KNOWN:
         return own
@@ -406,7 +431,7 @@ async def _clock(settings: Settings, store: Store, own: Clock) -> AsyncIterator[
     if keeps_files(settings):
         yield own
         return
-    from arclog.wiring.store_clock import StoreClock
+    from arclog.wiring.clocks.store import StoreClock
 
     clock = StoreClock(store.time, own)
     await clock.measure()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings
-from arclog.ports.access import AccessBook
+from arclog.ports.storage.access import AccessBook
 from arclog.sandbox.probe import Held, held
-from arclog.wiring.scratch import Scratch
+from arclog.wiring.homes.scratch import Scratch
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")

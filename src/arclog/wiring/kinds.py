@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from arclog.model.config.kinds import KindSpec
 from arclog.model.errors import SettingsError
-from arclog.model.kinds import KindSpec
 from arclog.ports.tool import ToolKind
 
 GROUP = "arclog.kinds"
 
 
 class ToolKinds(Mapping[str, ToolKind]):
-    """Installed kinds by name."""
+    """Installed kinds by name, and those that a program brings."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[ToolKind | type[Any]] = ()) -> None:
         self._points = dict(_declared())
         self._loaded: dict[str, ToolKind] = {}
+        for kind in own:
+            if not isinstance(kind, ToolKind):
+                raise SettingsError(f"{kind!r} is no kind; make one with arclog.kind")
+            if kind.spec.name in self._points:
+                raise SettingsError(f"there is a kind {kind.spec.name} already; give yours another name")
+            self._points[kind.spec.name] = ""
+            self._loaded[kind.spec.name] = kind
 
     def __getitem__(self, name: str) -> ToolKind:
         kind = self._loaded.get(name)
@@ -85,9 +93,9 @@ def tool_kinds() -> ToolKinds:
     return ToolKinds()
 
 
-def kinds_named_in(text: str) -> set[str]:
-    """Installed kinds that a playbook's text seems to name. A guess, for what may be begun before it is compiled."""
-    return {name for name in tool_kinds() if re.search(rf"\bkind[\"']?:\s*[\"']?{re.escape(name)}\b", text)}
+def kinds_named_in(text: str, kinds: ToolKinds) -> set[str]:
+    """Kinds that a playbook's text seems to name. A guess, for what may be begun before it is compiled."""
+    return {name for name in kinds if re.search(rf"\bkind[\"']?:\s*[\"']?{re.escape(name)}\b", text)}
 
 
 def installed_kinds() -> Mapping[str, KindSpec]:

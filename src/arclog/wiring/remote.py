@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from arclog.client.asynchronous import AsyncClient
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.plan.net import Plan
-from arclog.ports.api import Api
-from arclog.ports.pools import PoolApi
-from arclog.ports.schedules import ScheduleApi
+from arclog.ports.storage.pools import PoolApi
+from arclog.ports.storage.schedules import ScheduleApi
+from arclog.ports.views.api import Api
 
 
 class Remote:

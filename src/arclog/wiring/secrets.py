@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import Credential, SecretBook, SecretManager, Secrets, SecretSource, Vault
-from arclog.ports.store import Store
+from arclog.ports.storage.store import Store
 
 
 def choose_vault(settings: Settings, store: Store | None = None) -> Vault:

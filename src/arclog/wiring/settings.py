@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from arclog.model.config.settings import TABLE, Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import TABLE, Settings
 
 FILE = "arclog.toml"
 #: Variables with our prefix that are no settings.

@@ -19,15 +19,15 @@ from arclog.client.control import RemoteControl
 from arclog.client.link import Link
 from arclog.client.results import RemoteResults
 from arclog.client.secrets import ServerSecrets
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
 from arclog.ports.tool import ToolServices
 from arclog.sandbox.confinement import for_server, protect_process
 from arclog.sandbox.folders import workdir_of
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
+from arclog.wiring.homes.scratch import Scratch
 from arclog.wiring.isolation import isolate
 from arclog.wiring.kinds import tool_kinds
-from arclog.wiring.scratch import Scratch
 from arclog.wiring.secrets import SecretsOnDemand, choose_vault
 from arclog.worker.runner import Worker
 from arclog.worker.toolbox import Toolbox

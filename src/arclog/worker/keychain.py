@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from arclog.model.errors import SecretUnavailable
+from arclog.model.inputs import run_secret
 from arclog.model.outcome import Outcome, error, failed
 from arclog.plan.program import TaskProgram
 from arclog.ports.results import Content, ResultSink, ResultWriter
 from arclog.ports.secrets import Credential, Secrets
 
 if TYPE_CHECKING:
-    from arclog.model.redact import Redactor, Stream
+    from arclog.model.data.redact import Redactor, Stream
 
 #: Kinds that cost a request to somebody else: asked for only when they are used.
 _REMOTE = frozenset({"oauth2"})
@@ -30,9 +31,11 @@ _REMOTE = frozenset({"oauth2"})
 class CommandSecrets:
     """The keychain of one command. Without entries nothing here costs anything."""
 
-    def __init__(self, secrets: Secrets | None, entries: Sequence[Mapping[str, Any]], scope: str) -> None:
+    def __init__(
+        self, secrets: Secrets | None, entries: Sequence[Mapping[str, Any]], scope: str, execution_id: int = 0
+    ) -> None:
         self._secrets = secrets
-        self._entries = {str(entry["name"]): entry for entry in entries}
+        self._entries = {str(entry["name"]): _of_run(entry, execution_id) for entry in entries}
         self._scope = scope
         self._known: dict[str, str] = {}
         self._redactor: Redactor | None = None
@@ -91,10 +94,17 @@ class CommandSecrets:
         return self._redactor
 
 
+def _of_run(entry: Mapping[str, Any], execution_id: int) -> Mapping[str, Any]:
+    """A secret input is a secret that is kept for one run."""
+    if entry["kind"] != "input":
+        return entry
+    return {"name": entry["name"], "kind": "secret", "secret": run_secret(execution_id, str(entry["name"]))}
+
+
 @lru_cache(maxsize=64)
 def _redactor(known: frozenset[tuple[str, str]]) -> Redactor | None:
     """Commands of one playbook share theirs: its patterns are compiled once."""
-    from arclog.model.redact import Redactor
+    from arclog.model.data.redact import Redactor
 
     return Redactor.of(dict(sorted(known)))
 

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from arclog.core.pipeline import Frame, Run
+from arclog.core.flow.pipeline import Frame, Run
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 from arclog.worker.progress import AttemptProgress
 
 log = logging.getLogger("arclog.worker")

@@ -1,4 +1,4 @@
-"""Carries out one command: runs the tasks that `core.pipeline` names and reports what came of them.
+"""Carries out one command: runs the tasks that `core.flow.pipeline` names and reports what came of them.
 
 Law: every fact goes through `_emit`, which folds it here and queues it for the server, so both sides hold the same
 pipeline. An effectful task's end is acknowledged before the next effectful task starts.
@@ -11,17 +11,19 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from arclog.core import pipeline as core
-from arclog.core.gathering import after
-from arclog.core.iterations import iterator_of
-from arclog.core.pipeline import Ask, Frame, Over, Run
-from arclog.core.scopes import ctx_of, task_key
-from arclog.core.state import path_of
+from arclog.core.flow import pipeline as core
+from arclog.core.flow.asserting import asserted
+from arclog.core.flow.gathering import after
+from arclog.core.flow.pipeline import Ask, Frame, Over, Run
+from arclog.core.flow.scopes import ctx_of, task_key
+from arclog.core.transitions.iterations import iterator_of
+from arclog.core.transitions.state import path_of
 from arclog.expr import Stored
 from arclog.model.commands import TOO_LONG, Command, LoopWork, Pipeline
 from arclog.model.errors import ExpressionError, ResultUnavailable
@@ -29,17 +31,18 @@ from arclog.model.events import Event
 from arclog.model.outcome import Outcome, error, failed, result_error
 from arclog.plan.program import Program, StepProgram
 from arclog.ports.tool import TaskContext
-from arclog.worker.evaluating import Evaluating, shown, template_error
-from arclog.worker.expanding import Expanding
-from arclog.worker.inputs import snapshot
-from arclog.worker.items import Items
+from arclog.worker.data.inputs import snapshot
+from arclog.worker.data.items import Items
+from arclog.worker.data.local_files import LocalFiles
+from arclog.worker.data.loop_results import LoopResults
+from arclog.worker.data.reading import StoredReader
+from arclog.worker.data.results import TaskResults
+from arclog.worker.data.storing import Storing
 from arclog.worker.keychain import AttemptSecrets, CommandSecrets
-from arclog.worker.loop_results import LoopResults
-from arclog.worker.reading import StoredReader
-from arclog.worker.results import TaskResults
-from arclog.worker.storing import Storing
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
+from arclog.worker.templates.evaluation import Evaluating, names_files, shown, template_error
+from arclog.worker.templates.loop_items import Expanding
 
 MICROS = 1_000_000
 
@@ -102,7 +105,7 @@ class CommandRun:
         )
         self.evaluating = Evaluating(around.bridge, self.storing, self.results)
         self.expanding = Expanding(self.step, limits, around.bridge, self.reader, self.storing, self.results)
-        self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope)
+        self.secrets = CommandSecrets(around.secrets, program.plan.keychain, command.scope, command.execution_id)
         self.frame = Frame(
             execution_id=str(command.execution_id),
             args=command.args,
@@ -245,13 +248,27 @@ class CommandRun:
         """Run one attempt and give its outcome record; None: it was handed over to the engine."""
         await self._wait_until(move.due)
         plan = move.task.plan
+        toolbox = self.around.toolbox
+        # What runs no tool, or only hands values on, sees references: a path is of no use once the attempt is over.
+        if plan.runs_on != "worker" or not names_files(pipeline, frame) or toolbox.is_at_once(plan.kind):
+            return await self._attempted(pipeline, move, frame, None)
+        files = LocalFiles(self.reader, self.results, self.around.bridge, toolbox.scratch, toolbox.no_path(plan.kind))
+        try:
+            return await self._attempted(pipeline, move, frame, files)
+        finally:
+            files.remove()
+
+    async def _attempted(
+        self, pipeline: Pipeline, move: Run, frame: Frame, files: LocalFiles | None
+    ) -> dict[str, Any] | None:
+        plan = move.task.plan
         secrets = await self.secrets.open(move.task)
         problem = secrets.problem
         config: dict[str, Any] = {}
         by_ref: dict[str, Any] = {}
         if problem is None:
             try:
-                config, by_ref = await self.evaluating.config(pipeline, move, frame, secrets.scope)
+                config, by_ref = await self.evaluating.config(pipeline, move, frame, secrets.scope, files)
                 problem = await secrets.authorize(config)
             except ExpressionError as failure:
                 problem = failed(template_error(failure))
@@ -275,15 +292,24 @@ class CommandRun:
             await self.stream.prove()
         begun = self.clock.monotonic()
         config = {**config, **by_ref, **move.task.verbatim}
-        outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets)
+        folder = None if files is None else files.folder
+        outcome = problem or await self._run_tool(move, frame, config, pipeline, secrets, folder)
         outcome = await secrets.conclude(outcome)
         duration_ms = round((self.clock.monotonic() - begun) * 1000)
         return await self._record(move, frame, outcome, duration_ms)
 
     async def _run_tool(
-        self, move: Run, frame: Frame, config: dict[str, Any], pipeline: Pipeline, secrets: AttemptSecrets
+        self,
+        move: Run,
+        frame: Frame,
+        config: dict[str, Any],
+        pipeline: Pipeline,
+        secrets: AttemptSecrets,
+        files: Path | None,
     ) -> Outcome:
         plan = move.task.plan
+        if plan.runs_on == "pipeline":
+            return asserted(config)
         captured = frame.captured
         progress = self.around.logs.progress_of(frame, move)
         context = TaskContext(
@@ -302,6 +328,7 @@ class CommandRun:
             auth=secrets.auth,
             scope=self.command.scope,
             spec=plan.spec,
+            files=files,
         )
         toolbox = self.around.toolbox
         if not toolbox.is_at_once(plan.kind):

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from arclog.model.commands import TOO_LONG, Command, Revocation
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
-from arclog.model.kept import Kept
-from arclog.model.settings import Settings
 from arclog.plan.program import Program
+from arclog.plan.programs import Programs
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control, Held, WorkerInfo
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
-from arclog.worker.bridge import Bridge, ThreadBridge
+from arclog.worker.data.loop_results import Ordered
+from arclog.worker.data.reading import ReadLately
 from arclog.worker.logs import LogSink
-from arclog.worker.loop_results import Ordered
 from arclog.worker.pipeline import CommandRun, PausedHere
-from arclog.worker.reading import ReadLately
 from arclog.worker.stream import ReportStream
 from arclog.worker.surroundings import Surroundings
+from arclog.worker.templates.sync_reader import Bridge, ThreadBridge
 from arclog.worker.toolbox import Toolbox
 
 log = logging.getLogger("arclog.worker")
@@ -104,7 +104,7 @@ class Worker:
         self._runs: set[asyncio.Task[None]] = set()
         #: those of them that wait longer than usual for the answer to a last report: they leave their slots to others
         self._late: set[asyncio.Task[None]] = set()
-        self._programs: Kept[str, Program] = Kept(settings.integer("engine.cache_programs"))
+        self._programs = Programs(settings)
         self._slot_free = asyncio.Event()
         self._failure: ArclogError | None = None
         self._failed = asyncio.Event()
@@ -299,7 +299,7 @@ class Worker:
     async def _program(self, digest: str) -> Program:
         found = self._programs.get(digest)
         if found is None:
-            found = self._programs.put(digest, await self._control.program(digest))
+            found = self._programs.keep(await self._control.program(digest))
         return found
 
     async def _maybe_ended(self, execution_id: int) -> None:

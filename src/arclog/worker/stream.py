@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from arclog.core.reports import MAX_REPORT_EVENTS
+from arclog.core.boundary.reports import MAX_REPORT_EVENTS
 from arclog.model.commands import Command, Report
-from arclog.model.errors import ArclogError, LeaseLost
+from arclog.model.config.settings import Settings
+from arclog.model.errors import ArclogError, LeaseLost, RequestTooLarge
 from arclog.model.events import Event
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 
@@ -162,8 +162,9 @@ class ReportStream:
     async def _send(self, wants: int) -> list[Command]:
         async with self._lock:
             granted: list[Command] = []
+            most = MAX_REPORT_EVENTS
             while self._waiting:
-                piece = self._waiting[:MAX_REPORT_EVENTS]
+                piece = self._waiting[:most]
                 last = len(piece) == len(self._waiting)
                 report = Report(
                     worker_id=self._worker_id,
@@ -176,7 +177,13 @@ class ReportStream:
                 )
                 self.unacknowledged_effect = False
                 sent_at = self._clock.monotonic()
-                answer = await self._control.report(report)
+                try:
+                    answer = await self._control.report(report)
+                except RequestTooLarge:
+                    if len(piece) == 1:
+                        raise
+                    most = len(piece) // 2
+                    continue
                 self._n += 1
                 del self._waiting[: len(piece)]
                 self.proved_at = max(self.proved_at, sent_at)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.control import Control
 from arclog.ports.results import Results
 from arclog.ports.secrets import Secrets
-from arclog.worker.bridge import Bridge
+from arclog.worker.data.loop_results import Ordered
+from arclog.worker.data.reading import ReadLately
 from arclog.worker.logs import LogSink
-from arclog.worker.loop_results import Ordered
-from arclog.worker.reading import ReadLately
+from arclog.worker.templates.sync_reader import Bridge
 from arclog.worker.toolbox import Toolbox
 
 

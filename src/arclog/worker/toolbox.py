@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from arclog.model.config.kind_rules import kind_rules
+from arclog.model.config.kinds import KindSpec
 from arclog.model.errors import MissingExtra
-from arclog.model.kind_rules import kind_rules
 from arclog.model.outcome import Outcome, error, failed
 from arclog.ports.tool import TaskContext, Tool, ToolKind, ToolServices
 
@@ -47,6 +49,16 @@ class Toolbox:
 
     def is_at_once(self, kind: str) -> bool:
         return self._kinds[kind].spec.at_once
+
+    @property
+    def scratch(self) -> Path:
+        """A private folder of the worker."""
+        return self._services.scratch
+
+    def no_path(self, kind: str) -> str:
+        """Why tasks of a kind cannot be given the path of a file; '' when they can."""
+        tool = self._kinds.get(kind)
+        return no_path(None if tool is None else tool.spec)
 
     async def run(self, kind: str, config: Mapping[str, Any], context: TaskContext) -> Outcome:
         """One attempt, within its time limit. Never raises but when it is cancelled from outside."""
@@ -92,3 +104,12 @@ class Toolbox:
     async def close(self) -> None:
         tools, self._open = list(self._open.values()), {}
         await asyncio.gather(*(tool.close() for tool in tools), return_exceptions=True)
+
+
+def no_path(spec: KindSpec | None) -> str:
+    """Why tasks of a kind cannot be given the path of a file; '' when they can."""
+    if spec is None or spec.opens_files:
+        return ""
+    by_ref = " and ".join(spec.by_ref)
+    instead = f"; as the whole value of {by_ref} it is the file's content" if by_ref else ""
+    return f"a {spec.name} task opens no files: read the file in a python or shell task{instead}"

@@ -19,8 +19,8 @@ import pytest
 from arclog.buses.nats import NatsBus
 from arclog.buses.nats_address import address_of
 from arclog.buses.nats_connect import connect
+from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.bus import Message, Notice
 from arclog.testing.conformance.bus.base import Ear, until
 from tests.servers.certs import certificate

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from arclog.buses.postgres import PostgresBus
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.bus import Notice
 from arclog.testing.conformance.bus.base import Ear, until
 from arclog.wiring.backends import choose_bus

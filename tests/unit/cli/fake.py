@@ -5,21 +5,28 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NotFound, RequestRejected
 from arclog.model.events import TERMINAL, Event
 from arclog.model.ids import timestamp
-from arclog.ports.api import (
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.api import (
     CatalogDiff,
     CatalogEntry,
     CatalogVersion,
     Collected,
     EventsFound,
     ExecuteRequest,
+    Forked,
+    ForkRequest,
     Listed,
+    Origin,
+    PlaybookStats,
     RegisterRequest,
+    ReplayCheck,
+    RunsDiff,
     SignalAnswer,
     SignalRequest,
     Started,
@@ -27,8 +34,9 @@ from arclog.ports.api import (
     StoredResult,
     Summary,
 )
-from arclog.ports.insight import Cause, StateView, StepSummary, Wait, Why
-from arclog.ports.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace, TraceNode
+from arclog.ports.views.insight import Cause, StateView, StepSummary, Wait, Why
+from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
 
 #: what tests of the catalog need, they ask of a real engine
 NO_CATALOG = "nothing is registered here"
@@ -154,6 +162,26 @@ class FakeApi:
             rows.append(Listed(execution_id, RUN_ID, "demo", "demo", "1", now.state, "start", *times, None))
         return rows[:limit]
 
+    async def find(self, query: RunQuery) -> RunPage:
+        narrowed = {"name": query.name, "since": query.since, "parent": query.parent}
+        found = await self.list(states=query.states, before=query.before, limit=query.limit, **narrowed)
+        return RunPage(found, found[-1].execution_id if len(found) == query.limit else None)
+
+    async def activity(self, *, hours: int = 24) -> Activity:
+        raise NotFound(f"nothing is counted here, of {hours} hours or others")
+
+    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+        return [][:limit]
+
+    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+        return [][:limit]
+
+    async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
+        return [][:limit]
+
+    async def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
+        return ApprovalPage([][:limit], after or None)
+
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> builtins.list[dict[str, Any]]:
@@ -175,6 +203,8 @@ class FakeApi:
         types: Sequence[str] = (),
         since: str = "",
         until: str = "",
+        entity: str = "",
+        where: str = "",
         informative: bool = False,
         cursor: str = "",
         limit: int = 100,
@@ -211,6 +241,38 @@ class FakeApi:
 
     async def collect(self, *, dry_run: bool = False) -> Collected:
         return Collected(dry_run, 3, 1, 5_000_000, 2, 4)
+
+    async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
+        self.run(execution_id)
+        origin = Origin(execution_id, request.at or 1, "retry" if request.at is None else "fork", 4, request.step)
+        return Forked(execution_id, "run", origin)
+
+    async def replay(self, execution_id: str) -> ReplayCheck:
+        return ReplayCheck(execution_id, ok=True, events=len(self.run(execution_id).events), decisions=1, folded=0)
+
+    async def diff(self, execution_id: str, other: str) -> RunsDiff:
+        return RunsDiff(execution_id, other, None, [], [], more_values=False, durations=[], net=None)
+
+    async def simulate(self, request: SimulateRequest) -> SimulationReport:
+        return SimulationReport(ok=True, verdicts={}, steps=0, runs=[])
+
+    async def export(self, execution_id: str) -> AsyncIterator[bytes]:
+        self.run(execution_id)
+        yield self.body
+
+    async def import_run(self, file: BinaryIO) -> Imported:
+        return Imported("1", "run", len(file.read()), 0)
+
+    async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
+        self.run(execution_id)
+        return []
+
+    async def trace(self, execution_id: str, path: str) -> Trace:
+        self.run(execution_id)
+        return Trace(execution_id, path, TraceNode("result", path, 1, 4))
+
+    async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
+        return PlaybookStats(path, 0, {}, None, None, None, [], [])
 
     async def why(self, execution_id: str) -> Why:
         self.run(execution_id)

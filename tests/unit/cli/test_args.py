@@ -64,7 +64,7 @@ def test_a_file_without_a_command_is_told_how_to_run_it(arclog):
         (("run", "x", "--set", "a"), "no '='"),
         (("run", "x", "--js"), "no option --js"),
         (("--verbose", "list"), "no option --verbose before the command"),
-        (("plan", "x", "--format", "svg"), "invalid choice"),
+        (("plan", "x", "--format", "png"), "invalid choice"),
         (("run", "-", "--workload", "-"), "cannot both come from standard input"),
     ],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.cli.assignments import check_assignments
 from arclog.cli.exits import Usage
-from arclog.cli.files import assigned
+from arclog.cli.playbooks.assignments import check_assignments
+from arclog.cli.playbooks.files import assigned
 from arclog.plan.build import build_or_raise
 from arclog.plan.net import Plan
 from arclog.wiring.kinds import installed_kinds
@@ -89,5 +89,14 @@ def test_a_key_that_the_playbook_names_elsewhere_is_taken(word: str, tool: str) 
     assert "no key" in refusal("other=1", plan()), "and only that"
 
 
-def test_a_playbook_without_a_workload_takes_anything() -> None:
-    check_assignments(plan(workload=""), assigned(["a.b=1", "c=x"]))
+def test_a_playbook_without_a_workload_takes_what_it_reads() -> None:
+    check_assignments(plan(workload=""), assigned(["limit=1"]))
+    assert "did you mean limit?" in refusal("lmit=1", plan(workload=""))
+    assert "nothing in the playbook reads" in refusal("a.b=1", plan("tool: {kind: noop}", ""))
+    check_assignments(plan("tool: {kind: noop, data: '{{ workload }}'}", ""), assigned(["a.b=1", "c=x"]))
+
+
+def test_inputs_are_known_and_left_to_their_declarations() -> None:
+    inputs = "executor: {spec: {inputs: {day: {type: date}}}}"
+    check_assignments(plan("tool: {kind: noop}", inputs), assigned(["day=7"]))
+    assert "did you mean day?" in refusal("dya=7", plan("tool: {kind: noop}", inputs))

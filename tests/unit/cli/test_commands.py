@@ -13,7 +13,7 @@ import pytest
 
 from arclog.cli import main as program
 from arclog.model.errors import Finding, InvariantBroken, PlaybookError, Position, StoreUnavailable
-from arclog.ports.task_logs import LogFilter
+from arclog.ports.storage.task_logs import LogFilter
 from tests.unit.cli.fake import ID, RUN_ID, FakeRun, completed, failed, refused, steps
 
 SUMMARY_KEYS = [
@@ -32,6 +32,8 @@ SUMMARY_KEYS = [
     "problems",
     "cause",
     "next",
+    "origin",
+    "imported",
 ]
 STATUS_KEYS = [
     "execution_id",
@@ -49,6 +51,7 @@ STATUS_KEYS = [
 
 def test_run_json_prints_exactly_the_summary(arclog, api, playbook, home):
     api.next = completed("start", ctx={"a": 1}, result=[1])
+    Path(playbook).write_text(Path(playbook).read_text() + "workload: {a: {}}\n")
     done = arclog("run", playbook, "--json", "--set", "a.b=1")
     assert (done.code, done.err) == (0, "")
     assert done.out.count("\n") == 1
@@ -231,7 +234,7 @@ def test_list(arclog, api, home):
     rows = json.loads(arclog("list", "--json").out)
     assert [row["execution_id"] for row in rows] == ["12", "11", "9"]
     assert list(rows[0]) == ["execution_id", "run_id", "name", "path", "version", "state", "current_step", "created_at",
-                             "started_at", "ended_at", "error", "parent", "paused", "warning"]  # fmt: skip
+                             "started_at", "ended_at", "error", "parent", "paused", "warning", "approvals", "imported"]  # fmt: skip
     assert [row["execution_id"] for row in json.loads(arclog("list", "--json", "--state", "RUNNING").out)] == ["9"]
     assert len(json.loads(arclog("list", "--json", "--limit", "2").out)) == 2
     assert arclog("list", "--state", "cancelled").out == "no cancelled runs\n"
@@ -339,7 +342,7 @@ def test_a_type_may_be_named_in_any_dialect(arclog, api):
 
 
 def test_the_dialects_that_can_be_asked_for_are_all_there_are() -> None:
-    from arclog.cli.streams import _DIALECTS
+    from arclog.cli.runs.streams import _DIALECTS
     from arclog.dialects.names import DIALECTS
 
     assert list(_DIALECTS) == list(DIALECTS)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arclog.cli.exits import Usage
-from arclog.cli.files import assigned, playbook_text, read, workload_of
+from arclog.cli.playbooks.files import assigned, playbook_text, read, workload_of
 from arclog.cli.render import json_text
+from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError
-from arclog.model.settings import Settings
 
 SETTINGS = Settings()
 

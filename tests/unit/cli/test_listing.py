@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from arclog.cli.listing import list_table
 from arclog.cli.render import Out, width_of
-from arclog.ports.api import Listed
+from arclog.cli.runs.listing import list_table
+from arclog.ports.views.api import Listed
 from tests.unit.cli.conftest import Arclog
 from tests.unit.cli.fake import RUN_ID, FakeApi, FakeRun, completed, failed
 

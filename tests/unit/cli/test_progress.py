@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from arclog.cli.progress import Progress, tree
 from arclog.cli.render import Out
-from arclog.cli.streams import event_line
-from arclog.cli.watch import _Reader
+from arclog.cli.runs.progress import Progress, tree
+from arclog.cli.runs.streams import event_line
+from arclog.cli.runs.watch import _Reader
 from arclog.model.ids import timestamp
 from tests.unit.cli.fake import ID, T0, FakeApi, FakeRun, steps
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arclog.cli.results import size_text
+from arclog.cli.runs.results import size_text
 from arclog.model.errors import ResultUnavailable
-from arclog.ports.api import Collected, StoredResult
+from arclog.ports.views.api import Collected, StoredResult
 from tests.unit.cli.fake import completed
 
 SHA = "ab" * 32
@@ -162,9 +162,16 @@ def test_gc_says_what_it_did(arclog, home):
     assert "would let go of 3 results and remove 1 file, to free 4.8 MiB" in arclog("gc", "--dry-run").out
     assert json.loads(arclog("gc", "--json").out) == {
         "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2, "executions": 4,
-        "environments": 0, "environment_bytes": 0,
+        "reclaimed": 0, "environments": 0, "environment_bytes": 0,
     }  # fmt: skip
     assert home.opened == [False, True, True, False]
+
+
+def test_gc_compacts_the_file_of_a_home_alone(arclog, monkeypatch):
+    assert "exclude each other" in arclog("gc", "--compact", "--dry-run").err
+    assert "for the SQLite file of a home" in arclog("gc", "--compact", "--server", "http://a:1").err
+    monkeypatch.setattr("arclog.wiring.backends.compact", lambda _: 3 << 20)
+    assert "shortened the store by 3.0 MiB" in arclog("gc", "--compact").out
 
 
 def test_gc_that_finds_nothing(arclog, api, monkeypatch):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from arclog.cli import watch as watching
 from arclog.cli.render import Out
+from arclog.cli.runs import watch as watching
 from arclog.client import AsyncClient
 from arclog.client.connection import Connection
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from tests.servers.arclog import RunningServer
 
 WAITING = """

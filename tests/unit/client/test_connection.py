@@ -14,7 +14,7 @@ import pytest
 from arclog.client import AsyncClient
 from arclog.client.connection import Connection, checked_url, checked_urls
 from arclog.model import errors
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from tests.servers.certs import certificate
 from tests.servers.web import Asked, Web, Wire
 

@@ -11,8 +11,8 @@ import pytest
 from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.conformance.control.base import ONE, STEPS, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.proxy import Mode, Proxy

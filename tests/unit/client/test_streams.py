@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from arclog.client import AsyncClient, Client
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestTooLarge, ResultUnavailable, ServerUnavailable
-from arclog.model.settings import Settings
 from tests.servers.web import Asked, Web, Wire
 
 ID = "380452616754167808"

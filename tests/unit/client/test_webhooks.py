@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arclog.client.webhooks import Seen, WebhookRefused, verify
-from arclog.model.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
+from arclog.model.config.webhooks import DELIVERY, SIGNATURE, TIMESTAMP, signature
 
 SECRET, BODY, NOW = "s3cret", b'{"event": "playbook.completed"}', 1_800_000_000
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from arclog.core.apply import apply
-from arclog.core.decide import decide
-from arclog.core.inputs import Continue, Input, Request, WorkReported
-from arclog.core.state import State, run_key
+from arclog.core.boundary.inputs import Continue, Input, Request, WorkReported
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.decide import decide
+from arclog.core.transitions.state import State, run_key
 from arclog.model.events import TERMINAL, Event
 from arclog.plan import net
 from arclog.plan.build import build_or_raise

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.core.apply import apply
-from arclog.core.decide import decide
-from arclog.core.inputs import Input, NewWork, Request, Txn, WorkReported
-from arclog.core.state import State
+from arclog.core.boundary.inputs import Input, NewWork, Request, Txn, WorkReported
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.decide import decide
+from arclog.core.transitions.state import State
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.model.ids import moved
-from arclog.model.settings import Settings
 from arclog.plan import net
 from arclog.plan.build import build_or_raise
 from arclog.plan.program import Program

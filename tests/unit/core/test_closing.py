@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.closing import MAX_MESSAGE
-from arclog.core.decide import MAX_OPEN_COMMANDS, MAX_OPEN_PIPELINES
-from arclog.core.inputs import Abort, Continue, LeaseEnded, Signal, TimerFired, Txn, WorkReported
+from arclog.core.boundary.inputs import Abort, Continue, LeaseEnded, Signal, TimerFired, Txn, WorkReported
+from arclog.core.transitions.closing import MAX_MESSAGE
+from arclog.core.transitions.decide import MAX_OPEN_COMMANDS, MAX_OPEN_PIPELINES
 from arclog.model.events import CLOSING_REASONS, Event, is_closing
 from arclog.model.outcome import error
 from arclog.testing.closed import check_events

@@ -7,9 +7,9 @@ import json
 import msgspec
 import pytest
 
-from arclog.core.decide import EVENTS_PER_DECISION
-from arclog.core.inputs import Abort, Continue, LeaseEnded, Reclaimed, Request, Signal
-from arclog.core.projection import command_of
+from arclog.core.boundary.inputs import Abort, Continue, LeaseEnded, Reclaimed, Request, Signal
+from arclog.core.boundary.projection import command_of
+from arclog.core.transitions.decide import EVENTS_PER_DECISION
 from arclog.model.events import TERMINAL
 from arclog.model.outcome import error
 from tests.unit.core.support import Core, done, event

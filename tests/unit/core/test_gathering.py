@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arclog.model.config.reducers import REDUCERS
 from arclog.model.errors import PlaybookError
-from arclog.model.reducers import REDUCERS
 from arclog.plan.program import Program
 from tests.unit.core.test_loops import Looping, Path, parallel
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.core.joins import put, waiting
-from arclog.core.state import Token, run_key
-from arclog.engine.explain import explain
+from arclog.core.flow.joins import put, waiting
+from arclog.core.transitions.state import Token, run_key
+from arclog.engine.views.why import explain
 from arclog.plan.reach import Reach
 from tests.unit.core.nets import Net, program_of, steps
 

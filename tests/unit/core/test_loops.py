@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.decide import MAX_OPEN_COMMANDS
-from arclog.core.inputs import Continue, LeaseEnded, NewWork, Txn
-from arclog.core.loops import MAX_CHUNK
-from arclog.core.projection import command_of
-from arclog.engine.minter import LONGEST_RUN
+from arclog.core.boundary.inputs import Continue, LeaseEnded, NewWork, Txn
+from arclog.core.boundary.projection import command_of
+from arclog.core.flow.loops import MAX_CHUNK
+from arclog.core.transitions.decide import MAX_OPEN_COMMANDS
+from arclog.engine.commits.ids import LONGEST_RUN
 from arclog.model.commands import Command, LoopWork
 from arclog.model.events import Event
 from arclog.plan.program import MAX_SIDE_BY_SIDE

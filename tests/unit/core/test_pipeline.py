@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core import pipeline as core
-from arclog.core.pipeline import Frame, Over, Run
+from arclog.core.flow import pipeline as core
+from arclog.core.flow.pipeline import Frame, Over, Run
 from arclog.model.commands import Captured, Pipeline
 from tests.unit.core.support import NOW, Core
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arclog.core.joins import waiting
-from arclog.engine.explain import explain
+from arclog.core.flow.joins import waiting
+from arclog.engine.views.why import explain
 from tests.unit.core.nets import Net, program_of
 
 #: Laps of a cycle; a token carries its count, so every net is finite.

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from arclog.core.inputs import NewWork, Signal, WorkReported
-from arclog.core.reports import MAX_REPORT_EVENTS, WORKER_TYPES
+from arclog.core.boundary.inputs import NewWork, Signal, WorkReported
+from arclog.core.boundary.reports import MAX_REPORT_EVENTS, WORKER_TYPES
 from arclog.model.events import REGISTRY, Event
 from tests.unit.core.support import NOW, Core, done, event
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arclog.core import schedules
-from arclog.core.schedules import Tick, tick, times
+from arclog.core.boundary import schedules
+from arclog.core.boundary.schedules import Tick, tick, times
+from arclog.model.config.schedules import CATCH_UP, OVERLAP, Schedule
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros, timestamp
-from arclog.model.schedules import CATCH_UP, OVERLAP, Schedule
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from arclog.core.apply import apply
-from arclog.core.state import State
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
 from arclog.dialects.authority import PRODUCER
 from arclog.dialects.lifecycle import LifecycleReader, terminal_name
 from arclog.dialects.wire_incoming import parse_event
-from arclog.engine.api import _LIFECYCLE_TERMINAL
+from arclog.engine.views.api import _LIFECYCLE_TERMINAL
 from arclog.model import status
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import InvariantBroken
 from arclog.model.events import REGISTRY, TERMINAL, Event, status_of
-from arclog.ports.api import SignalRequest
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 from tests.unit.core.support import NOW, Core, done, event

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from arclog.core.decide import decide
-from arclog.core.inputs import ChildEnded, Input, ParentTold, Request, TimerFired, Txn, WorkReported
-from arclog.core.state import State
-from arclog.core.timers import after
+from arclog.core.boundary.inputs import ChildEnded, Input, ParentTold, Request, TimerFired, Txn, WorkReported
+from arclog.core.transitions.decide import decide
+from arclog.core.transitions.state import State
+from arclog.core.transitions.timers import after
 from arclog.model.events import Event
 from arclog.plan import net
 from arclog.plan.build import build_or_raise

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from arclog.ports.api import SignalRequest
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.dialect_laws import SUBJECT, told
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually

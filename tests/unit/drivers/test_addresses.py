@@ -21,17 +21,17 @@ from arclog.drivers.http.client import _proxy
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.target import target_of
 from arclog.drivers.postgres.address import AddressError, address_of
-from arclog.engine.examining import examined
-from arclog.model.settings import Settings
-from arclog.results.object_link import address_of as object_address
-from arclog.results.pg_link import PgLink
-from arclog.server.keysets import KeySet
+from arclog.engine.duties.health_checks import examined
+from arclog.model.config.settings import Settings
+from arclog.results.object.bucket import address_of as object_address
+from arclog.results.postgres.connections import PgLink
+from arclog.server.auth.keysets import KeySet
 from arclog.stores.postgres import checks as store_checks
-from arclog.stores.postgres.connect import address_of as store_address
+from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.endpoint import check_endpoint
 from arclog.tools.sql.pg_pool import conninfo_of
 from arclog.wiring.backends import choose_results, choose_store
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.doctor import backend_probes
 
 #: Two halves, so that a message with one of them is found, too; digits alone can be taken for a port.

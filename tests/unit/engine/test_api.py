@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arclog.model.status import COMPLETED
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.collecting import GC, LOOK_S, Collector
-from arclog.engine.doctor import WorkDoctor
-from arclog.engine.duties import Duty
+from arclog.engine.duties.doctor import WorkDoctor
+from arclog.engine.duties.duty import Duty
+from arclog.engine.duties.garbage_collection import GC, LOOK_S, Collector
 from arclog.model.errors import ResultStoreAway
-from arclog.ports.checks import OK, WARN, Check
+from arclog.ports.views.checks import OK, WARN, Check
 from tests.servers.arclog import running
 from tests.unit.engine.test_stored import KEEP, Home
 
@@ -97,8 +97,8 @@ async def test_one_of_several_collects_once_an_interval(site: Site, caplog: pyte
 
 
 async def test_a_server_that_loses_the_duty_stops_after_a_piece(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arclog.engine.stored._PAGE", 3)
-    monkeypatch.setattr("arclog.engine.stored._CONTENTS", 2)
+    monkeypatch.setattr("arclog.engine.views.stored_results._PAGE", 3)
+    monkeypatch.setattr("arclog.engine.views.stored_results._CONTENTS", 2)
     one = site.server()
     await site.turned(one)
     await site.stored(10)

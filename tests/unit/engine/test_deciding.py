@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from arclog.engine.turns import Stopped, Turns
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.engine.commits.turns import Stopped, Turns
+from arclog.model.config.settings import Settings
+from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 from arclog.wiring.embedded import embedded

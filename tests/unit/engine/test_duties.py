@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.engine.duties import Duty, always
+from arclog.engine.duties.duty import Duty, always
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock

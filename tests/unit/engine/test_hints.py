@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.api import EngineApi
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.hints import Hints
-from arclog.engine.minter import Minter
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.hints import Hints
+from arclog.engine.commits.ids import Minter
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Command
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
@@ -70,17 +70,19 @@ async def test_a_listener_that_fails_stops_neither_the_run_nor_the_others(
         raise KeyError("a bug")
 
     hints = engine.hints
-    for listeners in (hints.on_committed, hints.on_closed, hints.on_ended, hints.on_caught_up):
+    for listeners in (hints.on_committed, hints.on_closed, hints.on_slot_freed, hints.on_caught_up):
         listeners.append(broken)
-    hints.on_ended.append(lambda: heard.append("ended"))
+    hints.on_slot_freed.append(lambda _: heard.append("freed"))
     hints.on_committed.append(lambda state, _: heard.append(state.status))
     api = EngineApi(engine, {"noop": noop.KIND.spec}, MemoryResults())
-    text = "metadata: {name: x}\nworkflow: [{step: start, tool: {kind: noop}}]"
+    text = (
+        "metadata: {name: x}\nexecutor: {spec: {concurrency: {max: 2}}}\nworkflow: [{step: start, tool: {kind: noop}}]"
+    )
     run = (await api.execute(ExecuteRequest(text))).execution_id
     (command,) = await EngineControl(engine).claim(WorkerInfo("w", ("noop",), ("default",)), 1)
     assert str(command.execution_id) == run
     assert (await api.cancel(run, "enough")).state == "CANCELLED"
-    assert {"CANCELLED", "ended"} <= set(heard)
+    assert {"CANCELLED", "freed"} <= set(heard)
     assert "this is a bug in it" in caplog.text
     assert "KeyError" in caplog.text
     await engine.close()

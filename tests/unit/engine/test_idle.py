@@ -8,15 +8,15 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from arclog.engine.api import EngineApi
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Command
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
-from arclog.ports.pools import NewResource
+from arclog.ports.storage.pools import NewResource
+from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.stores.sqlite.store import SqliteStore
@@ -177,7 +177,7 @@ def test_who_does_not_wait_is_told_what_is_there() -> None:
 
 def test_a_token_of_a_resource_is_waited_for_no_longer_than_it_takes() -> None:
     async def test(place: Place) -> None:
-        from arclog.engine.pools import EnginePools
+        from arclog.engine.dispatch.pools import EnginePools
 
         await EnginePools(place.engine).set_resource("api", NewResource(rate="1/s", burst=1))
         text = TEXT.replace("POOL", "default").replace("spec: {", "spec: {resources: [api], ")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.ingest import EngineIngest
+from arclog.engine.runs.ingest import EngineIngest
+from arclog.model.config.settings import Settings
 from arclog.model.errors import EventDiffers, NotAllowed, NotFound, RequestRejected, StaleFence, StoreUnavailable
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
 from arclog.ports.ingest import Taken
-from arclog.ports.store import Append, Appended
+from arclog.ports.storage.store import Append, Appended
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 
 WAITS = "metadata: {name: waits}\nworkflow:\n  - step: start\n    tool: {kind: noop}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from arclog.engine.minter import LONGEST_RUN, Minter, new_uuid
+from arclog.engine.commits.ids import LONGEST_RUN, Minter, new_uuid
 from arclog.model.ids import MAX_SEQUENCE, NODE_BITS, SEQUENCE_BITS, minted_at_ms, moved
 from arclog.testing.clock import FakeClock
 

@@ -16,14 +16,14 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig
 
-from arclog.engine.ingest import EngineIngest
-from arclog.engine.publishing import DUTY, Publisher
+from arclog.engine.duties.publishing import DUTY, Publisher
+from arclog.engine.runs.ingest import EngineIngest
+from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 from arclog.model.ids import MICROS
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
 from arclog.ports.bus import Message
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.nats import NatsServer, running_nats
 

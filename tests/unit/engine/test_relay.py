@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from arclog.buses.postgres import PostgresBus
-from arclog.engine.api import EngineApi
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
-from arclog.engine.relay import Relay
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest, SignalRequest
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.commits.relay import Relay
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.tools import noop
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from tests.servers.postgres import Database
 
 DAY = 86_400.0

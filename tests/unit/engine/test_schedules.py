@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.api import EngineApi
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
-from arclog.engine.schedules import EngineSchedules, Scheduler
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.runs.schedules import EngineSchedules, Scheduler
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, NotFound, RequestRejected, StoreUnavailable
 from arclog.model.ids import micros
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
-from arclog.ports.schedules import NewSchedule
-from arclog.ports.store import Scope
+from arclog.ports.storage.schedules import NewSchedule
+from arclog.ports.storage.store import Scope
+from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock

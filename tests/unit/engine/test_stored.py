@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from arclog.engine.api import EngineApi
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, ResultUnavailable
 from arclog.model.events import Event
 from arclog.model.principal import Principal
 from arclog.model.refs import RefMeta, ResultRef, ref_text
-from arclog.model.settings import Settings
-from arclog.ports.api import Collected
 from arclog.ports.results import Results
-from arclog.ports.store import Append, ExecutionState, NewExecution, Scope
+from arclog.ports.storage.store import Append, ExecutionState, NewExecution, Scope
+from arclog.ports.views.api import Collected
 from arclog.results.memory import MemoryResults
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
@@ -306,7 +306,7 @@ async def test_gc_that_dies_is_finished_by_the_next_one(home, removals):
 
 
 async def test_gc_reads_all_pages(home, monkeypatch):
-    monkeypatch.setattr("arclog.engine.stored._PAGE", 3)
+    monkeypatch.setattr("arclog.engine.views.stored_results._PAGE", 3)
     run = await home.run()
     for number in range(10):
         await home.put(run, b"%d" % number, f"s.t{number}")

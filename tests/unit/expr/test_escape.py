@@ -3,8 +3,8 @@
 import pytest
 
 from arclog.expr import View, compile_condition, compile_text
-from arclog.expr.filters import FILTERS
-from arclog.expr.methods import NAMES
+from arclog.expr.filters.methods import NAMES
+from arclog.expr.filters.table import FILTERS
 from arclog.model.errors import ExpressionError
 
 SCOPE = {"x": "text", "n": 1, "xs": [1, 2], "m": {"a": 1}, "view": View({"status": "ok", "data": {}})}

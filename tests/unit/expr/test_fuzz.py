@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arclog.expr import Limits, View, compile_condition, compile_text
-from arclog.expr.filters import FILTERS
-from arclog.expr.methods import NAMES
-from arclog.expr.predicates import PREDICATES
+from arclog.expr.filters.methods import NAMES
+from arclog.expr.filters.predicates import PREDICATES
+from arclog.expr.filters.table import FILTERS
 from arclog.model.errors import ExpressionError
 
 SCOPE = {

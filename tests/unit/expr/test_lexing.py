@@ -9,8 +9,8 @@ from jinja2 import Environment
 from jinja2.exceptions import TemplateError
 from jinja2.lexer import Token, get_lexer, operators
 
-from arclog.expr.lexing import lone, plain_tokens
-from arclog.expr.parse import parse_lone, parse_template
+from arclog.expr.compiler.lexing import lone, plain_tokens
+from arclog.expr.compiler.parse import parse_lone, parse_template
 from arclog.expr.template import _lone_expression
 
 LEXER = get_lexer(Environment())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arclog.expr.sql import SqlRefused, compile_sql
-from arclog.expr.sql_dialects import DIALECTS
+from arclog.expr.sql.compile import SqlRefused, compile_sql
+from arclog.expr.sql.dialects import DIALECTS
 from arclog.model.errors import ExpressionError, Position
 
 ALL = sorted(DIALECTS)

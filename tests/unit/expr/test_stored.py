@@ -17,6 +17,8 @@ DATA = {"rows": [{"id": 1}, {"id": 2}], "n": 3, "empty": [], "odd key": 5}
 class Reading:
     """Counts what is read."""
 
+    opens_files = False
+
     def __init__(self, data: Any) -> None:
         self.data = data
         self.wholes = self.items = 0

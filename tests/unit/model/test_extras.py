@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from arclog.model.config.extras import ALL, EXTRAS, missing, required
 from arclog.model.errors import MissingExtra, SettingsError
-from arclog.model.extras import ALL, EXTRAS, missing, required
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

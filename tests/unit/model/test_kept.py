@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from arclog.model.kept import Kept
+from arclog.model.data.kept import Kept
 
 
 def test_the_one_that_was_not_asked_for_the_longest_goes_first() -> None:

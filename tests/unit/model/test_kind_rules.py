@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from arclog.model.config.kind_rules import KindRules, kind_rules
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
-from arclog.model.kind_rules import KindRules, kind_rules
-from arclog.model.settings import Settings
 
 KNOWN = ("shell", "python", "duckdb", "http")
 TEXT = "shell: none; python: acme, ops; duckdb: role:admin; http: acme, role:engineer;"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from arclog.model.redact import Redactor
+from arclog.model.data.redact import Redactor, mask
 
 CANARY = "kA7 /+&=%\"'\\<é✓\U0001f511}z9Q"
 SECRETS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=8, max_size=40).filter(
@@ -235,3 +235,20 @@ def test_a_long_secret_of_special_characters_costs_no_long_patterns(monkeypatch)
 def test_what_follows_the_beginning_of_a_long_secret_is_hidden_when_it_is_not_recognized():
     hide = Redactor({SPECIAL: "k"})
     assert hide.text(f"a {SPECIAL[:1000]} and other words, ANCHOR") == "a [redacted:k]"
+
+
+@pytest.mark.parametrize("before", [b"", b"x", b"xy"])
+@pytest.mark.parametrize("width", [60, 64, 76])
+def test_rows_of_wrapped_base64_one_by_one(before: bytes, width: int) -> None:
+    secret = "a secret that is so long that programs write it in several rows, as base64 and in other ways as well: 0123456789"
+    redactor = Redactor({secret: "long"})
+    text = base64.b64encode(before + secret.encode()).decode()
+    rows = [text[at : at + width] for at in range(0, len(text), width)]
+    shown = [redactor.text(row) for row in rows]
+    # Of what stands before the secret, and of what is too short to be told from other text, nothing is known.
+    kept = [row for row in shown[bool(before) :] if row != mask("long")]
+    assert all(len(row) < 20 for row in kept)
+    assert (
+        redactor.text("an ordinary line of a log, which is nothing of it")
+        == "an ordinary line of a log, which is nothing of it"
+    )

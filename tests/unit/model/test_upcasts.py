@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from arclog.dialects.names import DIALECTS
 from arclog.model import events
+from arclog.model.config.settings import Settings
 from arclog.model.envelope import Subject, widen
 from arclog.model.errors import NewerLog
 from arclog.model.events import BITS, MARKED, REGISTRY, Event, EventType
-from arclog.model.settings import Settings
 from arclog.model.upcasts import LIFTS, is_newer, lifted
 from arclog.plan import net
-from arclog.ports.api import ExecuteRequest, SignalRequest
-from arclog.server.telling import Telling
+from arclog.ports.views.api import ExecuteRequest, SignalRequest
+from arclog.server.streams.events import Telling
 from arclog.wiring.embedded import Embedded, embedded
 
 PLAYBOOK = """\
@@ -104,7 +104,7 @@ async def a_newer_release(here: Embedded, execution_id: str) -> AsyncIterator[No
     REGISTRY[FUTURE] = EventType(FUTURE, 60, "playbook", ("server",), ("success",), "It is elsewhere now.")
     BITS[FUTURE] = 1 << 60
     try:
-        from arclog.ports.store import Append
+        from arclog.ports.storage.store import Append
 
         event = Event(FUTURE, here.engine.clock.now(), payload={"to": "mars"})
         base = here.engine.minter.one()

@@ -1,7 +1,7 @@
 """Kinds for tests of the compiler, shaped like the real ones."""
 
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import Field
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import Field
 
 _TIMEOUT = Field(
     "timeout",

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding, PlaybookError, Position
-from arclog.model.settings import Settings
 from arclog.plan.build import Build, build, build_or_raise, render_finding
 from arclog.plan.net import AdmitRule, NetArc, Place, Plan, StepPlan, TaskPlan, decode, digest, encode
 from arclog.playbook import walk
@@ -311,7 +311,6 @@ def test_extension_keys_are_ignored_everywhere():
         (playbook_of("tool: {kind: noop, case: []}"), "policy: {rules: ["),
         (playbook_of("tool: {kind: noop, when: x}"), "choose"),
         (playbook_of("tool: {kind: noop, vars: {}}"), "set_ctx"),
-        (playbook_of("tool: {kind: noop, spec: {retry: {}}}"), "do: retry"),
         (playbook_of("tool: {kind: noop, spec: {policy: {eval: [], rules: []}}}"), "rules: ["),
         (playbook_of("tool: {kind: noop, spec: {policy: {rules: [{expr: x, when: true, then: {}}]}}}"), "when:"),
         (playbook_of("tool: {kind: noop}\nnext: {arcs: [{step: one, expr: x}]}"), "when:"),
@@ -590,7 +589,7 @@ def test_a_rendered_finding():
     made = built(playbook_of("tool: {kind: htp}"))
     assert render_finding(made.findings[0], made.source, made.file) == (
         "p.yaml:4:18: error[unknown-kind] there is no tool kind 'htp' here; known: "
-        "approval, http, noop, playbook, postgres, python, shell, wait\n"
+        "approval, assert, http, noop, playbook, postgres, python, shell, wait\n"
         "    4 |     tool: {kind: htp}\n"
         "      |                  ^\n"
         "hint: did you mean http?"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.core.signals import KNOWN
+from arclog.core.boundary.signals import KNOWN
 from arclog.model.signals import RESERVED
 from arclog.plan.build import build
 from tests.unit.plan.kinds import KINDS
@@ -344,7 +344,7 @@ def test_every_code_is_documented():
     source = "".join(
         path.read_text()
         for folder in ("playbook", "plan", "cli", "wiring")
-        for path in (ROOT / "src/arclog" / folder).glob("*.py")
+        for path in (ROOT / "src/arclog" / folder).rglob("*.py")
     )
     used = set(re.findall(r'\(\s*"((?:yaml|[a-z]+)-[a-z-]+)",\s*(?:f?"|message)', source)) | {
         "conflict",

@@ -69,6 +69,7 @@ def test_json_holds_the_net():
     assert [place["id"] for place in data["places"]] == ["entry", "run:start", "arc:start:0", "arc:start:1", "run:work"]
     assert {"source": "arc:start:0", "target": "start:work"} in data["arcs"]
     assert data["steps"][1]["loop"]["iterator"] == "item"
+    assert data["inputs"] == {}
 
 
 def test_every_form_takes_the_seeds_example():

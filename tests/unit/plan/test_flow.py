@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
-from arclog.model.settings import Settings
 from arclog.plan.build import build
-from arclog.plan.conditions import AFTER_ERROR, truth
+from arclog.plan.lint.conditions import AFTER_ERROR, truth
 from tests.unit.core.nets import steps
 from tests.unit.plan.kinds import KINDS
 
@@ -177,7 +177,7 @@ def test_pairs_of_joins_are_those_that_hear_of_each_other():
     """By the cycles that they stand in, which is what makes a long plan without one cheap."""
     from itertools import combinations
 
-    from arclog.plan.flow import _Flow, _heard
+    from arclog.plan.lint.flow import _Flow, _heard
     from arclog.plan.reach import Reach
     from tests.unit.core.test_random_nets import drawn_net
 

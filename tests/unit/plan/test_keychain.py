@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import Field
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import Field
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
 from arclog.playbook.keychain import KINDS as KEYCHAIN_KINDS

@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ExpressionError
-from arclog.model.settings import Settings
 from arclog.plan.build import build_or_raise
 from arclog.plan.net import decode, encode
 from arclog.plan.program import Program

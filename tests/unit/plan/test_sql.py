@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.kinds import KindSpec
 from arclog.model.errors import ExpressionError
-from arclog.model.kinds import KindSpec
 from arclog.plan.build import build
 from arclog.plan.program import Program
 from arclog.tools import duckdb, noop, postgres, sqlite

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
-from arclog.model.settings import Settings
 from arclog.plan.build import build
 from arclog.plan.net import Webhook
 from arclog.tools import noop

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from arclog.model.settings import Settings
+from arclog.authoring.beside import FilesBeside
+from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.playbook.json_schema import json_schema
-from arclog.playbook.load import load
+from arclog.playbook.yaml.load import load
 from arclog.testing.families import family
 from arclog.testing.harness import SPECS
 from arclog.wiring.kinds import installed_kinds
@@ -27,11 +28,12 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
-def refused(text: str) -> tuple[list[str], list[str]]:
+def refused(text: str, file: str = "p.yaml") -> tuple[list[str], list[str]]:
     """What the schema has against a playbook, and which errors `check` finds."""
     value = load(text, "p.yaml", Settings()).value
     by_schema = [f"{list(one.absolute_path)}: {one.message[:200]}" for one in validator().iter_errors(value)]
-    return by_schema, [str(one) for one in build(text, "p.yaml", installed_kinds()).errors]
+    beside = FilesBeside(Settings()).of(file)
+    return by_schema, [str(one) for one in build(text, file, installed_kinds(), files=beside).errors]
 
 
 def book(tool: str = "{kind: noop}", step: str = "", root: str = "") -> str:
@@ -41,7 +43,7 @@ def book(tool: str = "{kind: noop}", step: str = "", root: str = "") -> str:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_good_for_both(path: Path) -> None:
-    assert refused(path.read_text(encoding="utf-8")) == ([], [])
+    assert refused(path.read_text(encoding="utf-8"), str(path)) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
@@ -94,6 +96,18 @@ GOOD = {
     "sql": book("{kind: sqlite, database: a.db, command: 'select {{ 1 }}', params: []}"),
     "http, a template for a map": book("{kind: http, url: 'http://x', params: '{{ workload }}', method: '{{ 1 }}'}"),
     "keychain": book(root="keychain: [{name: a, kind: bearer, token: {env: A}}, {name: b, kind: file, path: x}]"),
+    "inputs": book(
+        root="executor: {spec: {inputs: {a: {type: list, max: 3, items: {type: object, properties: {b: {required: true}}}}, c: {}}}}"
+    ),
+    "short forms": book(
+        "{kind: noop, spec: {retry: {attempts: 2, delays: [1, 2.5], on: [sql]}, set_ctx: {a: '{{ 1 }}'}, set_iter: {b: 2}}}",
+        step="spec: {retry: {jitter: 0.5}, end: failed, join: all_ok}",
+        root="executor: {spec: {sequence: true, retry: {backoff: linear}}}",
+    ),
+    "assert": book(
+        "[{kind: assert, that: a > 1}, {kind: assert, that: ['{{ b }}', true], message: '{{ c }}', code: X}]"
+    ),
+    "fail with a message": book(rules("{else: {then: {do: fail, message: 'no {{ x }}', code: NO}}}")),
 }
 
 BAD = {
@@ -171,6 +185,24 @@ BAD = {
     "a secret in the playbook": book(root="keychain: [{name: a, kind: bearer, token: abc}]"),
     "a keychain kind": book(root="keychain: [{name: a, kind: vault}]"),
     "nats without a bucket": book("{kind: nats, op: kv_get, key: a, servers: 'nats://x'}"),
+    "an input of no type": book(root="executor: {spec: {inputs: {a: {type: text}}}}"),
+    "an input's name": book(root="executor: {spec: {inputs: {a-b: {}}}}"),
+    "an input with an unknown key": book(root="executor: {spec: {inputs: {a: {kind: string}}}}"),
+    "an input that is required and has a default": book(root="executor: {spec: {inputs: {a: {required: true, default: 1}}}}"),
+    "an input with a pattern for a number": book(root="executor: {spec: {inputs: {a: {type: integer, pattern: x}}}}"),
+    "an input inside with an unknown key": book(root="executor: {spec: {inputs: {a: {items: {tpye: string}}}}}"),
+    "retry of an unknown kind": book("{kind: noop, spec: {retry: {on: [nope]}}}"),
+    "retry that is no map": book("{kind: noop, spec: {retry: 3}}"),
+    "set_ctx in a step's spec": book(step="spec: {set_ctx: {a: 1}}"),
+    "set_ctx of a reserved key": book("{kind: noop, spec: {set_ctx: {_a: 1}}}"),
+    "an assert without conditions": book("{kind: assert, message: x}"),
+    "a message of a retry": book(rules("{else: {then: {do: retry, message: x}}}")),
+    "an odd end": book(step="spec: {end: done}"),
+    "a sequence that is a text": book(root="executor: {spec: {sequence: 'yes'}}"),
+    "code and a file": book("{kind: python, code: x, file: a.py}"),
+    "a function of no file": book("{kind: python, code: x, function: main}"),
+    "a module for SQL": book("{kind: sqlite, database: a, module: x}"),
+    "a template for a file": book("{kind: shell, file: '{{ x }}'}"),
     "nats, a key of another op": book("{kind: nats, op: publish, subject: a, bucket: b, servers: 'nats://x'}"),
 }  # fmt: skip
 

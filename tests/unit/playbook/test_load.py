@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError, Position
-from arclog.model.settings import Settings
-from arclog.playbook.load import load
+from arclog.playbook.yaml.load import load
 
 
 def refused(text: str | bytes, limits: Settings | None = None) -> list[tuple[str, Position]]:

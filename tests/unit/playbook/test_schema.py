@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from arclog.model.shapes import TYPES, Field
+from arclog.model.data.shapes import TYPES, Field
 from arclog.playbook.json_schema import json_schema
 from arclog.playbook.schema import ACTION, ADMIT_THEN, TASK, TASK_POLICY, root_field
 from tests.unit.plan.kinds import KINDS
@@ -28,7 +28,7 @@ def test_json_schema_is_plain_json_and_knows_the_language():
     step = schema["properties"]["workflow"]["items"]
     assert set(step["required"]) == {"step", "tool"}
     assert step["additionalProperties"] is False
-    own = {"approval", "playbook", "wait", "workbook"}
+    own = {"approval", "assert", "playbook", "wait", "workbook"}
     assert set(schema["$defs"]["task"]["properties"]["kind"]["enum"]) == {*KINDS, *own}
     http = next(
         row["then"] for row in schema["$defs"]["task"]["allOf"] if row["if"]["properties"]["kind"]["const"] == "http"
@@ -52,8 +52,12 @@ def test_the_reference_names_every_key():
         "ctx entry",
         "part",
         "webhook",
+        "notification",
+        "schedule",
+        "address",
         "end",
         "resource",
+        "input",
     }
     names = {
         field.name for field in (*fields(root_field({})), *TASK, *(TASK_POLICY.fields or ()), *ACTION, *ADMIT_THEN)

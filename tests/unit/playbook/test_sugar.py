@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arclog.core.pipeline import Ask, Frame, Over, asked, conclude, fold, next_move, started
+from arclog.core.flow.pipeline import Ask, Frame, Over, asked, conclude, fold, next_move, started
 from arclog.model.commands import Captured, Pipeline
 from arclog.model.errors import Position
 from arclog.plan import draw

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.results import Content, Results
 from arclog.testing.conformance.results.base import TENANT, read
 
@@ -23,7 +23,7 @@ ROWS: list[dict[str, Any]] = [{"id": number, "text": "x" * (number % 90)} for nu
 
 _LARGE = """
 import asyncio, random, sys
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.backends import choose_results
 def peak():
     # Not by getrusage: that of a child begins with what its parent had.
@@ -51,7 +51,7 @@ asyncio.run(main())
 """
 _KILLED = """
 import asyncio, os, sys
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.backends import choose_results
 async def main():
     results = choose_results(Settings(dict(each.split("=", 1) for each in sys.argv[1:])))

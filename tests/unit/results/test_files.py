@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import zstandard
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable, SettingsError
-from arclog.model.settings import Settings
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 from arclog.results.names import folder_of, tenant_of
 from arclog.results.parts import IndexWriter
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
@@ -245,7 +245,7 @@ async def test_foreign_files_are_left_alone(tmp_path, results):
 
 WRITE_FOREVER = """
 import asyncio, sys
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 async def main():
     results = FileResults(sys.argv[1])
     writer = results.writer("acme")
@@ -282,7 +282,7 @@ async def test_a_writer_that_is_killed_leaves_nothing_to_read(tmp_path, results)
 
 COMMIT_FOREVER = """
 import asyncio, random, sys
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 async def store(results, seed):
     chance = random.Random(seed)
     while True:
@@ -332,7 +332,7 @@ async def test_the_file_of_a_living_writer_is_no_leftover(tmp_path, results):
 async def test_two_processes_store_the_same_content(tmp_path, results):
     script = """
 import asyncio, sys
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 async def main():
     results = FileResults(sys.argv[1])
     sys.stdin.readline()
@@ -382,7 +382,7 @@ async def test_a_sync_that_fails_keeps_nothing_of_it(tmp_path, results, monkeypa
     def fail(file: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("arclog.results.writing.os.fsync", fail)
+    monkeypatch.setattr("arclog.results.files.writing.os.fsync", fail)
     with pytest.raises(ResultUnavailable, match="Input/output error"):
         await stored(results, NOISE)
     monkeypatch.undo()
@@ -443,7 +443,7 @@ async def test_nothing_hangs_or_leaks_after_close(tmp_path):
 
 LARGE = """
 import asyncio, sys
-from arclog.results.files import FileResults
+from arclog.results.files.store import FileResults
 def peak():
     # Not by getrusage: that of a child begins with what its parent had.
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024

@@ -9,10 +9,10 @@ import nats
 import pytest
 import zstandard
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.results import Results
-from arclog.results.nats_objects import object_name
+from arclog.results.nats.objects import object_name
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
 from arclog.wiring.backends import choose_results
 from tests.servers.nats import NatsServer, running_nats

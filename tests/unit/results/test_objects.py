@@ -11,11 +11,11 @@ import obstore
 import pytest
 import zstandard
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.model.settings import Settings
-from arclog.results.object_keys import Keys, Version, superseded, version_of
-from arclog.results.object_link import address_of
-from arclog.results.objects import ObjectResults
+from arclog.results.object.bucket import address_of
+from arclog.results.object.keys import Keys, Version, superseded, version_of
+from arclog.results.object.store import ObjectResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, sha256_of, stored
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.results.support import NOISE, ROWS, growth_mib, killed_writer

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.model.settings import Settings
-from arclog.results.pg_link import PgLink
-from arclog.results.postgres import PostgresResults
+from arclog.results.postgres.connections import PgLink
+from arclog.results.postgres.store import PostgresResults
 from arclog.testing.conformance.results.base import TENANT, everything, listed, read, stored
 from tests.servers.postgres import PASSWORD, Database, PostgresServer, running_postgres
 from tests.unit.results.support import (

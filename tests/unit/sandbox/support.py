@@ -77,7 +77,7 @@ def processes_with(text: str) -> list[int]:
 
 
 #: Servers that a test process keeps for all its tests; what stands below them is theirs.
-_KEEPERS = ("postgres_keeper", "nats-server", "moto")
+_KEEPERS = ("postgres_keeper", "nats-server", "moto", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
 
 
 def offspring() -> list[int]:

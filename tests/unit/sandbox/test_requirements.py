@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.sandbox.installers import environment, source_of
 from arclog.sandbox.requirements import NotARequirement, wanted
 

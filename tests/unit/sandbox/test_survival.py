@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.unit.sandbox.support import (
     PATIENCE_S,
@@ -296,7 +296,7 @@ def _kilobytes(name: str) -> int:
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool
 from tests.unit.sandbox.support import context

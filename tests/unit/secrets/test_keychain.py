@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, StoreUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.secrets import SealedSecret
 from arclog.secrets.keychain import LocalSecrets
 from arclog.secrets.store import HomeVault, LocalStore
@@ -392,3 +392,38 @@ async def test_another_secret_than_the_one_asked_for_is_not_opened(tmp_path, nam
     secrets = LocalSecrets((Elsewhere(wrong),), kept.seal, Settings(), Clock())
     with pytest.raises(SecretUnavailable, match="gave another secret than a"):
         await secrets.resolve({"name": "a", "kind": "secret"}, SCOPE)
+
+
+async def test_what_is_arclogs_own_is_no_secret_of_a_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    keep(home, "a", "b")
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("ARCLOG_STORE_URL", "postgresql://u:p@host/db")
+    store, settings = LocalStore(home, Settings()), Settings({"home": str(home)})
+    secrets = LocalSecrets((HomeVault(store),), store.seal, settings, Clock())
+    for path in ("home/secrets.key", "link/secrets.key", "away/../home/secrets.key"):
+        problem = await refusal(secrets, {"name": "a", "kind": "file", "path": str(tmp_path / path)})
+        assert "arclog's own" in str(problem)
+    for path in ("/proc/self/environ", f"/proc/self/root{home}/secrets.key"):
+        assert "no playbook reads it" in str(await refusal(secrets, {"name": "a", "kind": "file", "path": path}))
+    assert "arclog's own" in str(await refusal(secrets, {"name": "a", "kind": "env", "var": "ARCLOG_STORE_URL"}))
+    nested = {"name": "a", "kind": "bearer", "token": {"env": "ARCLOG_STORE_URL"}}
+    assert "arclog's own" in str(await refusal(secrets, nested))
+
+
+async def test_the_operator_says_which_variables_and_files_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CRM_KEY", "DATABASE_KEY"):
+        monkeypatch.setenv(name, "a secret")
+    (tmp_path / "open").mkdir()
+    for path in ("open/a", "closed"):
+        (tmp_path / path).write_text("a secret")
+    secrets = made(tmp_path / "home", secrets__allow_env="CRM_*, OTHER", secrets__allow_files=str(tmp_path / "open"))
+    for entry in ({"kind": "env", "var": "CRM_KEY"}, {"kind": "file", "path": str(tmp_path / "open" / "a")}):
+        assert (await secrets.resolve({"name": "a", **entry}, SCOPE)).fields == {"value": "a secret"}
+    for entry, setting in (
+        ({"kind": "env", "var": "DATABASE_KEY"}, "secrets.allow_env"),
+        ({"kind": "file", "path": str(tmp_path / "closed")}, "secrets.allow_files"),
+    ):
+        assert setting in str(await refusal(secrets, {"name": "a", **entry}))

@@ -18,8 +18,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.secrets.keychain import LocalSecrets
 from arclog.secrets.managers.naming import Paths
 from arclog.secrets.managers.sigv4 import signed

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.secrets.store import LocalStore
 
 SCOPE = "t/p/e"
@@ -213,7 +213,7 @@ def test_a_home_that_cannot_be_written_is_said(tmp_path):
 def test_many_processes_set_at_once_and_none_is_lost(tmp_path):
     """The first of them makes the key."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom arclog.model.settings import Settings\n"
+        "import sys\nfrom pathlib import Path\nfrom arclog.model.config.settings import Settings\n"
         "from arclog.secrets.store import LocalStore\n"
         "store = LocalStore(Path(sys.argv[1]), Settings())\nsys.stdin.read()\n"
         f"for n in range(5): store.put(f'{{sys.argv[2]}}_{{n}}', '{SCOPE}', sys.argv[2] * 9, '{NOW}')\n"

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from arclog.model.settings import Settings
-from arclog.ports.access import KeyRecord
-from arclog.server.keys import make_key
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.access import KeyRecord
+from arclog.server.auth.keys import make_key
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 
 
 class Caller(NamedTuple):

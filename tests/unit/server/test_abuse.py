@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arclog.engine.api import EngineApi
+from arclog.engine.views.api import EngineApi
 from arclog.model.events import Event
-from arclog.ports.api import StoredResult
+from arclog.ports.views.api import StoredResult
 from tests.servers.arclog import RunningServer, running
 from tests.unit.server.callers import bearer, make_keys
 from tests.unit.server.test_executions import HELD

@@ -15,8 +15,8 @@ from fastapi.routing import APIRoute
 
 from arclog.model.errors import InvariantBroken, SettingsError
 from arclog.model.principal import ROLES
-from arclog.server.access import access_of, allows, check_all
 from arclog.server.app import ROUTERS
+from arclog.server.auth.access import access_of, allows, check_all
 from tests.servers.arclog import RunningServer, running
 from tests.unit.server.callers import bearer, make_keys
 
@@ -28,7 +28,16 @@ ROUTES = [
     for method in sorted(route.methods or ())
 ]
 #: The only ones that anybody may call.
-PUBLIC = {"/", "/api/docs", "/health", "/ready", "/metrics"}
+PUBLIC = {
+    "/",
+    "/api/docs",
+    "/health",
+    "/ready",
+    "/metrics",
+    "/api/session",
+    "/api/session/oidc",
+    "/api/session/callback",
+}
 GARBAGE = ("ark_0123456789abcdef_" + "x" * 43, "garbage", "eyJhbGciOiJub25lIn0.e30.", "null")
 PLAYBOOK = """\
 metadata: {name: waits, path: flows/waits}
@@ -80,9 +89,11 @@ async def _world(home: Path, *, worker: bool = False, **settings: Any) -> AsyncI
 
 
 def _filled(route: APIRoute, **given: str) -> str:
-    """The route's path with something in each of its places."""
+    """The route's path with something in each of its places, and in the parameters that it requires."""
     names = {field.name: "1" for field in route.dependant.path_params}
-    return route.path_format.format(**{**names, **{key: value for key, value in given.items() if key in names}})
+    path = route.path_format.format(**{**names, **{key: value for key, value in given.items() if key in names}})
+    required = [field.alias for field in route.dependant.query_params if field.field_info.is_required()]
+    return path + ("?" + "&".join(f"{name}=1" for name in required) if required else "")
 
 
 # -- every route ------------------------------------------------------------------------------------------------------

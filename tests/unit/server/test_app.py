@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.wiring.server import _listen
+from arclog.model.config.settings import Settings
+from arclog.wiring.serving.listening import listen
 from tests.servers.arclog import RunningServer
 
 
@@ -34,7 +34,7 @@ async def test_health_and_an_unknown_run(server: RunningServer) -> None:
 
 def test_answers_are_not_held_back_by_nagles_algorithm() -> None:
     """asyncio turns it off for sockets that name their protocol; without, every answer took 40 ms."""
-    with closing(_listen(Settings({"server.port": 0}))) as listener:
+    with closing(listen(Settings({"server.port": 0}))) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

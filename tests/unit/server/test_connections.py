@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from arclog.server.connections import Connections
 from tests.servers.arclog import RunningServer, running
 
 PATIENCE_S = 20
@@ -124,6 +125,24 @@ async def test_what_is_too_large_still_hears_so(strict: RunningServer) -> None:
         assert (await client.get("/health")).status_code == 200
 
 
+async def test_a_body_that_goes_on_after_its_answer_is_read_without_haste(tmp_path: Path) -> None:
+    """Its connection is as good as before."""
+    size = 40 << 20
+    async with running(tmp_path, worker=False) as server, asyncio.timeout(PATIENCE_S):
+        reader, writer = await opened(server)
+        writer.write(b"POST /api/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % size)
+        assert b" 404 " in await reader.readline()
+        began = asyncio.get_running_loop().time()
+        writer.write(bytes(size))
+        await writer.drain()
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        while b"HTTP/1.1 " not in (line := await reader.readline()):
+            assert line
+        assert b" 200 " in line
+        assert asyncio.get_running_loop().time() - began > 0.3
+        writer.close()
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -155,3 +174,35 @@ async def test_an_upgrade_is_not_taken(strict: RunningServer) -> None:
             "Sec-WebSocket-Key": "x" * 22,
         }
         assert (await client.get("/api/executions", headers=asked)).status_code in (200, 400)
+
+
+async def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
+    async with running(tmp_path, worker=False, **{"server.max_connections": 8, "server.fair_from": 0.5}) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        taken = [
+            await asyncio.open_connection(host, int(port), local_addr=("127.0.0.3", 0), happy_eyeballs_delay=None)
+            for _ in range(7)
+        ]
+        closed = 0
+        for reader, writer in taken:
+            writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    closed += not await reader.read(12)
+            except ConnectionResetError:
+                closed += 1
+        assert closed == 3, "four, half of all, are fewer than are left"
+        reader, writer = await opened(server)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert (await reader.read(12)).endswith(b"200")
+        for _, one in (*taken, (reader, writer)):
+            one.close()
+
+
+def test_connections_that_end_leave_room() -> None:
+    count = Connections(4, 0.5, shared=("10.0.0.1",))
+    assert [count.open("10.0.0.2") for _ in range(4)] == [True, True, False, False]
+    assert [count.open("10.0.0.1") for _ in range(3)] == [True, True, False]
+    count.close("10.0.0.2")
+    assert count.open("10.0.0.3")
+    assert not count.open("10.0.0.1")

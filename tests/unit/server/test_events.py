@@ -12,9 +12,9 @@ import pytest
 
 from arclog.dialects.names import reader_of
 from arclog.dialects.run_record import RunSubject
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.arclog import running
 

@@ -98,6 +98,44 @@ async def test_a_run_from_its_request_to_its_end(client: httpx2.AsyncClient) -> 
     assert [one["execution_id"] for one in listed["executions"]] == [execution_id]
 
 
+TYPED = """
+metadata: {name: typed, path: examples/typed}
+executor: {spec: {inputs: {n: {type: integer, required: true}, day: {type: date}}, result: "{{ workload.n }}"}}
+workflow: [{step: start, tool: {kind: noop}}]
+"""
+
+
+async def test_a_workload_that_breaks_the_inputs_is_refused_with_all_faults(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/api/executions", json={"playbook": TYPED, "workload": {"day": "soon", "m": 1}})
+    assert (answer.status_code, answer.json()["title"]) == (422, "InputsRefused")
+    assert [fault["path"] for fault in answer.json()["faults"]] == ["day", "m", "n"]
+    assert (await client.get("/api/executions")).json()["executions"] == []
+    assert (await client.post("/api/catalog", json={"playbook": TYPED})).status_code == 201
+    answer = await client.post("/api/executions", json={"path": "examples/typed", "workload": {"n": "x"}})
+    assert (answer.status_code, answer.json()["faults"][0]["path"]) == (422, "n")
+    execution_id = await started(client, path="examples/typed", workload={"n": "7"})
+    assert (await ended(client, execution_id))["result"] == 7
+
+
+async def test_a_key_that_nothing_reads_is_named_in_the_answer(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/api/executions", json={"playbook": HELLO, "workload": {"nmae": "Ada"}})
+    assert answer.status_code == 201
+    assert answer.json()["warnings"] == ["workload.nmae: nothing in the playbook reads this key; did you mean name?"]
+    assert "warnings" not in (await client.post("/api/executions", json={"playbook": HELLO})).json()
+
+
+async def test_files_come_along_and_are_kept_with_the_version(client: httpx2.AsyncClient) -> None:
+    playbook = "metadata: {name: f}\nworkflow: [{step: start, tool: {kind: python, file: jobs/a.py, function: run}}]\n"
+    missing = await client.post("/api/catalog", json={"playbook": playbook, "file": "f.yaml"})
+    assert (missing.status_code, missing.json()["findings"][0]["code"]) == (422, "missing-file")
+    body = {"playbook": playbook, "file": "f.yaml", "files": {"jobs/a.py": "def run():\n    return 1\n"}}
+    assert (await client.post("/api/catalog", json=body)).json()["version"] == 1
+    body["files"] = {"jobs/a.py": "def run():\n    return 2\n" + "# padding\n" * 1000}
+    assert (await client.post("/api/catalog", json=body)).json()["version"] == 2
+    results = [await ended(client, await started(client, path="f", version=version)) for version in (1, 2)]
+    assert [result["result"] for result in results] == [1, 2]
+
+
 async def test_a_playbook_may_be_json(client: httpx2.AsyncClient) -> None:
     playbook = {"metadata": {"name": "j"}, "workflow": [{"step": "start", "tool": {"kind": "noop"}}]}
     answer = await client.post("/api/execute", json={"playbook": playbook})

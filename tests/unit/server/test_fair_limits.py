@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,12 +13,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestTooLarge, TooManyRequests
 from arclog.model.principal import Principal
-from arclog.model.settings import Settings
-from arclog.ports.access import AuditEntry
+from arclog.ports.storage.access import AuditEntry
+from arclog.server.auth.denials import Denials
 from arclog.server.bodies import decoded
-from arclog.server.denials import Denials
 from arclog.server.traffic import Slot, Traffic
 from arclog.testing.clock import FakeClock
 from tests.servers.arclog import RunningServer, running
@@ -162,12 +163,39 @@ async def test_a_large_report_of_no_run_is_refused_before_it_is_decoded(
         seen.append(kind.__name__)
         return decoded(raw, kind)
 
-    monkeypatch.setattr("arclog.server.routes.control.decoded", noted)
+    monkeypatch.setattr("arclog.server.routes.workers.control.decoded", noted)
     bomb = {"worker_id": "w", "execution_id": 12345, "command_id": 6789, "fence": 1, "n": 1, "events": [[]]}
     body = json.dumps(bomb).replace("[[]]", "[[" + "[]," * 500_000 + "[]]]")
     async with site.client("a", "worker") as worker:
         answer = await worker.post("/api/worker/report", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, seen) == (404, ["_ReportHead"])
+
+
+async def test_a_large_report_is_decoded_event_by_event_beside_the_event_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def noted(raw: bytes, kind: type[Any]) -> Any:
+        seen.append((kind.__name__, threading.current_thread() is threading.main_thread()))
+        return decoded(raw, kind)
+
+    monkeypatch.setattr("arclog.server.routes.workers.control.decoded", noted)
+    await site.started(WORK, "a")
+    async with site.client("a", "worker") as worker:
+        who = {"worker_id": "w", "kinds": ["noop"], "pools": ["default"]}
+        answer = await worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20})
+        (command,) = answer.json()["commands"]
+        report = {"worker_id": "w", **{key: command[key] for key in ("execution_id", "command_id", "fence")}, "n": 1}
+        event = {"t": "task.progressed", "@": 1, "p": {"text": "x" * 10_000}}
+        large = await worker.post("/api/worker/report", json={**report, "events": [event] * 40})
+        assert large.status_code in (200, 409, 422), large.text
+        assert seen == [("_ReportHead", True), ("_ReportParts", False), *[("Event", False)] * 40]
+        many = await worker.post("/api/worker/report", json={**report, "events": [{"t": "x", "@": 1}] * 20_000})
+        assert (many.status_code, "1 to 1000 events" in many.text) == (422, True), many.text
+        body = json.dumps({**report, "events": [event]}).encode() + b" " * (32 << 20)
+        long = await worker.post("/api/worker/report", content=body, headers={"content-type": "application/json"})
+        assert (long.status_code, "server.max_events_bytes" in long.text) == (413, True), long.text
 
 
 async def test_what_takes_too_much_once_decoded_is_refused(site: Site) -> None:

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.server.services import Services
-from arclog.server.telling import KEEP_ALIVE, Telling
+from arclog.server.streams.events import KEEP_ALIVE, Telling
 from arclog.testing.harness import World
 from arclog.testing.virtual import run_virtually
 

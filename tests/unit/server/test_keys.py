@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotAllowed, RequestRejected, SettingsError, TooManyRequests, Unauthenticated
-from arclog.model.settings import Settings
-from arclog.ports.access import KeyRecord
-from arclog.server import keys as keys_module
-from arclog.server.failures import Failures
-from arclog.server.gate import Gate
-from arclog.server.keys import Keys, make_key
+from arclog.ports.storage.access import KeyRecord
+from arclog.server.auth import keys as keys_module
+from arclog.server.auth.failures import Failures
+from arclog.server.auth.gate import Gate
+from arclog.server.auth.keys import Keys, make_key
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
 from tests.unit.server.callers import bearer

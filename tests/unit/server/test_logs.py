@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.server.logs import operators_log
+from arclog.model.config.settings import Settings
+from arclog.server.observability.logs import operators_log
 from tests.servers.arclog import running
 
 

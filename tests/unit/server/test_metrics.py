@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from arclog.engine.api import EngineApi
-from arclog.engine.control import EngineControl
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.views.api import EngineApi
 from arclog.model.commands import Report
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StaleFence, StoreUnavailable
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
-from arclog.server.metrics import Metrics, measured
+from arclog.server.observability.metrics import Metrics, measured
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
 from arclog.tools import noop

@@ -15,7 +15,7 @@ import pytest
 from arclog.cli.main import command
 from arclog.client.asynchronous import AsyncClient
 from arclog.model.errors import NotFound, RequestRejected
-from arclog.ports.pools import NewResource
+from arclog.ports.storage.pools import NewResource
 from tests.servers.arclog import RunningServer, running
 from tests.unit.server.callers import bearer, make_keys
 

@@ -10,8 +10,8 @@ import pytest
 from arclog.client.connection import Connection
 from arclog.client.link import Link
 from arclog.client.results import RemoteResults
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
-from arclog.model.settings import Settings
 from arclog.testing.conformance.results.base import listed, read, stored
 from tests.servers.arclog import running
 from tests.servers.nats import NatsServer

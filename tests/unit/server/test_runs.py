@@ -288,7 +288,7 @@ async def test_a_pause_drains_first(tmp_path: Path) -> None:
     async with running(tmp_path / "home", worker=False) as server, server.client() as http:
         client = Client(http)
         run = await client.start(PLAIN)
-        from arclog.model.settings import Settings
+        from arclog.model.config.settings import Settings
         from arclog.ports.control import WorkerInfo
         from arclog.wiring.embedded import embedded
 

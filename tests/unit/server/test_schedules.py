@@ -11,10 +11,10 @@ import pytest
 
 from arclog.cli.main import command
 from arclog.client.asynchronous import AsyncClient
+from arclog.model.config.settings import Settings
 from arclog.model.errors import Conflict, NotFound
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
-from arclog.ports.schedules import NewSchedule
+from arclog.ports.storage.schedules import NewSchedule
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import embedded
 from tests.servers.arclog import RunningServer, running
 

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from fastapi.routing import APIRoute
 
+from arclog.model.config.settings import Settings
 from arclog.model.principal import ROLES
-from arclog.model.settings import Settings
-from arclog.server.access import ADMIN, BUILD, access_of
+from arclog.server.auth.access import ADMIN, BUILD, access_of
 from arclog.wiring.worker import remote_worker
 from tests.servers.arclog import RunningServer, running
 from tests.unit.server.callers import Caller, bearer, keys_of
@@ -27,6 +27,8 @@ workflow:
     tool: {kind: wait, for_s: 600}
 """
 NOOP = "metadata: {name: quick, path: flows/quick}\nworkflow:\n  - {step: start, tool: {kind: noop, data: 1}}\n"
+FAILS = 'metadata: {name: fails, path: flows/fails}\nworkflow:\n  - {step: start, loop: {in: "{{ 1 / 0 }}", iterator: n}, tool: {kind: noop}}\n'
+ASKS = "metadata: {name: asks, path: flows/asks}\nexecutor: {spec: {policy: {approval: required}}}\nworkflow:\n  - {step: start, tool: {kind: noop}}\n"
 STORES = """
 metadata: {name: stores, path: flows/stores}
 workflow:
@@ -66,7 +68,8 @@ TENANT_WIDE = {
 #: Tell nothing of runs: the installation's pools and workers, published schemas, and what anybody may ask.
 NOBODYS = {
     "/", "/api/docs", "/health", "/ready", "/metrics", "/api/schemas", "/api/schemas/{name}", "/api/pools", "/api/pools/{pool}/scale",
-    "/api/resources", "/api/workers", "/api/worker/register", "/api/worker/plans/{digest}",
+    "/api/resources", "/api/workers", "/api/worker/register", "/api/worker/plans/{digest}", "/api/check", "/api/check/schema",
+    "/api/settings", "/api/me", "/api/session", "/api/session/oidc", "/api/session/callback",
 }  # fmt: skip
 #: Each has a test below.
 TESTED = {
@@ -75,7 +78,8 @@ TESTED = {
     "/api/schedules/{name}", "/api/schedules/{name}/pause", "/api/schedules/{name}/resume",
     "/api/schedules/{name}/backfill", "/api/worker/claim", "/api/worker/report", "/api/worker/heartbeat",
     "/api/worker/give-back", "/api/worker/revoked", "/api/worker/loop-results", "/api/worker/logs", "/api/worker/secret",
-    "/api/catalog", "/api/catalog/versions", "/api/catalog/show", "/api/catalog/diff",
+    "/api/catalog", "/api/catalog/versions", "/api/catalog/show", "/api/catalog/diff", "/api/activity", "/api/failing",
+    "/api/stuck", "/api/approvals", "/api/stats", "/api/leases", "/api/simulate", "/api/import",
 }  # fmt: skip
 #: Content is named by its hash, which only those know who were told of it; of whose tenant it is, test_workers looks after.
 BY_CONTENT = {"/api/worker/results", "/api/worker/results/items", "/api/worker/results/about"}
@@ -136,6 +140,20 @@ def test_no_route_is_forgotten() -> None:
     assert left == [], "who is bound to an environment must be kept out of others here, too"
 
 
+async def test_a_simulation_reads_and_an_import_writes_only_where_the_key_is_bound(world: World) -> None:
+    run = await world.start(playbook=NOOP)
+    asked = {"playbook": NOOP, "runs": [run["execution_id"]]}
+    assert (await world.ask("prod-engineer", "POST", "/api/simulate", json=asked)).status_code == 200
+    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json=asked)).status_code == 404
+    assert (await world.ask("dev-engineer", "POST", "/api/simulate", json={"playbook": NOOP})).status_code == 404
+    file = await world.ask("prod-viewer", "GET", f"/api/executions/{run['execution_id']}/export")
+    assert (file.status_code, file.headers["content-type"]) == (200, "application/zip")
+    assert (await world.ask("dev-viewer", "POST", "/api/import", content=file.content)).status_code == 403
+    # The run is there, elsewhere: it is neither given away nor taken over.
+    assert (await world.ask("dev-engineer", "POST", "/api/import", content=file.content)).status_code == 409
+    assert (await world.ask("dev-viewer", "GET", f"/api/executions/{run['execution_id']}")).status_code == 404
+
+
 async def test_every_route_that_names_a_run_hides_it_from_another_environment(world: World) -> None:
     run = await world.start()
     body = {"signal": "CANCEL", "reason": "mine now", "step": "start"}
@@ -178,6 +196,39 @@ async def test_what_concerns_the_whole_tenant_is_not_for_who_is_bound(world: Wor
     entries = (await world.ask("all-admin", "GET", "/api/audit", params={"decision": "denied"})).json()["entries"]
     assert len(entries) == len(TENANT_WIDE)
     assert isinstance(route, APIRoute)
+
+
+# -- what needs attention ---------------------------------------------------------------------------------------------
+
+
+async def test_what_needs_attention_is_told_to_those_who_see_the_run(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", **{"overview.stuck_s": 0}) as world:
+        failed = await world.start(playbook=FAILS)
+        assert (await world.ended(failed["execution_id"]))["state"] == "FAILED"
+        asks = await world.start(playbook=ASKS)
+        stuck = await world.start(playbook=NOOP)
+
+        async def told(who: str) -> list[Any]:
+            async def asked(route: str) -> Any:
+                answer = await world.ask(who, "GET", route)
+                assert answer.status_code == 200, answer.text
+                return answer.json()
+
+            return [
+                [each["last"]["execution_id"] for each in (await asked("/api/failing"))["playbooks"]],
+                [each["run"]["execution_id"] for each in (await asked("/api/stuck"))["runs"]],
+                [each["run"]["execution_id"] for each in (await asked("/api/approvals"))["approvals"]],
+                sum(each["failed"] for each in (await asked("/api/activity"))["hours"]),
+                (await world.ask(who, "GET", "/api/stats", params={"path": "flows/fails"})).status_code,
+            ]
+
+        everything = [[failed["execution_id"]], [stuck["execution_id"]], [asks["execution_id"]], 1, 200]
+        for who in ("prod-viewer", "all-viewer", "shop-viewer", "live-viewer"):
+            assert await told(who) == everything, who
+        assert await told("dev-viewer") == [[], [], [], 0, 404]
+        assert len(await world.claim("prod-worker")) == 1
+        for who, leases in (("prod-viewer", 1), ("all-viewer", 1), ("live-viewer", 1), ("dev-viewer", 0)):
+            assert len((await world.ask(who, "GET", "/api/leases")).json()["leases"]) == leases, who
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -291,6 +342,11 @@ async def test_a_search_across_runs_keeps_to_what_the_key_reaches(world: World) 
         ):
             answer = await world.ask(who, "GET", "/api/events", params={"type": types, "limit": 1000})
             assert {one["execution_id"] for one in answer.json()["events"]} == owners, (types, who)
+            for only in ({"entity": "playbook"}, {"where": "execution_id"}):
+                answer = await world.ask(who, "GET", "/api/events", params={**only, "limit": 1000})
+                assert {one["execution_id"] for one in answer.json()["events"]} == owners, (only, who)
+    theirs = {"where": f"execution_id == '{runs['prod']}'"}
+    assert (await world.ask("dev-admin", "GET", "/api/events", params=theirs)).json()["events"] == []
     assert (await world.ask("prod-worker", "GET", "/api/events")).status_code == 403
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.secrets.store import LocalStore
 from arclog.wiring.worker import remote_worker
 from tests.servers.arclog import RunningServer, running

@@ -11,9 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 from tests.servers.arclog import running
 

@@ -256,8 +256,8 @@ workflow:
 async def test_pages_of_a_long_log_are_told_from_where_the_last_one_ended(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, dialect: str
 ) -> None:
-    from arclog.engine.api import EngineApi
-    from arclog.server import telling
+    from arclog.engine.views.api import EngineApi
+    from arclog.server.streams import events as telling
 
     read = 0
     events = EngineApi.events

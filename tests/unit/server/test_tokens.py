@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable, Unauthenticated
-from arclog.model.settings import Settings
-from arclog.server.gate import Gate
-from arclog.server.keysets import KeySet
-from arclog.server.tokens import Tokens, tokens_of
+from arclog.server.auth.gate import Gate
+from arclog.server.auth.keysets import KeySet
+from arclog.server.auth.tokens import Tokens, tokens_of
 from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
 from tests.servers.tokens import AUDIENCE, ISSUER, Issuer

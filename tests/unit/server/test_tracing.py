@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from arclog.model.traces import span_id, trace_id, traceparent
-from arclog.server.tracing import _Words
+from arclog.server.observability.tracing import _Words
 from tests.servers.arclog import RunningServer, running
 from tests.servers.web import Web
 
@@ -152,7 +152,7 @@ async def test_without_an_endpoint_http_tasks_send_no_trace(web: Web, tmp_path: 
 
 def test_off_imports_nothing() -> None:
     # Of the API alone FastAPI brings a part along.
-    code = "import sys, arclog.wiring.server; print([m for m in sys.modules if m.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
+    code = "import sys, arclog.wiring.serving.server; print([m for m in sys.modules if m.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

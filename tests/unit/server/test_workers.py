@@ -18,15 +18,15 @@ from arclog.client.connection import Connection
 from arclog.client.control import RemoteControl
 from arclog.client.link import Link
 from arclog.client.results import RemoteResults
+from arclog.model.config.settings import Settings
 from arclog.model.errors import NotFound, RequestRejected, ServerUnavailable, StaleFence
-from arclog.model.settings import Settings
 from arclog.ports import work
-from arclog.ports.api import ExecuteRequest
 from arclog.ports.control import WorkerInfo
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
+from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.conformance.control.base import GPU, ONE, STEPS, TWO, WHOLE, reported
 from arclog.wiring.embedded import Embedded, embedded
-from arclog.wiring.server import _listen
+from arclog.wiring.serving.listening import listen
 from arclog.wiring.worker import remote_worker
 from tests.servers.arclog import running
 from tests.servers.workplace import served
@@ -270,12 +270,12 @@ async def test_content_that_arrives_changed_is_not_kept(here: Embedded, url: str
 
 
 async def test_a_report_over_its_limit_is_413(here: Embedded) -> None:
-    async with served(here, Settings({"server.max_report_bytes": 1 << 20})) as url, As(url) as worker:
+    async with served(here, Settings({"server.max_events_bytes": 1 << 20})) as url, As(url) as worker:
         await start(here)
         (command,) = await worker.control.claim(ONE, 1)
         report = reported(command, 1, *WHOLE)
         report.events[2].payload["outcome"]["result"] = "x" * (1 << 20)
-        with pytest.raises(RequestRejected, match=r"server\.max_report_bytes"):
+        with pytest.raises(RequestRejected, match=r"server\.max_events_bytes"):
             await worker.control.report(report)
 
 
@@ -291,7 +291,7 @@ async def test_items_come_page_by_page(url: str) -> None:
 
 def test_small_answers_are_sent_at_once() -> None:
     """asyncio sets TCP_NODELAY on accepted sockets only if the listener names its protocol."""
-    listener = _listen(Settings({"server.port": 0}))
+    listener = listen(Settings({"server.port": 0}))
     try:
         assert listener.proto == socket.IPPROTO_TCP
     finally:

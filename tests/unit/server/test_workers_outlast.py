@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from arclog.model.commands import Revocation
+from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, NotAllowed, NotFound, RequestRejected, StoreError
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.plan.programs import Programs
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
 from arclog.wiring.embedded import Embedded, embedded
 from arclog.wiring.worker import remote_worker
 from arclog.worker.runner import Worker
@@ -139,7 +140,7 @@ async def test_a_command_that_the_server_fails_at_is_given_up(site: Site, call: 
     site.work()
     try:
         for problem in (*PROBLEMS, NotFound("gone")):
-            site.worker._programs.pop(next(iter(site.worker._programs._values), ""))
+            site.worker._programs = Programs(Settings())  # plans are fetched again
             site.fails(call, *[problem] * (1 if isinstance(problem, RequestRejected) else 3))
             run = await site.start()
             await site.meanwhile(hears(str(problem.args[0])))

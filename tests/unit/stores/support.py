@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from arclog.model.events import Event
-from arclog.ports.store import Append, ExecutionState, NewExecution, Scope
+from arclog.ports.storage.store import Append, ExecutionState, NewExecution, Scope
 
 ROOT = Path(__file__).parents[3]
 RUNNING = ExecutionState("RUNNING")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.pools import Limit, Resource
-from arclog.ports.store import Append, ExecutionState, NewCommand, NewExecution, Scope
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Conflict
+from arclog.ports.storage.pools import Limit, Resource
+from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope
 from arclog.stores.postgres import PostgresStore
-from arclog.stores.postgres.claims import Claims
+from arclog.stores.postgres.tables import claims
+from arclog.stores.postgres.tables.claims import Claims
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import event
 from tests.servers.postgres import Database, running_postgres
@@ -34,7 +37,10 @@ async def servers(database: Database) -> AsyncIterator[list[PostgresStore]]:
     yield stores
     for each in stores:
         await each.close()
-    database.rows("TRUNCATE arclog.commands, arclog.executions, arclog.limits, arclog.resources, arclog.service")
+    database.rows(
+        "TRUNCATE arclog.commands, arclog.executions, arclog.limits, arclog.resources, arclog.service, arclog.crowded, "
+        "arclog.lanes, arclog.lane_notes, arclog.holding"
+    )
 
 
 _last = 1 << 52
@@ -81,6 +87,38 @@ async def test_shares_hold_between_servers(servers: list[PostgresStore]) -> None
     taken = [each for some in await asyncio.gather(*(claim(servers[n % 4], 1) for n in range(22))) for each in some]
     assert len(set(taken)) == 22
     assert set(small) <= set(taken)
+
+
+async def test_a_crowd_is_served_by_several_servers(
+    servers: list[PostgresStore], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands are issued, claimed and closed everywhere at the same time: none is lost, none is given twice."""
+    monkeypatch.setattr(claims, "MANY", 4)
+    issued: list[int] = []
+    taken: list[int] = []
+
+    async def issue_some(store: PostgresStore, number: int) -> None:
+        for n in range(12):
+            issued.extend(await issue(store, f"t{(7 * n + number) % 16}", 3))
+
+    async def serve(store: PostgresStore, number: int) -> None:
+        while len(taken) < 4 * 12 * 3:
+            for record in await store.claim(f"w{number}", limit=4, lease_until=1 << 60, kinds=["noop"]):
+                taken.append(record.command_id)
+                if record.command_id % 3:
+                    head = (await store.execution(record.execution_id)).head  # type: ignore[union-attr]  # it is there
+                    over = [event("task.done")]
+                    done = Append(
+                        record.execution_id, head, over, new_id(), ExecutionState("RUNNING"), close=[record.command_id]
+                    )
+                    with suppress(Conflict):
+                        await store.append(done)
+
+    works = [issue_some(store, n) for n, store in enumerate(servers)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*works, *(serve(store, n) for n, store in enumerate(servers)))
+    assert sorted(taken) == sorted(issued)
+    assert await claim(servers[0], 9) == []
 
 
 async def test_without_tenants_to_share_a_claim_is_one_statement(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.events import BITS, Event
-from arclog.model.settings import Settings
 from arclog.stores.rows import Codec, bits_of
 from tests.unit.stores.support import change
 

@@ -1,19 +1,27 @@
-"""Claims against a naive model: whatever is issued, limited, claimed and closed, each claim takes what the rules say."""
+"""Claims against a naive model: whatever is issued, limited, claimed and closed, each claim takes what the rules say.
+
+On SQLite with every pool treated as a crowded one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from arclog.model.events import Event
-from arclog.ports.pools import Limit, Resource
-from arclog.ports.store import Append, ExecutionState, NewCommand, NewExecution, Scope
+from arclog.ports.storage.pools import Limit, Resource
+from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.tables import crowds
 from arclog.testing.clock import FakeClock
 
 T = TypeVar("T")
@@ -65,8 +73,8 @@ class Shares(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.store = MemoryStore(clock=self.clock)
-        done(self.store.open())
+        self.store: Store = self.make_store()
+        self.done(self.store.open())
         self.last = 1 << 52
         self.commands: dict[int, Known] = {}
         self.limits: dict[tuple[str, str], int] = {}
@@ -74,6 +82,12 @@ class Shares(RuleBasedStateMachine):
         #: rounds that each tenant has had in a pool, and the round that the pool is in
         self.rounds: dict[tuple[str, str], int] = {}
         self.round: dict[str, int] = {}
+
+    def make_store(self) -> Store:
+        return MemoryStore(clock=self.clock)
+
+    def done(self, call: Coroutine[Any, Any, T]) -> T:
+        return done(call)
 
     def new_id(self) -> int:
         self.last += 1
@@ -94,14 +108,14 @@ class Shares(RuleBasedStateMachine):
             NewCommand(each.id, "s", 1, ("noop",), pool, order=each.order, resources=each.resources) for each in work
         ]
         first = [Event("playbook.execution.requested", 1)]
-        done(self.store.append(Append(execution, 0, first, self.new_id(), ExecutionState("RUNNING"), new, issue)))
+        self.done(self.store.append(Append(execution, 0, first, self.new_id(), ExecutionState("RUNNING"), new, issue)))
         self.commands.update((each.id, each) for each in work)
 
     @rule(
         pools=st.sets(st.sampled_from(POOLS), min_size=1), limit=st.integers(1, 5), only=st.sampled_from(("", *TENANTS))
     )
     def claim(self, pools: set[str], limit: int, only: str) -> None:
-        given = done(
+        given = self.done(
             self.store.claim("w", limit=limit, lease_until=9, kinds=["noop"], pools=sorted(pools), tenant=only)
         )
         assert [each.command_id for each in given] == self.expected(pools, limit, only)
@@ -158,22 +172,22 @@ class Shares(RuleBasedStateMachine):
     def close(self, data: st.DataObject) -> None:
         held = [each for each in self.commands.values() if each.held]
         over = data.draw(st.sampled_from(held))
-        record = done(self.store.execution(over.execution))
+        record = self.done(self.store.execution(over.execution))
         assert record is not None
         event = [Event("task.done", 1)]
         now = ExecutionState("RUNNING")
-        done(self.store.append(Append(over.execution, record.head, event, self.new_id(), now, close=[over.id])))
+        self.done(self.store.append(Append(over.execution, record.head, event, self.new_id(), now, close=[over.id])))
         del self.commands[over.id]
 
     @rule(pool=st.sampled_from(("", *POOLS)), tenant=st.sampled_from(("", "*", *TENANTS)), most=st.integers(0, 4))
     def set_limit(self, pool: str, tenant: str, most: int) -> None:
-        done(self.store.set_limit(Limit(pool, tenant, most)))
+        self.done(self.store.set_limit(Limit(pool, tenant, most)))
         self.limits[pool, tenant] = most
 
     @rule(pool=st.sampled_from(("", *POOLS)), tenant=st.sampled_from(("", "*", *TENANTS)))
     def remove_limit(self, pool: str, tenant: str) -> None:
         known = self.limits.pop((pool, tenant), None)
-        assert done(self.store.remove_limit(pool, tenant)) == (known is not None)
+        assert self.done(self.store.remove_limit(pool, tenant)) == (known is not None)
 
     @rule(
         name=st.sampled_from(RESOURCES),
@@ -182,8 +196,8 @@ class Shares(RuleBasedStateMachine):
         most=st.none() | st.integers(0, 4),
     )
     def set_resource(self, name: str, interval: int, burst: int, most: int | None) -> None:
-        done(self.store.remove_resource(name))  # new terms for what is owed are another rule's
-        done(self.store.set_resource(Resource(name, interval, burst, most)))
+        self.done(self.store.remove_resource(name))  # new terms for what is owed are another rule's
+        self.done(self.store.set_resource(Resource(name, interval, burst, most)))
         self.buckets[name] = Bucket(interval, burst, most)
 
     @rule(seconds=st.sampled_from((0.5, 1, 2, 10)))
@@ -192,11 +206,66 @@ class Shares(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_is_told(self) -> None:
-        told = {(each.pool, each.tenant): (each.issued, each.claimed) for each in done(self.store.shares())}
+        told = {(each.pool, each.tenant): (each.issued, each.claimed) for each in self.done(self.store.shares())}
         assert sum(held for _, held in told.values()) == self.held()
-        for record in done(self.store.resources()):
+        for record in self.done(self.store.resources()):
             assert record.held == self.users(record.resource.name)
+
+
+class SharesInCrowds(Shares):
+    """Every pool is crowded as soon as anybody waits in it."""
+
+    def make_store(self) -> Store:
+        self.patched = pytest.MonkeyPatch()
+        self.patched.setattr(crowds, "MANY", 0)
+        self.patched.setattr(crowds, "FEW", -1)
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory()
+        return SqliteStore(f"{self.folder.name}/arclog.db", clock=self.clock)
+
+    def done(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    @initialize()
+    def hurry(self) -> None:
+        assert isinstance(self.store, SqliteStore)
+        self.store._writer._connection.execute("PRAGMA synchronous = OFF")
+
+    @invariant()
+    def the_lanes_are_those_that_wait(self) -> None:
+        assert isinstance(self.store, SqliteStore)
+        check_lanes(self.store)
+
+    def teardown(self) -> None:
+        self.done(self.store.close())
+        self.loop.close()
+        self.folder.cleanup()
+        self.patched.undo()
+
+
+def check_lanes(store: SqliteStore) -> None:
+    """What the triggers keep is what the commands say."""
+    execute = store._writer._connection.execute
+    kept = "SELECT {} FROM {} WHERE pool IN (SELECT pool FROM crowded) ORDER BY 1, 2, 3, 4"
+    lanes = execute(kept.format("pool, tenant, kinds, resources, rank, command_id, execution_id", "lanes")).fetchall()
+    assert (
+        lanes
+        == execute(
+            kept.format(
+                "pool, tenant, kinds, resources, min(rank), command_id, execution_id",
+                "(SELECT * FROM commands WHERE lease_until = 0 ORDER BY rank, command_id)",
+            ).replace("ORDER BY", "GROUP BY pool, tenant, kinds, resources ORDER BY")
+        ).fetchall()
+    )
+    held = "SELECT pool, tenant, count(*) FROM commands WHERE lease_until > 0 AND pool IN (SELECT pool FROM crowded) GROUP BY 1, 2"
+    assert execute("SELECT pool, tenant, held FROM holding ORDER BY 1, 2").fetchall() == execute(held).fetchall()
+    odd = "SELECT count(*) FROM lanes l WHERE held <> coalesce((SELECT held FROM holding h WHERE h.pool = l.pool AND h.tenant = l.tenant), 0)"
+    assert execute(odd).get == 0
 
 
 TestShares = Shares.TestCase
 TestShares.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+TestSharesInCrowds = SharesInCrowds.TestCase
+TestSharesInCrowds.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arclog.ports.pools import Limit, Resource
+from arclog.ports.storage.pools import Limit, Resource
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.queries import SQL
 from arclog.testing.clock import FakeClock

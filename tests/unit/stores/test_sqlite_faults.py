@@ -11,18 +11,19 @@ import pytest
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
-from arclog.ports.store import Appended, ExecutionState
+from arclog.ports.storage.store import Appended, ExecutionState
 from arclog.stores.sqlite import SqliteStore, connect
 from arclog.stores.sqlite.lanes import Writer
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, child, creation
 
 BIG = Event("task.done", 1, payload={"x": os.urandom(30_000).hex()})
 
 
-@pytest.fixture(params=["loop", "thread"])
+@pytest.fixture(params=["loop", "commit on the thread", "thread"])
 def way(request, monkeypatch):
     monkeypatch.setattr(Writer, "INLINE_MAX_S", 60.0 if request.param == "loop" else 0.0)
+    monkeypatch.setattr(Writer, "STATEMENTS_MAX_S", 0.0 if request.param == "thread" else 60.0)
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ import asyncio, sys
 from arclog.model.errors import Conflict
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore, connect
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from support import change, creation
 path, mine, shared, count = sys.argv[1], *map(int, sys.argv[2:])
 async def main():
@@ -243,7 +244,7 @@ async def test_processes_share_one_file(tmp_path):
 OPENER = """
 import asyncio, sys
 from arclog.stores.sqlite import SqliteStore, connect
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from support import creation
 async def main():
     store = SqliteStore(sys.argv[1], clock=SystemClock())
@@ -290,7 +291,7 @@ KILLED = """
 import asyncio, sys
 from arclog.model.events import Event
 from arclog.stores.sqlite import SqliteStore, connect
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from support import change, creation
 async def write(store, execution_id):
     record = await store.execution(execution_id)
@@ -349,9 +350,9 @@ async def test_slow_commits_go_to_the_thread_and_fast_ones_come_back(tmp_path, m
     by_thread = []
     patiently = writer._patiently
 
-    def noted(group):
+    def noted(group, **more):
         by_thread.append(len(group))
-        return patiently(group)
+        return patiently(group, **more)
 
     monkeypatch.setattr(writer, "_patiently", noted)
     monkeypatch.setattr(writer, "INLINE_MAX_S", 0.5)

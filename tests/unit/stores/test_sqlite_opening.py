@@ -9,15 +9,15 @@ from pathlib import Path
 import apsw
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
-from arclog.model.settings import Settings
-from arclog.ports.catalog import PlanRecord
-from arclog.ports.task_logs import LogLine, log_size
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.task_logs import LogLine, log_size
 from arclog.stores.rows import encode
 from arclog.stores.sqlite import SqliteStore
 from arclog.stores.sqlite.connect import APPLICATION, SCHEMA
 from arclog.stores.sqlite.queries import SQL, load_migrations
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from tests.unit.stores.support import change, child, creation
 
 QUICK = Settings({"store.busy_timeout_s": 0.05})
@@ -45,8 +45,9 @@ async def test_a_fresh_store_keeps_the_promises(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.db"]  # the write-ahead log is emptied and gone
 
 
-async def test_migrations_are_numbered_without_gap():
-    assert [version for version, _ in load_migrations(0)] == list(range(1, SCHEMA + 1))
+async def test_each_migration_has_a_number_and_the_last_is_the_schemas():
+    numbers = [version for version, _ in load_migrations(0)]
+    assert numbers == list(range(1, SCHEMA + 1))
     assert load_migrations(SCHEMA) == []
 
 
@@ -55,7 +56,7 @@ async def test_a_store_of_every_older_schema_is_brought_up_to_date(tmp_path):
     await fresh.open()
     wanted = fresh._writer._connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
     await fresh.close()
-    for schema in range(1, SCHEMA):
+    for schema in range(1, len(load_migrations(0))):
         path = tmp_path / f"{schema}.db"
         connection = apsw.Connection(str(path))
         for version, script in load_migrations(0)[:schema]:
@@ -79,6 +80,8 @@ async def test_every_query_fits_the_schema(tmp_path):
     await store.open()
     for name, text in SQL.items():
         assert ";" not in text, name
+        if name.startswith("list."):
+            continue  # parts of one statement: see test_lists.py
         numbered = [int(each) for each in re.findall(r"\?(\d+)", text)]
         count = max(numbered) if numbered else text.count("?")
         store._writer._connection.execute("EXPLAIN " + text, (None,) * count).fetchall()
@@ -121,7 +124,7 @@ async def test_a_newer_schema_is_refused_only_if_it_says_so(tmp_path, lives_with
     connection.close()
     if lives_with_it:
         await store.open()
-        assert await store.live() == []
+        assert await store.pending_paths() == []
         await store.close()
     else:
         assert f"newer arclog (schema {SCHEMA + 1}, which needs one that knows {SCHEMA + 1}" in await refusal(
@@ -140,7 +143,7 @@ async def test_an_empty_file_is_a_new_store(tmp_path):
 READ_ONLY = """
 import asyncio, os, sys
 from arclog.stores.sqlite import SqliteStore
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)
 async def main():

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.sandbox.folders import Folders, fresh_unless_named, workdir_of
 from arclog.tools.python import PythonConfig, PythonTool
 from arclog.tools.shell import ShellConfig, ShellTool

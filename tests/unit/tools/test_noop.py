@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.tool import ToolServices
 from arclog.tools.noop import KIND, NoopConfig
 from tests.unit.sandbox.support import context

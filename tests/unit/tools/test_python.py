@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.ports.tool import ToolServices
 from arclog.tools.python import KIND, PythonConfig, PythonTool
 from tests.unit.sandbox.support import Log, context, may_isolate, offspring
@@ -106,8 +106,9 @@ async def test_a_task_that_is_stopped_says_where_it_was(python: Python, line: st
 def test_the_kind_says_what_the_config_takes() -> None:
     declared = {field.name: field.required for field in KIND.spec.fields}
     taken = {field.name: field.required for field in msgspec.structs.fields(PythonConfig)}
-    assert declared == taken == {"code": True, "args": False, "libs": False, "requirements": False}
-    assert KIND.spec.verbatim == ("code", "requirements")
+    assert declared == {"code": True, "args": False, "libs": False, "requirements": False, "outputs": False}
+    assert taken == {**declared, "modules": False}  # which the compiler fills
+    assert KIND.spec.verbatim == ("code", "requirements", "modules")
     assert KIND.spec.empty_helper() == {"py": {"exception": None, "traceback": None}}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.results.memory import MemoryResults, MemoryWriter
 from arclog.testing.tools import Recorder
 from arclog.tools.python import PythonConfig, PythonTool

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.sandbox.environments import known_environments, remove_environment
 from arclog.sandbox.installers import PIP, Installer, installer
 from arclog.sandbox.requirements import wanted
@@ -25,10 +25,6 @@ from tests.unit.sandbox.wheels import wheel
 UV = installer()
 #: `venv` puts pip into an environment first, which takes seconds
 BOTH = pytest.mark.parametrize(
-    "program", [pytest.param(UV, id="uv"), pytest.param(PIP, id="pip", marks=pytest.mark.slow)]
-)
-#: the same where pip's part is only how it words what it was told
-BOTH_IN_TIME = pytest.mark.parametrize(
     "program", [pytest.param(UV, id="uv"), pytest.param(PIP, id="pip", marks=pytest.mark.soak)]
 )
 
@@ -151,7 +147,7 @@ async def test_a_package_that_nobody_has_is_a_config_error(world: World, program
     assert list(world.environments.iterdir()) == []
 
 
-@BOTH_IN_TIME
+@BOTH
 async def test_requirements_that_exclude_each_other_are_a_config_error(world: World, program: Installer) -> None:
     wheel(world.wheels, "base", "1.0", "")
     wheel(world.wheels, "base", "2.0", "")
@@ -191,7 +187,7 @@ async def test_a_registry_that_cannot_be_reached_is_worth_a_retry(
 
 
 @pytest.mark.parametrize("answer", ["404 Not Found", "503 Service Unavailable", "401 Unauthorized"])
-@BOTH_IN_TIME
+@BOTH
 async def test_what_a_registry_answers(
     world: World, program: Installer, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +321,7 @@ async def test_one_who_still_waits_keeps_the_installation_going(world: World, ga
 async def test_a_killed_process_leaves_nothing_that_looks_whole(world: World, gate: Gate) -> None:
     wheel(world.wheels, "tiny", "1.0", "")
     program = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom arclog.model.settings import Settings\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom arclog.model.config.settings import Settings\n"
         "from arclog.sandbox.installers import Installer\nfrom arclog.testing.tools import task_context\n"
         "from arclog.tools.python import PythonConfig, PythonTool\n"
         "async def main(environments, wheels, scratch, uv):\n"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.results.memory import MemoryResults
 from arclog.tools.python import PythonConfig, PythonTool
 from tests.unit.sandbox.support import context

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.plan.build import build
 from arclog.ports.tool import ToolServices
 from arclog.tools.shell import KIND, ShellConfig, ShellTool

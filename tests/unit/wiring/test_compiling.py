@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
+import msgspec
 import pytest
 
-from arclog.engine import compiled
-from arclog.engine.compiled import Compiler
-from arclog.engine.lanes import Lanes
+from arclog.engine.commits.lanes import Lanes
+from arclog.engine.runs import compile_cache as compiled
+from arclog.engine.runs.compile_cache import Compiler
+from arclog.model.config.settings import Settings
 from arclog.model.errors import PlaybookError
-from arclog.model.settings import Settings
-from arclog.plan import net
-from arclog.plan.build import build_or_raise
-from arclog.wiring.compiling import CompilingProcesses
+from arclog.plan import draw, net
+from arclog.plan.build import build, build_or_raise
+from arclog.wiring.compiling.pool import CompilingProcesses
 from arclog.wiring.kinds import installed_kinds
 
 
@@ -67,6 +70,17 @@ async def test_findings_come_back_with_their_places(processes: CompilingProcesse
     assert refused.value.file == "large.yaml"
 
 
+async def test_a_check_comes_back_with_the_graph_and_what_is_no_error(processes: CompilingProcesses) -> None:
+    graph, findings = await processes.check(LARGE, "large.yaml", "acme")
+    built = build(LARGE, "large.yaml", installed_kinds())
+    assert built.plan is not None
+    assert msgspec.json.decode(graph) == msgspec.json.decode(msgspec.json.encode(draw.as_json(built.plan)))
+    assert findings == built.findings
+    nothing, findings = await processes.check(playbook(100, "{kind: nope}"), "large.yaml", "acme")
+    assert nothing == b""
+    assert "unknown-kind" in [one.code for one in findings]
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("compile.max_memory_bytes", 16 * 1024 * 1024), ("compile.timeout_s", 0.1)]
 )
@@ -95,3 +109,22 @@ async def test_tenants_take_turns_and_have_one_lane_each() -> None:
     gate.set()
     await asyncio.gather(*asked)
     assert order == ["a", "a", "b", "c", "a"]
+
+
+async def test_a_process_with_a_heavy_playbook_has_what_time_others_leave_and_is_not_kept(
+    processes: CompilingProcesses,
+) -> None:
+    """What it gave up of its priority cannot be had back."""
+    await processes(LARGE, "large.yaml", "acme")
+    (kept,) = processes._idle
+    assert os.getpriority(os.PRIO_PROCESS, kept.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    heavy = asyncio.ensure_future(processes(playbook(3000), "heavy.yaml", "acme"))
+    policies = set()
+    while not heavy.done():
+        with suppress(ProcessLookupError):
+            policies.add(os.sched_getscheduler(kept.pid))
+        await asyncio.wait({heavy}, timeout=0.01)
+    assert os.SCHED_IDLE in policies
+    assert (await heavy)[:1] == b"{"
+    assert processes._idle == []
+    assert kept.returncode is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.wiring.embedded import embedded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from arclog.wiring.presence import Presence
+from arclog.wiring.homes.presence import Presence
 
 
 def test_a_run_is_served_by_a_process_for_it_for_its_caller_or_for_all(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.model.config.settings import Settings
 from arclog.ports.control import WorkerInfo
+from arclog.ports.views.api import ExecuteRequest
+from arclog.wiring.clocks.store import StoreClock
 from arclog.wiring.embedded import embedded
-from arclog.wiring.store_clock import StoreClock
 from tests.servers.postgres import Database
 
 PLAYBOOK = "metadata: {name: one}\nworkflow:\n  - step: s\n    tool: {kind: noop}\n"

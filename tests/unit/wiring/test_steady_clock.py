@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.ids import MICROS
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
+from arclog.ports.views.api import ExecuteRequest
 from arclog.testing.clock import FakeClock
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.home import FILE, SteadyClock
+from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.embedded import embedded
-from arclog.wiring.steady_clock import FILE, SteadyClock
 
 HOUR = 3600.0
 WAITS = """\

@@ -9,7 +9,7 @@ import pytest
 from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MICROS
 from arclog.testing.clock import FakeClock
-from arclog.wiring.store_clock import StoreClock
+from arclog.wiring.clocks.store import StoreClock
 
 START = 1_800_000_000 * MICROS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import Any
 import pytest
 
 from arclog.client.webhooks import Seen, verify
-from arclog.core.inputs import ParentTold
-from arclog.engine.api import EngineApi
-from arclog.engine.children import Children
-from arclog.engine.engine import Engine
-from arclog.engine.minter import Minter
-from arclog.engine.outbox import Outbox
-from arclog.model.settings import Settings
-from arclog.ports.api import ExecuteRequest
-from arclog.ports.outbox import DEAD, DELIVERED, PENDING, Delivery
+from arclog.core.boundary.inputs import ParentTold
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import Minter
+from arclog.engine.duties.webhooks import Outbox
+from arclog.engine.runs.children import Children
+from arclog.engine.views.api import EngineApi
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.outbox import DEAD, DELIVERED, PENDING, Delivery
+from arclog.ports.views.api import ExecuteRequest
 from arclog.results.memory import MemoryResults
 from arclog.secrets.keychain import LocalSecrets
 from arclog.secrets.store import HomeVault, LocalStore
@@ -27,7 +28,8 @@ from arclog.stores.memory import MemoryStore
 from arclog.testing.clock import FakeClock
 from arclog.tools import noop
 from arclog.wiring.embedded import embedded
-from arclog.wiring.webhooks import WebhookSender
+from arclog.wiring.senders.webhooks import WebhookSender
+from tests.servers.mail import Mail
 from tests.servers.web import Web
 
 SECRET = "signs it all"
@@ -338,3 +340,70 @@ async def test_runs_and_their_children_in_one_process(web: Web, tmp_path: Path) 
     said = [verify(SECRET, asked.headers, asked.body, seen=seen) for asked in web.asked]
     assert {each["execution_id"] for each in said} == {run.execution_id for run in runs if run.name == "told"}
     assert {each["event"] for each in said} == {"playbook.completed"}
+
+
+# -- notifications ----------------------------------------------------------------------------------------------------
+
+
+def notified(spec: str, task: str = "{kind: assert, that: 'false', message: 'no rows'}") -> str:
+    return f"""
+metadata: {{name: told, path: flows/told}}
+keychain: [{{name: hook_key, kind: env, var: HOOK_KEY}}]
+executor: {{spec: {{{spec}}}}}
+workflow: [{{step: start, tool: {task}}}]
+"""
+
+
+async def run_to_its_end(tmp_path: Path, text: str, **settings: Any) -> None:
+    """A run with its worker in this process; notifications are sent before it leaves."""
+    values = {"home": str(tmp_path / "home"), "webhooks.allow_networks": "loopback", **settings}
+    async with embedded(Settings(values)) as here:
+        await here.start_worker()
+        started = await here.api.execute(ExecuteRequest(text))
+        assert await here.api.ended(started.execution_id, timeout_s=30)
+
+
+async def test_a_failed_run_tells_those_who_asked_for_failures(tmp_path: Path, web: Web) -> None:
+    web.answers("/plain")
+    web.answers("/signed")
+    web.answers("/never")
+    spec = (
+        f"on_failure: [{{webhook: '{web.url('/plain')}'}}, {{webhook: '{web.url('/signed')}', secret: hook_key}}], "
+        f"on_success: [{{webhook: '{web.url('/never')}'}}]"
+    )
+    await run_to_its_end(tmp_path, notified(spec))
+    by_path = {asked.path: asked for asked in web.asked}
+    assert sorted(by_path) == ["/plain", "/signed"]
+    assert "arclog-signature" not in by_path["/plain"].headers
+    assert json.loads(by_path["/plain"].body)["error"]["message"] == "no rows"
+    signed = by_path["/signed"]
+    assert verify(SECRET, signed.headers, signed.body, seen=Seen())["state"] == "FAILED"
+
+
+async def test_an_e_mail_says_what_happened(tmp_path: Path) -> None:
+    with Mail() as mail:
+        mail.refusals = 1
+        settings = {
+            "smtp.host": "127.0.0.1",
+            "smtp.port": mail.port,
+            "smtp.security": "none",
+            "smtp.sender": "arclog@example.org",
+            "webhooks.first_retry_s": 0.0,
+        }
+        spec = "on_failure: [{email: [ops@example.org, ada@example.org]}], on_success: [{email: x@example.org}]"
+        await run_to_its_end(tmp_path, notified(spec), **settings)
+    (message,) = mail.messages
+    assert mail.recipients[-1] == ["ops@example.org", "ada@example.org"]
+    assert (message["subject"], message["from"]) == ("told: failed", "arclog@example.org")
+    text = message.get_content()
+    assert "playbook: flows/told" in text
+    assert "error in step start: exception: no rows" in text
+
+
+async def test_without_a_mail_server_an_e_mail_is_a_delivery_that_failed(make: Callable[..., Server]) -> None:
+    server = make()
+    run = await server.ended(notified("on_failure: [{email: a@b.org}]", "{kind: noop}"))
+    assert await server.deliveries(run) == []  # cancelled is no failure
+    assert await server.sender.send("mailto:a@b.org", b"{}", {"arclog-delivery": "1-1"}) == (
+        "no mail server is set (smtp.host)"
+    )

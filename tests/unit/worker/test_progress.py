@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from arclog.core.pipeline import Frame, Run
-from arclog.model.settings import Settings
+from arclog.core.flow.pipeline import Frame, Run
+from arclog.model.config.settings import Settings
 from arclog.ports.control import Control
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 from arclog.testing.clock import FakeClock
 from arclog.worker.logs import LogSink
 from arclog.worker.progress import AttemptProgress

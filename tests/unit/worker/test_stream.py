@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from arclog.model.commands import Captured, Command
-from arclog.model.errors import LeaseLost, StoreUnavailable
-from arclog.model.settings import Settings
+from arclog.model.commands import Captured, Command, Report, ReportAnswer
+from arclog.model.config.settings import Settings
+from arclog.model.errors import LeaseLost, RequestTooLarge, StoreUnavailable
+from arclog.model.events import Event
 from arclog.testing.virtual import LoopClock, run_virtually
 from arclog.worker.stream import ReportStream
 
@@ -98,3 +99,42 @@ def test_a_slow_server_is_enough_up_to_a_third_of_the_lease() -> None:
     run_virtually(go(LEASE_S / 3 - 1))
     with pytest.raises(LeaseLost, match="within a third"):
         run_virtually(go(LEASE_S / 3 + 1))
+
+
+class Narrow:
+    """Takes reports of so many events at most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken: list[tuple[int, int]] = []
+
+    async def report(self, report: Report) -> ReportAnswer:
+        if len(report.events) > self.most:
+            raise RequestTooLarge("the body has more than 33554432 bytes (server.max_events_bytes)")
+        self.taken.append((report.n, len(report.events)))
+        return ReportAnswer(report.n)
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_a_report_that_is_too_large_is_sent_in_parts(most: int) -> None:
+    async def go() -> Narrow:
+        server = Narrow(most)
+        reports = stream(server)
+        for _ in range(40):
+            reports.add(Event("task.started", 1))
+        await reports.flush()
+        return server
+
+    taken = run_virtually(go()).taken
+    assert [n for n, _ in taken] == list(range(1, len(taken) + 1))
+    assert sum(count for _, count in taken) == 40
+
+
+def test_one_event_that_is_too_large_is_an_error() -> None:
+    async def go() -> None:
+        reports = stream(Narrow(0))
+        reports.add(Event("task.started", 1))
+        with pytest.raises(RequestTooLarge):
+            await reports.flush()
+
+    run_virtually(go())

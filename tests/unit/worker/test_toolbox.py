@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from arclog.model.kinds import KindSpec
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.testing.tools import task_context
 from arclog.testing.virtual import run_virtually

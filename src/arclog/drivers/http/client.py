@@ -20,7 +20,7 @@ from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.protocols import Pool
 from arclog.drivers.http.stream import connect
 from arclog.drivers.http.target import Target
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 
 _PROXY_SCHEMES = ("http", "https")
 

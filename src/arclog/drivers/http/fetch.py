@@ -18,7 +18,7 @@ from arclog.drivers.http.client import Client, Message, Payload, Timeouts, piece
 from arclog.drivers.http.failure import Failure
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.target import target_of
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 
 _TROUBLE = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError)
 

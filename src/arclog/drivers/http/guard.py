@@ -11,11 +11,12 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 
 from arclog.drivers.http.failure import Failure, refused
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import error
-from arclog.model.settings import Settings
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -23,6 +24,8 @@ Network = IPv4Network | IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 SETTING = "http.allow_networks"
+#: The word for the public internet, where it is not allowed by itself.
+PUBLIC = "public"
 #: Where platforms tell a machine or a container who it is. No network of the settings opens them: only an address or a name.
 METADATA_SERVICES = (
     "169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254",
@@ -98,6 +101,32 @@ def carried(address: IPv6Address) -> IPv4Address | None:
         if address in network:
             return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
     return None
+
+
+def listed_networks(text: str, setting: str) -> dict[str, Any]:
+    """The networks of a setting that allows nothing but what it names, for those who check addresses elsewhere. `public` is
+    the public internet. Raises SettingsError.
+    """
+    words = [word for part in text.split(",") if (word := part.strip().lower())]
+    named: list[str] = []
+    for word in words:
+        if word in _WORDS:
+            named += _WORDS[word]
+        elif word != PUBLIC:
+            try:
+                named.append(str(ip_network(word)))
+            except ValueError as problem:
+                raise SettingsError(
+                    f"{setting}: {word!r} is no network ({problem}); it is `all`, `none`, or a list of networks, addresses and "
+                    f"the words {PUBLIC}, {', '.join(word for word in _WORDS if word != 'none')}"
+                ) from None
+    return {
+        "open": named,
+        "public": PUBLIC in words,
+        "closed": [network for network, _ in (*_CLOSED_V4, *_CLOSED_V6)],
+        "carriers": [list(carrier) for carrier in _CARRIERS],
+        "metadata": list(METADATA_SERVICES),
+    }
 
 
 def guard_of(settings: Settings, setting: str, who: str, *more: str) -> Guard:

@@ -13,7 +13,7 @@ import os
 import resource
 from typing import Any
 
-from . import kernel, landlock, seccomp
+from . import kernel, landlock, relay, seccomp
 from .view import DEVICES, View
 
 #: What a task of root keeps where it writes the user's own folders: to own files and to pass over their permissions.
@@ -42,15 +42,12 @@ def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
         "network": "open",
         "threads": "counted",
         "missing": [],
+        #: passes connections on to the networks of a list; None: tasks have all or none
+        "relay": None,
     }
     _put("/proc/self/oom_score_adj", _OOM_SCORE)
     if wanted["network"] != "all":
-        try:
-            kernel.unshare(kernel.NEWNET)
-            kernel.raise_loopback()
-            facts["network"] = "namespace"
-        except OSError as problem:
-            facts["missing"].append(f"a network namespace ({problem.strerror})")
+        _leave_network(wanted, flags, facts)
     if not flags & kernel.NEWNS:
         facts["missing"].append("namespaces (refused by the kernel, or by what contains us)")
         return facts, None
@@ -63,6 +60,26 @@ def enter(spec: dict[str, Any], flags: int) -> tuple[Facts, View | None]:
     facts["view"] = True
     facts["threads"] = "pids" if view.is_bounded else "counted"
     return facts, view
+
+
+def _leave_network(wanted: dict[str, Any], flags: int, facts: Facts) -> None:
+    """Go into an empty network; a relay that reaches the networks of a list stays outside."""
+    # It is ended with the pid namespace, and looks up names in a mount namespace of its own.
+    relayed = wanted["network"] == "list" and flags & kernel.NEWPID and flags & kernel.NEWNS
+    started = relay.start(wanted["networks"]) if relayed else None
+    try:
+        kernel.unshare(kernel.NEWNET)
+        kernel.raise_loopback()
+    except OSError as problem:
+        facts["missing"].append(f"a network namespace ({problem.strerror})")
+        return
+    facts["network"] = "namespace"
+    if started is not None:
+        try:
+            started.listen()
+            facts["relay"] = started
+        except OSError as problem:
+            facts["missing"].append(f"a relay to the networks of a list ({problem.strerror})")
 
 
 def drop(spec: dict[str, Any], facts: Facts) -> None:
@@ -79,7 +96,13 @@ def drop(spec: dict[str, Any], facts: Facts) -> None:
     families = {seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK}
     if wanted["network"] != "all" and facts["network"] != "namespace":
         families = {seccomp.AF_UNIX} if wanted["level"] == "standard" else set()
-    facts["seccomp"] = seccomp.restrict(families)
+    started: relay.Started | None = facts.pop("relay")
+    facts["seccomp"], asks = seccomp.restrict(families, ask_to_connect=started is not None)
+    if started is not None and asks is not None:
+        started.watch(asks)
+        facts["network"] = "list"
+    elif wanted["network"] == "list":
+        facts["missing"].append("a relay to the networks of a list")
     if facts["seccomp"] and facts["network"] == "open" and wanted["network"] != "all":
         facts["network"] = "filter"
     if not facts["landlock"]:

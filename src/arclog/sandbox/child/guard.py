@@ -3,7 +3,7 @@
 As first process of its own pid namespace it kills by kernel decree; elsewhere it is the family's subreaper and kills
 until it has no child left. Letters from the worker: `t` asks the runner's group to stop, `k` (or end of file) kills, `s`
 kills after the python runner has written where it is.
-It answers with one JSON report once all are dead.
+It answers with one JSON report once all are dead, and removes their folder: if the spec says `keeps_folder`, after the letter `r`.
 """
 
 # Stand-alone and light: no pathlib, and the package has another name where it runs.
@@ -66,6 +66,8 @@ class _Watch:
         self.flags = flags
         self.isolated = bool(flags & kernel.NEWPID)
         self.runner = 0
+        #: the process that connects the sandbox to networks; 0: there is none
+        self.relay = 0
         self.status: int | None = None
         self.crowd = 0
         self.memory = 0
@@ -85,6 +87,8 @@ class _Watch:
             if not self.spec.get("max_processes") and facts.get("threads") == "counted":
                 self.spec["max_processes"] = self.spec["confinement"]["max_threads"]
             self._run(files, facts)
+            if self.spec.get("keeps_folder"):
+                self._until_released()
         finally:
             if folder:
                 _remove(os.path.basename(folder), parent, view)
@@ -97,6 +101,10 @@ class _Watch:
         if self.runner == 0:
             signal.set_wakeup_fd(-1)
             start.runner(self.spec, facts, files[1:], failure_write, guard=os.getppid(), stack=self.stack_write)
+        started = facts.pop("relay", None)
+        if started is not None:
+            self.relay = started.pid
+            started.channel.close()
         os.close(failure_write)
         os.close(self.stack_write)
         for file in files[1:]:
@@ -113,6 +121,11 @@ class _Watch:
             failed=failure,
             stack=self.stack.decode("utf-8", "replace"),
         )
+
+    def _until_released(self) -> None:
+        """All are dead, and the worker reads files of theirs; it says when it has done so, or is gone."""
+        while self._letter() not in (b"r", b""):
+            pass
 
     def _watch(self) -> None:
         """Return when the family has to end."""
@@ -171,7 +184,7 @@ class _Watch:
 
     def _is_over(self) -> bool:
         """Count processes, and the memory that they use together; true when it is more than they may."""
-        members = trees.family(int(os.readlink("/proc/self")))
+        members = [pid for pid in trees.family(int(os.readlink("/proc/self"))) if pid != self.relay]
         most, room = self.spec.get("max_processes") or 0, self.spec.get("max_memory_together") or 0
         if most and len(members) > most:
             self.crowd = len(members)
@@ -198,7 +211,7 @@ class _Watch:
             left.add(pid)
             if pid == self.runner:
                 self.status = status
-        return len(left - {self.runner})
+        return len(left - {self.runner, self.relay})
 
 
 def _remove(name: str, parent: int, view: View | None) -> None:

@@ -21,6 +21,7 @@ import types
 from typing import Any, NoReturn
 
 from . import kernel, streaming, values, wire
+from .modules import Brought
 from .places import Places
 from .speech import Speech
 
@@ -108,6 +109,10 @@ def serve(tasks: _socket.socket, places: Places, max_result_bytes: int, limits: 
             os._exit(0)
         if len(body) > max_result_bytes:
             header, body = _too_large(f"the result has {len(body)} bytes as JSON", max_result_bytes), b""
+        if header["ok"] and request.get("outputs"):
+            speech.outputs()
+            if wire.receive(tasks) is None:
+                os._exit(0)
         retire = header.get("retire") or _leftovers(out, err) or places.clear()
         if retire:
             header["retire"] = retire
@@ -127,6 +132,8 @@ def _attempt(
     module = types.ModuleType("__task__")
     space = module.__dict__
     sys.modules["__task__"] = module
+    brought = Brought(request.get("modules") or {})
+    brought.enter()
     try:
         program = compiled.get((name, code))
         if program is None:
@@ -141,7 +148,7 @@ def _attempt(
             space[alias] = sys.modules[path]
         exec(program, space)
         main = space.get("main")
-        value = _called(main, args) if callable(main) and not isinstance(main, type) else space.get("result")
+        value = call_main(main, args, context) if callable(main) and not isinstance(main, type) else space.get("result")
         stream = streaming.stream_of(value)
         if stream is not None:
             inline = min(request["inline_max_bytes"], max_result_bytes)
@@ -154,19 +161,20 @@ def _attempt(
         return _too_large(str(problem), max_result_bytes), b""
     except BaseException as problem:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are user code's as well
         try:
-            return _explained(problem, name, limits), b""
+            return _explained(problem, {name, *brought.paths}, limits), b""
         except BaseException:  # noqa: BLE001 - an exception that cannot even be looked at
             return {
                 **_fault("exception", type(problem).__name__, type(problem).__name__),
                 "retire": "it is broken",
             }, b""
     finally:
+        brought.leave()
         space.clear()
         sys.modules.pop("__task__", None)
 
 
-def _called(main: Any, args: dict[str, Any]) -> Any:
-    """main(…) with those of the args that it declares."""
+def call_main(main: Any, args: dict[str, Any], context: Any) -> Any:
+    """main(…) with those of the args that it declares; `context` for a parameter of that name."""
     positional: list[Any] = []
     code = getattr(main, "__code__", None)
     if code is None or hasattr(main, "__wrapped__"):
@@ -183,6 +191,8 @@ def _called(main: Any, args: dict[str, Any]) -> Any:
             positional = [args[key] for key in first if key in args]
             wanted = args if flags & _VAR_KEYWORDS else declared
             named = {key: args[key] for key in wanted if key in args and key not in first}
+            if "context" in declared and "context" not in args and "context" not in first:
+                named["context"] = context
     value = main(*positional, **named)
     if flags & _COROUTINE:
         import asyncio
@@ -205,11 +215,11 @@ def _by_signature(main: Any, args: dict[str, Any]) -> tuple[list[Any], dict[str,
     return [], {key: args[key] for key in parameters if key in args}, flags
 
 
-def _explained(problem: BaseException, name: str, limits: dict[str, str]) -> Fault:
+def _explained(problem: BaseException, names: set[str], limits: dict[str, str]) -> Fault:
     """An exception of user code as an error header."""
     kind = type(problem).__name__
     summary = traceback.TracebackException.from_exception(problem, limit=None, compact=True)
-    _keep_own_lines(summary, name, set())
+    _keep_own_lines(summary, names, set())
     text = "".join(summary.format())
     try:
         said = str(problem)
@@ -238,16 +248,16 @@ def _refused(problem: BaseException) -> list[Any]:
     return []
 
 
-def _keep_own_lines(summary: traceback.TracebackException, name: str, seen: set[int]) -> None:
+def _keep_own_lines(summary: traceback.TracebackException, names: set[str], seen: set[int]) -> None:
     """Drop frames that are not the task's code, through all causes."""
     if id(summary) in seen:
         return
     seen.add(id(summary))
-    summary.stack = traceback.StackSummary.from_list([frame for frame in summary.stack if frame.filename == name])
+    summary.stack = traceback.StackSummary.from_list([frame for frame in summary.stack if frame.filename in names])
     nested = [summary.__cause__, summary.__context__, *(getattr(summary, "exceptions", None) or ())]
     for other in nested:
         if other is not None:
-            _keep_own_lines(other, name, seen)
+            _keep_own_lines(other, names, seen)
 
 
 def _fault(kind: str, message: str, code: str) -> Fault:

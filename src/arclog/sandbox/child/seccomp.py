@@ -18,6 +18,8 @@ from collections.abc import Collection
 from . import kernel
 
 _SET_MODE_FILTER = 1
+#: A file that reads what the filter asks; and of those who wait for the answer, only a kill ends the wait (Linux 5.19).
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
 #: name: (its number on x86_64, elsewhere)
 _NUMBERS = {
@@ -62,7 +64,7 @@ _NUMBERS = {
 }
 #: Answered as if the kernel did not know them, so that programs take the way that they have for older kernels.
 _UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
-_CLONE, _IOCTL, _SOCKET, _SECCOMP = (56, 220), (16, 29), (41, 198), (317, 277)
+_CLONE, _IOCTL, _SOCKET, _CONNECT, _SECCOMP = (56, 220), (16, 29), (41, 198), (42, 203), (317, 277)
 #: Would type into a terminal, or reach a console's memory.
 _TERMINAL = (0x5412, 0x541C)
 _NAMESPACES = (
@@ -78,7 +80,7 @@ _NAMESPACES = (
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 _X32_BIT = 0x40000000
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ALLOW, _ERRNO, _ASK = 0x7FFF0000, 0x00050000, 0x7FC00000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 
@@ -87,21 +89,32 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def restrict(families: Collection[int]) -> bool:
-    """Filter this process's system calls; sockets may be made of these address families. False: the kernel has no filters."""
+def restrict(families: Collection[int], *, ask_to_connect: bool = False) -> tuple[bool, int | None]:
+    """Filter this process's system calls; sockets may be made of these address families. Returns whether the kernel has
+    filters, and, with `ask_to_connect`, a file by which somebody else is asked about each connect(2); None: it cannot be had.
+    """
     architecture = _ARCHITECTURE.get(kernel.MACHINE)
     if architecture is None:
-        return False
-    code = program(architecture, families)
-    holder = _Program(len(code) // 8, code)
+        return False, None
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER) if ask_to_connect else ():
+        try:
+            return True, _install(program(architecture, families, ask_to_connect=True), flags)
+        except OSError:
+            continue
     try:
-        kernel.syscall(_own(_SECCOMP), ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(holder))
+        _install(program(architecture, families), 0)
     except OSError:
-        return False
-    return True
+        return False, None
+    return True, None
 
 
-def program(architecture: int, families: Collection[int]) -> bytes:
+def _install(code: bytes, flags: int) -> int:
+    holder = _Program(len(code) // 8, code)
+    number = _own(_SECCOMP)
+    return kernel.syscall(number, ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(flags), ctypes.byref(holder))
+
+
+def program(architecture: int, families: Collection[int], *, ask_to_connect: bool = False) -> bytes:
     """The filter as BPF."""
     refused = _ERRNO | errno.EPERM
     unknown = _ERRNO | errno.ENOSYS
@@ -113,6 +126,8 @@ def program(architecture: int, families: Collection[int]) -> bytes:
         code += [_do(_EQUAL, number, 0, 1), _do(_RETURN, unknown)]
     for numbers in _NUMBERS.values():
         code += [_do(_EQUAL, _own(numbers), 0, 1), _do(_RETURN, refused)]
+    if ask_to_connect:
+        code += [_do(_EQUAL, _own(_CONNECT), 0, 1), _do(_RETURN, _ASK)]
     code += _checked(_CLONE, _FIRST_ARGUMENT_AT, [_do(_ANY_BIT, _NAMESPACES, 0, 1), _do(_RETURN, refused)])
     terminal = [word for ioctl in _TERMINAL for word in (_do(_EQUAL, ioctl, 0, 1), _do(_RETURN, refused))]
     code += _checked(_IOCTL, _SECOND_ARGUMENT_AT, terminal)

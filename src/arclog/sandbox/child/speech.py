@@ -1,6 +1,6 @@
 """What a runner says to the worker: how far a task is, items of a list too long for one answer, and the answer itself.
 
-Nothing is acknowledged: a worker that is busy stops reading, and we wait in `send`. Only the task's own process speaks;
+Nothing but the reading of files is acknowledged: a worker that is busy stops reading, and we wait in `send`. Only the task's own process speaks;
 its threads take turns.
 """
 
@@ -55,6 +55,11 @@ class Speech:
         """Hand over some items, each as JSON."""
         with self._lock:
             wire.send(self._socket, b'{"ok":true,"say":"items"}', b"[" + b",".join(parts) + b"]")
+
+    def outputs(self) -> None:
+        """Say that the task's files can be read; the worker answers when it has read them."""
+        with self._lock:
+            wire.send(self._socket, b'{"ok":true,"say":"outputs"}')
 
     def last(self, header: dict[str, Any], body: bytes) -> None:
         """Answer the task; nothing is said after that."""

@@ -80,7 +80,7 @@ def _probe(spec: dict[str, Any], facts: confine.Facts, files: list[int]) -> None
 
 
 def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int) -> None:
-    control = _alone("arclog-duckdb", spec, files, (failure,))
+    control = _alone("arclog-duckdb", spec, files, (failure, *_relayed(facts)))
     try:
         os.chdir(spec["cwd"])
     except OSError:  # out of reach, and so is every relative path
@@ -95,7 +95,7 @@ def _databases(spec: dict[str, Any], facts: confine.Facts, files: list[int], fai
 def _python(spec: dict[str, Any], facts: confine.Facts, files: list[int], failure: int, stack: int) -> None:
     # Orphans of user code become our children: so "has a child" is the whole question at the end of a task.
     kernel.prctl(kernel.SUBREAPER, 1)
-    tasks = _alone("arclog-python", spec, files, (failure, stack))
+    tasks = _alone("arclog-python", spec, files, (failure, stack, *_relayed(facts)))
     os.chdir(spec["scratch"])
     for kind, value in (
         (resource.RLIMIT_AS, spec["max_memory_bytes"]),
@@ -131,6 +131,12 @@ def _alone(name: str, spec: dict[str, Any], files: list[int], kept: tuple[int, .
         if int(entry) > _STDERR and int(entry) not in (sock.fileno(), *kept):
             _close(int(entry))
     return sock
+
+
+def _relayed(facts: confine.Facts) -> list[int]:
+    """The file by which the relay gets the filter's questions, if there is one."""
+    started = facts.get("relay")
+    return [] if started is None else [started.channel.fileno()]
 
 
 def _limit(kind: int, value: int) -> None:

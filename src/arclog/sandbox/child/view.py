@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any
 
-from . import kernel
+from . import kernel, relay
 
 READ, WRITE, COVER, REPLACE = "read", "write", "cover", "replace"
 
@@ -30,6 +30,7 @@ _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 _BIND = kernel.MS_BIND | kernel.MS_REC
 #: The lowest bound that Linux takes.
 _LEAST_PIDS = 301
+_NAMES = "/etc/resolv.conf"
 #: Covers hold folders alone.
 _COVER_SIZE = "size=256k,nr_inodes=256,mode=755"
 
@@ -47,7 +48,8 @@ class View:
         self._most_threads: int = confinement["max_threads"]
         #: the kernel holds the view's processes to `max_threads`
         self.is_bounded = False
-        entries = [(path, READ) for path in confinement["read"] if path != "/"] if not self._whole else []
+        # Beside the whole, what is to be read inside of what is hidden.
+        entries = [(path, READ) for path in confinement["read"] if path != "/"]
         entries += [(path, WRITE) for path in [*confinement["write"], spec["folder"]]]
         self._named = [path for path, _ in entries]
         entries += [(path, COVER) for path in confinement["hidden"]]
@@ -58,6 +60,8 @@ class View:
             if os.path.isdir(path)
         }
         entries += [(path, REPLACE) for path in self._replaced]
+        #: where the name servers are written, when the relay is the only one
+        self._names = os.path.realpath(_NAMES) if confinement["network"] == "list" and os.path.exists(_NAMES) else ""
         #: real paths, parents first; of several ways for one path the last one counts
         ways = {os.path.realpath(path): way for path, way in entries if path != "/" and os.path.exists(path)}
         self._ways = sorted(ways.items(), key=lambda entry: entry[0].count("/"))
@@ -83,6 +87,9 @@ class View:
         self._processes()
         for path, way in self._ways:
             self._apply(path, way)
+        if self._names:
+            self._bind(self._own_names(), self._names)
+            kernel.restrict_mount(self._root + self._names)
         for cover in self._covers:
             kernel.restrict_mount(cover, recursive=False)
         kernel.restrict_mount(f"{self._root}/dev", recursive=False)
@@ -108,6 +115,15 @@ class View:
             os.close(os.open(blank, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o000))
             kernel.mount(blank, self._root + path, None, kernel.MS_BIND)
             kernel.restrict_mount(self._root + path)
+
+    def _own_names(self) -> str:
+        """A file that names the relay as name server, with the machine's search list."""
+        place = f"{self._own}/resolv.conf"
+        with open(self._names, encoding="utf-8", errors="replace") as file:
+            kept = [line for line in file if line.split(None, 1)[:1] in (["search"], ["domain"])]
+        with open(place, "w", encoding="utf-8") as file:
+            file.write(f"nameserver {relay.NAME_SERVER}\n{''.join(kept)}")
+        return place
 
     def _bind(self, source: str, path: str) -> None:
         """Put something of the old root at a real path of the new one."""

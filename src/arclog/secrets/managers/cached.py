@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
 from arclog.model.errors import SecretUnavailable
-from arclog.model.kept import Kept
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.secrets import SecretManager
 from arclog.secrets.managers.http import SecretNotThere

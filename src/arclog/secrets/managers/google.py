@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
 from arclog.model.ids import MICROS
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.secrets.files import read_small
 from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from arclog.drivers.addresses import shown
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.secrets.oauth import check_url
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.secrets.files import read_small
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.secrets.naming import widening
 
 _SCOPE, _NAME = "{scope}", "{name}"

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SecretUnavailable, SettingsError
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.secrets.managers.http import Answer, ManagerHttp, SecretNotThere, checked_address
 from arclog.secrets.managers.login import Login, credentials_text

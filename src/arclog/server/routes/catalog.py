@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from arclog.ports.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
-from arclog.server import examples
-from arclog.server.access import BUILD, VIEW, allows, api_of
+from arclog.ports.views.api import CatalogDiff, CatalogEntry, CatalogVersion, RegisterRequest
+from arclog.server.auth.access import BUILD, VIEW, allows, api_of
 from arclog.server.bodies import YAML, answered, body_of, yaml_of
-from arclog.server.params import Count, Limit
-from arclog.server.schemas import documented
+from arclog.server.openapi import examples
+from arclog.server.openapi.params import Count, Limit
+from arclog.server.openapi.schemas import documented
 
 router = APIRouter(prefix="/api/catalog", tags=["catalog"])
 

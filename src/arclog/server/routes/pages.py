@@ -1,4 +1,4 @@
-"""Pages for a browser: the API's reference, and what is at the root."""
+"""Pages for a browser: the API's reference, and what is at the root when the console is not built."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from arclog import __version__
-from arclog.server.access import public
+from arclog.server.auth.access import public
 from arclog.server.pages.reference import reference_page, security_policy, welcome_page
 
 router = APIRouter(include_in_schema=False)

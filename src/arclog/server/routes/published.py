@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from arclog.dialects.schemas import SCHEMAS
 from arclog.model.errors import NotFound
-from arclog.server.access import PRODUCE, VIEW, allows
+from arclog.server.auth.access import PRODUCE, VIEW, allows
 from arclog.server.bodies import answered
-from arclog.server.schemas import documented
+from arclog.server.openapi.schemas import documented
 
 router = APIRouter(prefix="/api/schemas", tags=["schemas"])
 

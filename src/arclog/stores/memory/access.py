@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from arclog.model.errors import Conflict
-from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
 from arclog.stores.memory.tables import Tables
 
 
@@ -39,6 +39,27 @@ class Access(Tables):
     async def has_keys(self) -> bool:
         self._check_open()
         return bool(self._callers)
+
+    async def add_session(self, session: SessionRecord, most: int = 0) -> None:
+        self._check_open()
+        now = session.created_at
+        self._sessions = {digest: each for digest, each in self._sessions.items() if each.expires_at > now}
+        self._sessions[session.digest] = session
+        subject = (session.tenant, session.subject)
+        own = sorted(
+            (one for one in self._sessions.values() if (one.tenant, one.subject) == subject),
+            key=lambda one: (-one.created_at, one.digest),
+        )
+        for one in own[most:] if most else ():
+            del self._sessions[one.digest]
+
+    async def session(self, digest: str) -> SessionRecord | None:
+        self._check_open()
+        return self._sessions.get(digest)
+
+    async def remove_session(self, digest: str) -> bool:
+        self._check_open()
+        return self._sessions.pop(digest, None) is not None
 
     async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
         self._check_open()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.ports.catalog import CatalogRecord, PlanRecord
-from arclog.ports.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
+from arclog.model.status import PENDING
+from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Scope, StepRunRecord
 from arclog.stores.memory.tables import Tables
 
 
@@ -28,14 +29,33 @@ class Catalog(Tables):
         ]
         return found[:limit]
 
-    async def live(
-        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
+        self._check_open()
+        pairs = {
+            (each.record.new.scope.tenant, each.record.new.path)
+            for each in self._executions.values()
+            if each.record.now.state == PENDING
+        }
+        return sorted(pair for pair in pairs if pair > after)[:limit]
+
+    async def live_in_path(
+        self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
         self._check_open()
+        which = ExecutionFilter(states=(state,), path=path, tenant=tenant)
         found = [
             execution.record
             for execution_id, execution in sorted(self._executions.items())
             if execution_id > after and not execution.over and _matches(execution.record, which)
+        ]
+        return found[:limit]
+
+    async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+        self._check_open()
+        found = [
+            each.record
+            for execution_id, each in sorted(self._executions.items())
+            if execution_id > after and each.record.now.approvals and each.record.new.scope.tenant == tenant
         ]
         return found[:limit]
 
@@ -174,7 +194,8 @@ def _matches(record: ExecutionRecord, which: ExecutionFilter) -> bool:
         and (not which.path or record.new.path == which.path)
         and Scope(which.tenant, which.project, which.environment).covers(record.new.scope)
         and (not which.parent or record.new.parent_execution_id == which.parent)
-        and (not which.children or record.new.parent_execution_id != 0)
+        and (not which.children or (record.new.parent_execution_id != 0 and record.now.terminal_event is None))
+        and (not which.level or (record.new.parent_execution_id == 0) is (which.level == "top"))
         and which.name in record.new.name
         and record.execution_id >= which.since
     )

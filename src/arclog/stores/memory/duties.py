@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arclog.ports.duties import DutyRecord
+from arclog.ports.storage.duties import DutyRecord
 from arclog.stores.memory.tables import Duty, Tables
 
 

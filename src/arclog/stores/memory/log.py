@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import REGISTRY
 from arclog.model.ids import node_of
-from arclog.ports.event_search import EventQuery, FoundEvents
-from arclog.ports.store import (
+from arclog.ports.storage.event_search import EventQuery, FoundEvents
+from arclog.ports.storage.store import (
     Append,
     Appended,
     EventIdTaken,
@@ -28,6 +28,7 @@ from arclog.ports.store import (
     TerminalExists,
 )
 from arclog.stores.memory.outbox import Outbox
+from arclog.stores.memory.statistics import Statistics
 from arclog.stores.memory.stored import Stored
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work
@@ -35,7 +36,7 @@ from arclog.stores.rows import Derived, StepChange, bits_of
 from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 
 
-class Log(Work, Stored, Outbox):
+class Log(Work, Stored, Outbox, Statistics):
     """Appending and reading events."""
 
     async def append(self, append: Append) -> Appended:
@@ -57,6 +58,8 @@ class Log(Work, Stored, Outbox):
         execution.ingested.update((one.event_id, one) for one in derived.ingested)
         self._change_work(execution, append, derived)
         self._put_in_outbox(append.execution_id, append.tell, at)
+        if derived.terminal:
+            self._count(execution.record, at)
         return Appended(append.expected + 1, derived.last_seq, at)
 
     def _refuse(self, append: Append, derived: Derived) -> None:
@@ -87,8 +90,9 @@ class Log(Work, Stored, Outbox):
             held = execution.commands.get(command_id) if execution is not None else None
             if held is None or held.fence != fence:
                 raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
-        if append.slots and execution is not None:
-            self._check_slots(append, execution.record.new)
+        new = append.new if execution is None else execution.record.new
+        if append.slots and new is not None:
+            self._check_slots(append, new)
 
     def _check_slots(self, append: Append, new: NewExecution) -> None:
         holders = [
@@ -113,7 +117,9 @@ class Log(Work, Stored, Outbox):
                 self._keys[append.new.scope, append.new.idempotency_key] = append.execution_id
         else:
             execution = self._executions[append.execution_id]
-            execution.record = replace(execution.record, head=derived.last_seq, now=append.now)
+            known = execution.record.now.approvals
+            now = append.now if append.asks else replace(append.now, approvals=known)
+            execution.record = replace(execution.record, head=derived.last_seq, now=now)
         execution.over = execution.over or derived.terminal
         return execution
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from arclog.ports.outbox import DEAD, PENDING, Delivery, NewDelivery, receiver_of
+from arclog.ports.storage.outbox import DEAD, PENDING, Delivery, NewDelivery, receiver_of
 from arclog.stores.memory.tables import Tables
 
 

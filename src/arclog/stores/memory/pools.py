@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from msgspec.structs import replace
 
-from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
-from arclog.stores.choosing import carried_over
+from arclog.ports.storage.pools import Contest, Limit, QueueHead, Resource, ResourceRecord, Share, WorkerRecord
+from arclog.ports.storage.store import CommandRecord
+from arclog.stores.claim_choice import carried_over
 from arclog.stores.memory.work import Work
 
 
@@ -54,6 +55,18 @@ class Pools(Work):
             ]
             found.append(Share(pool, tenant, len(waiting), counts[pool, tenant, "claimed"], min(waiting, default=0)))
         return found
+
+    async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
+        self._check_open()
+        heads: dict[tuple[str, tuple[str, ...], tuple[str, ...]], CommandRecord] = {}
+        for each in self._all_commands():
+            lane = (each.pool, each.kinds, each.resources)
+            if each.state == "issued" and self._tenant_of(each) == tenant:
+                heads[lane] = min(heads.get(lane, each), each, key=attrgetter("order", "command_id"))
+        return [
+            QueueHead(each.pool, each.kinds, each.command_id, each.execution_id, each.step)
+            for _, each in sorted(heads.items(), key=itemgetter(0))
+        ][:limit]
 
     async def contest(self, pool: str) -> Contest:
         self._check_open()

@@ -6,6 +6,10 @@ from arclog.stores.memory.tables import Tables
 
 
 class Retention(Tables):
+    async def reclaim(self) -> int:
+        self._check_open()
+        return 0
+
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
         self._check_open()
         found = {execution_id for execution_id in self._executions if self._may_go(execution_id, before)}
@@ -15,6 +19,7 @@ class Retention(Tables):
             new = self._executions.pop(execution_id).record.new  # its log rows are passed over from now on
             self._keys.pop((new.scope, new.idempotency_key), None)
             self._snapshots.pop(execution_id, None)
+            self._past_snapshots.pop(execution_id, None)
             self._logs.forget(execution_id)
         self._marks = [mark for mark in self._marks if mark.execution_id not in found]
         self._outbox = {key: each for key, each in self._outbox.items() if key[0] not in found}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict
-from arclog.model.schedules import Schedule
 from arclog.stores.memory.tables import Tables
 
 
@@ -27,6 +27,18 @@ class Schedules(Tables):
         self._check_open()
         found = sorted(key for key in self._schedules if tenant in {"", key[0]} and key[1] > after)
         return [self._schedules[key] for key in found[:limit]]
+
+    async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
+        self._check_open()
+        late = sorted(
+            (each for each in self._schedules.values() if each.wakes_at <= before), key=lambda each: -each.wakes_at
+        )
+        return late[:limit]
+
+    async def next_schedules(self, tenant: str, limit: int = 20) -> list[Schedule]:
+        self._check_open()
+        found = [each for (owner, _), each in self._schedules.items() if owner == tenant]
+        return sorted(found, key=lambda each: (each.wakes_at, each.name))[:limit]
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         self._check_open()

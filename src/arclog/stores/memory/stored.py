@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from arclog.model.retention import SCOPES
-from arclog.ports.store import ExecutionRecord
-from arclog.ports.stored_results import ResultRecord
+from arclog.model.config.retention import SCOPES
+from arclog.ports.storage.store import ExecutionRecord
+from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.memory.tables import Tables
 from arclog.stores.rows import NewResult
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from arclog.model.config.schedules import Schedule
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
-from arclog.model.schedules import Schedule
-from arclog.model.settings import Settings
-from arclog.ports.access import AuditEntry, KeyRecord
-from arclog.ports.catalog import PlanRecord
 from arclog.ports.clock import Clock
-from arclog.ports.outbox import Delivery
-from arclog.ports.pools import ResourceRecord, WorkerRecord
 from arclog.ports.secrets import SealedSecret
-from arclog.ports.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
-from arclog.ports.stored_results import ResultRecord
-from arclog.stores.choosing import Service
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.outbox import Delivery
+from arclog.ports.storage.pools import ResourceRecord, WorkerRecord
+from arclog.ports.storage.statistics import RunCount
+from arclog.ports.storage.store import CommandRecord, ExecutionRecord, Ingested, Mark, Scope, StepRunRecord
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.stores.claim_choice import Service
 from arclog.stores.memory.task_logs import MemoryLogs
 from arclog.stores.rows import Codec, Row
 
@@ -67,15 +68,20 @@ class Tables:
         self._owners: dict[int, int] = {}
         self._grants: dict[int, tuple[int, int, int]] = {}
         self._marks: list[Mark] = []
+        #: by scope and hour
+        self._counts: dict[tuple[Scope, int], RunCount] = {}
         #: by digest, tenant and path
         self._plans: dict[tuple[str, str, str], PlanRecord] = {}
         #: paths (tenant, path) that were put away, and when
         self._archived: dict[tuple[str, str], int] = {}
         self._snapshots: dict[int, tuple[int, str, bytes]] = {}
+        #: by seq
+        self._past_snapshots: dict[int, dict[int, tuple[str, bytes]]] = {}
         self._logs = MemoryLogs()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._results: dict[tuple[int, str, str], ResultRecord] = {}
         self._callers: dict[str, KeyRecord] = {}
+        self._sessions: dict[str, SessionRecord] = {}
         self._audit: list[tuple[int, AuditEntry]] = []
         self._audited = 0
         self._schedules: dict[tuple[str, str], Schedule] = {}

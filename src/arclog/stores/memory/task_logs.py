@@ -1,4 +1,4 @@
-"""Task logs in memory: every rule of `ports.store` on log lines, in plain Python."""
+"""Task logs in memory: every rule of `ports.storage.store` on log lines, in plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from arclog.ports.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
+from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogFilter, LogLine, log_size
 
 
 class MemoryLogs:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.pools import ResourceRecord
-from arclog.ports.store import Append, Backlog, CommandRecord, NewCommand, Scope, Timer
-from arclog.stores.choosing import Lane, Room, Waiting, chosen
+from arclog.ports.storage.pools import ResourceRecord
+from arclog.ports.storage.store import Append, Backlog, CommandRecord, NewCommand, Scope, Timer
+from arclog.stores.claim_choice import Lane, Room, Waiting, chosen
 from arclog.stores.memory.tables import Execution, Tables
 from arclog.stores.rows import Derived, decode
 
@@ -174,10 +174,15 @@ class Work(Tables):
             each for each in self._all_commands() if self._grants.get(each.command_id, _NO_GRANT) == by != _NO_GRANT
         ]
 
-    async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
+    async def due_timers(self, now: int, limit: int = 100, *, latest: bool = False) -> list[Timer]:
         self._check_open()
-        due = sorted(each for each in self._all_timers() if each[0] <= now)
+        due = sorted((each for each in self._all_timers() if each[0] <= now), reverse=latest)
         return [Timer(owner, timer_id, at, decode(payload, _PAYLOAD)) for at, owner, timer_id, payload in due[:limit]]
+
+    async def coming_timers(self, after: int, until: int, limit: int = 100) -> list[int]:
+        self._check_open()
+        coming = sorted(each[:2] for each in self._all_timers() if after < each[0] <= until)
+        return [owner for _, owner in coming[:limit]]
 
     async def next_due(self) -> int | None:
         self._check_open()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from arclog.ports.clock import Clock
-from arclog.stores.postgres.pool import Pool
-from arclog.stores.postgres.spans import Spans
+from arclog.stores.postgres.connection.pool import Pool
+from arclog.stores.postgres.log.partitions import Spans
 from arclog.stores.rows import Codec
 
 

@@ -9,28 +9,31 @@ advanced AS (
     UPDATE arclog.executions e
     SET head = g.head, state = g.state, current_step = g.current_step, started_at = g.started_at,
         ended_at = g.ended_at, terminal_event = g.terminal_event, paused = g.paused, error = g.error,
-        over = e.over OR g.terminal
+        approvals = coalesce(g.approvals, e.approvals), over = e.over OR g.terminal
     FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::text[], $6::int8[], $7::int8[], $8::text[],
-                $9::bool[], $10::bytea[], $11::bool[])
+                $9::bool[], $10::bytea[], $11::int8[], $12::bool[])
         AS g (execution_id, expected, head, state, current_step, started_at, ended_at, terminal_event, paused, error,
-              terminal)
+              approvals, terminal)
     WHERE e.execution_id = ANY($1) AND e.execution_id = g.execution_id AND e.head = g.expected
       AND NOT (g.terminal AND e.over)$checks
-    RETURNING e.execution_id, e.tenant
+    RETURNING e.execution_id, e.tenant$more
 )
 
 -- name: append.created
 created AS (
-    INSERT INTO arclog.executions (
-        execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over,
+    INSERT INTO arclog.executions AS e (
+        execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, approvals, over,
         run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
     )
     SELECT * FROM unnest(
         $1::int8[], $2::int8[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::text[], $8::bool[], $9::bytea[],
-        $10::bool[], $11::text[], $12::text[], $13::text[], $14::int8[], $15::text[], $16::text[], $17::text[],
-        $18::text[], $19::int8[], $20::text[], $21::int8[])
+        $10::int8[], $11::bool[], $12::text[], $13::text[], $14::text[], $15::int8[], $16::text[], $17::text[],
+        $18::text[], $19::text[], $20::int8[], $21::text[], $22::int8[])
+        AS e (execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, approvals, over,
+              run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent)
+    WHERE true$slots
     ON CONFLICT DO NOTHING
-    RETURNING execution_id, tenant
+    RETURNING e.execution_id, e.tenant$more
 )
 
 -- name: append.to_hold
@@ -217,6 +220,25 @@ ended_timers AS (
     WHERE t.execution_id = ANY($1) AND t.execution_id = d.execution_id
 )
 
+-- name: append.more
+-- Of executions, where runs are counted.
+, e.project, e.environment, e.state, e.parent
+
+-- name: append.counted
+-- In the same order in every process: nobody waits in a circle.
+counted_runs AS (
+    INSERT INTO arclog.run_counts AS k (tenant, hour, project, environment, shard, completed, failed, cancelled)
+    SELECT won.tenant, $at - $at % 3600000000, won.project, won.environment, pg_backend_pid() % 64,
+           count(*) FILTER (WHERE won.state = 'COMPLETED'), count(*) FILTER (WHERE won.state = 'FAILED'),
+           count(*) FILTER (WHERE won.state = 'CANCELLED')
+    FROM unnest($1::int8[]) AS c (execution_id) JOIN won USING (execution_id)
+    WHERE won.parent = 0
+    GROUP BY won.tenant, won.project, won.environment ORDER BY won.tenant, won.project, won.environment
+    ON CONFLICT (tenant, hour, project, environment, shard) DO UPDATE SET
+        completed = k.completed + excluded.completed, failed = k.failed + excluded.failed,
+        cancelled = k.cancelled + excluded.cancelled
+)
+
 -- name: append.told
 added_deliveries AS (
     INSERT INTO arclog.outbox (
@@ -232,6 +254,15 @@ added_deliveries AS (
 -- For the rest of the transaction: who counts the runs of this path and tenant does so alone.
 SELECT pg_advisory_xact_lock(1634886668, hashtext(tenant || '/' || path)) FROM arclog.executions WHERE execution_id = $1
 
+-- name: lock_slots_of
+-- The same for an execution that is created.
+SELECT pg_advisory_xact_lock(1634886668, hashtext($1 || '/' || $2))
+
+-- name: slot_holders_of
+SELECT execution_id FROM arclog.executions
+WHERE tenant = $1 AND path = $2 AND NOT over AND state = 'RUNNING' AND execution_id <> $3
+ORDER BY execution_id LIMIT $4
+
 -- name: head
 SELECT head, over FROM arclog.executions WHERE execution_id = $1
 
@@ -242,7 +273,7 @@ SELECT command_id, fence FROM arclog.commands WHERE execution_id = $1 AND comman
 SELECT other.execution_id
 FROM arclog.executions me JOIN arclog.executions other ON other.path = me.path AND other.tenant = me.tenant
 WHERE me.execution_id = $1 AND NOT other.over AND other.state = 'RUNNING' AND other.execution_id <> $1
-ORDER BY other.execution_id
+ORDER BY other.execution_id LIMIT $2
 
 -- name: end_session
 -- The server processes that a connection of this name had or has.
@@ -292,6 +323,10 @@ WHERE newest.pos >= base + (now.id << 19)
 SELECT ts, execution_id, seq FROM arclog.mark
 WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
+-- name: first_rows
+SELECT execution_id, seq0, base, ts, body FROM arclog.log WHERE execution_id = ANY($1::int8[]) AND seq0 <= $2::int8
+ORDER BY execution_id, seq0
+
 -- name: mark_page
 -- Behind a key; whether its execution is one of those that are searched.
 SELECT m.ts, m.execution_id, m.seq,
@@ -335,36 +370,117 @@ SELECT {executions} FROM arclog.executions WHERE execution_id = ANY($1::int8[])
 
 -- name: executions
 SELECT {executions} FROM arclog.executions
-WHERE execution_id < $1
-  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
-  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
-  AND $10::text IN ('', project) AND $11::text IN ('', environment)
-ORDER BY execution_id DESC LIMIT $5
+WHERE execution_id < $1 AND execution_id >= $2 ORDER BY execution_id DESC LIMIT $3
 
--- name: live_executions
+-- name: tenants
+-- Steps from tenant to tenant, one look-up each.
+WITH RECURSIVE tenants AS (
+    (SELECT tenant FROM arclog.executions ORDER BY tenant LIMIT 1)
+    UNION ALL
+    SELECT following.tenant FROM tenants t CROSS JOIN LATERAL (
+        SELECT x.tenant FROM arclog.executions x WHERE x.tenant > t.tenant ORDER BY x.tenant LIMIT 1
+    ) following
+)
+SELECT tenant FROM tenants
+
+-- name: names
+-- Steps from name to name of these tenants, one look-up each.
+WITH RECURSIVE names AS (
+    SELECT t.tenant, first.name FROM unnest($1::text[]) AS t (tenant) CROSS JOIN LATERAL (
+        SELECT x.name FROM arclog.executions x WHERE x.tenant = t.tenant ORDER BY x.name LIMIT 1
+    ) first
+    UNION ALL
+    SELECT n.tenant, following.name FROM names n CROSS JOIN LATERAL (
+        SELECT x.name FROM arclog.executions x WHERE x.tenant = n.tenant AND x.name > n.name ORDER BY x.name LIMIT 1
+    ) following
+)
+SELECT tenant, name FROM names WHERE strpos(name, $2) > 0
+
+-- name: in_state
+SELECT {executions} FROM arclog.executions JOIN (
+    SELECT found.execution_id FROM unnest($5::text[]) AS t (tenant) CROSS JOIN unnest($4::text[]) AS s (state) CROSS JOIN LATERAL (
+        SELECT x.execution_id FROM arclog.executions x
+        WHERE x.tenant = t.tenant AND x.state = s.state AND x.execution_id < $1 AND x.execution_id >= $2
+          AND $6::text IN ('', x.project) AND $7::text IN ('', x.environment)
+          AND ($8::text = '' OR (x.parent = 0) = ($8 = 'top'))
+        ORDER BY x.execution_id DESC LIMIT $3
+    ) found
+    ORDER BY found.execution_id DESC LIMIT $3
+) page USING (execution_id)
+ORDER BY execution_id DESC
+
+-- name: in_path
+SELECT {executions} FROM arclog.executions JOIN (
+    SELECT found.execution_id FROM unnest($5::text[]) AS t (tenant) CROSS JOIN unnest($4::text[]) AS s (state) CROSS JOIN LATERAL (
+        SELECT x.execution_id FROM arclog.executions x
+        WHERE x.tenant = t.tenant AND x.path = $6 AND x.state = s.state AND x.execution_id < $1 AND x.execution_id >= $2
+          AND ($7::text = '' OR strpos(x.name, $7) > 0) AND $8::text IN ('', x.project) AND $9::text IN ('', x.environment)
+          AND ($10::text = '' OR (x.parent = 0) = ($10 = 'top'))
+        ORDER BY x.execution_id DESC LIMIT $3
+    ) found
+    ORDER BY found.execution_id DESC LIMIT $3
+) page USING (execution_id)
+ORDER BY execution_id DESC
+
+-- name: with_name
+SELECT {executions} FROM arclog.executions JOIN (
+    SELECT found.execution_id FROM unnest($5::text[], $6::text[]) AS t (tenant, name) CROSS JOIN unnest($4::text[]) AS s (state) CROSS JOIN LATERAL (
+        SELECT x.execution_id FROM arclog.executions x
+        WHERE x.tenant = t.tenant AND x.name = t.name AND x.state = s.state AND x.execution_id < $1 AND x.execution_id >= $2
+          AND $7::text IN ('', x.project) AND $8::text IN ('', x.environment)
+          AND ($9::text = '' OR (x.parent = 0) = ($9 = 'top'))
+        ORDER BY x.execution_id DESC LIMIT $3
+    ) found
+    ORDER BY found.execution_id DESC LIMIT $3
+) page USING (execution_id)
+ORDER BY execution_id DESC
+
+-- name: awaiting_approval
 SELECT {executions} FROM arclog.executions
-WHERE NOT over AND execution_id < $1
+WHERE approvals > 0 AND tenant = $1 AND execution_id > $2 ORDER BY execution_id LIMIT $3
+
+-- name: run_counts
+SELECT hour, sum(completed)::int8, sum(failed)::int8, sum(cancelled)::int8 FROM arclog.run_counts
+WHERE tenant = $1 AND hour > $4 AND ($2::text = '' OR project = $2) AND ($3::text = '' OR environment = $3)
+GROUP BY hour ORDER BY hour LIMIT $5
+
+-- name: live_children
+SELECT {executions} FROM arclog.executions
+WHERE NOT over AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND ($6::int8 = 0 OR parent = $6) AND ($7::int8 = 0 OR parent <> 0)
-  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
-  AND $10::text IN ('', project) AND $11::text IN ('', environment)
+  AND execution_id >= $6 AND ($7::text = '' OR strpos(name, $7) > 0)
+  AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
 -- name: children_of
 SELECT {executions} FROM arclog.executions
-WHERE parent = $6 AND parent <> 0 AND execution_id < $1
+WHERE parent = $10 AND parent <> 0 AND execution_id < $1
   AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND $7::int8 IN (0, 1)
-  AND execution_id >= $8 AND ($9::text = '' OR strpos(name, $9) > 0)
-  AND $10::text IN ('', project) AND $11::text IN ('', environment)
+  AND execution_id >= $6 AND ($7::text = '' OR strpos(name, $7) > 0)
+  AND $8::text IN ('', project) AND $9::text IN ('', environment)
 ORDER BY execution_id DESC LIMIT $5
 
--- name: oldest_live
+-- name: pending_paths
+-- Steps through the paths of which runs are PENDING, one look-up each. The bound on the id passes over the pair before.
+WITH RECURSIVE paths AS (
+    (
+        SELECT tenant, path, 1 AS n FROM arclog.executions
+        WHERE NOT over AND state = 'PENDING' AND (tenant, path, execution_id) > ($1::text, $2::text, $3::int8)
+        ORDER BY tenant, path, execution_id LIMIT 1
+    )
+    UNION ALL
+    SELECT following.tenant, following.path, paths.n + 1 FROM paths CROSS JOIN LATERAL (
+        SELECT e.tenant, e.path FROM arclog.executions e
+        WHERE NOT e.over AND e.state = 'PENDING' AND (e.tenant, e.path, e.execution_id) > (paths.tenant, paths.path, $3)
+        ORDER BY e.tenant, e.path, e.execution_id LIMIT 1
+    ) following
+    WHERE paths.n < $4::int8
+)
+SELECT tenant, path FROM paths ORDER BY n
+
+-- name: live_in_path
 SELECT {executions} FROM arclog.executions
-WHERE NOT over AND execution_id > $1
-  AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text = '' OR path = $3) AND ($4::text = '' OR tenant = $4)
-  AND $6::text IN ('', project) AND $7::text IN ('', environment)
+WHERE NOT over AND tenant = $1 AND path = $2 AND state = $3 AND execution_id > $4
 ORDER BY execution_id LIMIT $5
 
 -- name: idle
@@ -435,18 +551,30 @@ WHERE c.tenant = $3 AND c.path = $1 AND ($2::int8 = 0 OR c.version = $2)
 ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
+-- Steps from path to path, one look-up each, however many versions they have.
+WITH RECURSIVE paths (path) AS (
+    (SELECT c.path FROM arclog.catalog c WHERE c.tenant = $5 AND c.path >= $1 ORDER BY c.path LIMIT 1)
+    UNION ALL
+    SELECT n.path FROM paths p CROSS JOIN LATERAL (
+        SELECT c.path FROM arclog.catalog c WHERE c.tenant = $5 AND c.path > p.path ORDER BY c.path LIMIT 1
+    ) n
+    WHERE starts_with(p.path, $2)
+)
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM arclog.catalog c LEFT JOIN arclog.archived a USING (tenant, path)
-WHERE c.tenant = $5 AND c.path > $1 AND starts_with(c.path, $2)
-  AND c.version = (SELECT max(version) FROM arclog.catalog n WHERE n.tenant = c.tenant AND n.path = c.path
-  AND ($6::text = '' AND $7::text = '' OR NOT EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-  ) OR EXISTS (
-      SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
-      AND ($6::text = '' OR s.project IN ('', $6::text)) AND ($7::text = '' OR s.environment IN ('', $7::text))
-  )))
-  AND ($4::bool OR a.archived_at IS NULL)
-ORDER BY c.path LIMIT $3
+FROM paths p CROSS JOIN LATERAL (
+    SELECT n.path, n.version, n.digest, n.created_at FROM arclog.catalog n
+    WHERE n.tenant = $5 AND n.path = p.path
+      AND ($6::text = '' AND $7::text = '' OR NOT EXISTS (
+          SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+      ) OR EXISTS (
+          SELECT FROM arclog.catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
+          AND ($6::text = '' OR s.project IN ('', $6::text)) AND ($7::text = '' OR s.environment IN ('', $7::text))
+      ))
+    ORDER BY n.version DESC LIMIT 1
+) c
+LEFT JOIN arclog.archived a ON a.tenant = $5 AND a.path = c.path
+WHERE starts_with(p.path, $2) AND ($4::bool OR a.archived_at IS NULL)
+LIMIT $3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
@@ -480,7 +608,8 @@ DELETE FROM arclog.archived WHERE tenant = $1 AND path = $2
 -- name: claim
 -- Steps through the distinct lanes of its pools, one index look-up each; of those that the worker can serve, the
 -- first commands that nobody else is taking. Where tenants share, a limit is set or resources are needed, nothing is taken,
--- and the first column names the pools for which a turn is needed; the second tells whether it must be everybody's.
+-- and the first column names the pools for which a turn is needed; the second tells whether it must be everybody's. Pools that
+-- are crowded (the fourth) are not looked through, nor are more lanes than $7.
 WITH RECURSIVE every (pool) AS (
     (SELECT pool FROM arclog.commands WHERE lease_until = 0 AND cardinality($4::text[]) = 0 ORDER BY pool LIMIT 1)
     UNION ALL
@@ -489,12 +618,18 @@ WITH RECURSIVE every (pool) AS (
     ) n
 ),
 wanted (pool) AS (SELECT pool FROM every UNION SELECT unnest($4::text[])),
+crowds AS MATERIALIZED (
+    SELECT w.pool FROM wanted w JOIN arclog.crowded k USING (pool)
+    WHERE $6::text = '' /*within AND false */ AND EXISTS (
+        SELECT FROM arclog.commands c WHERE c.lease_until = 0 AND c.pool = w.pool)
+),
 offered (pool, tenant, kinds, resources) AS (
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM wanted w CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
         WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $6::text
         ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
     ) n
+    WHERE w.pool NOT IN (SELECT pool FROM crowds)
     UNION ALL
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
@@ -503,19 +638,23 @@ offered (pool, tenant, kinds, resources) AS (
     ) n
     WHERE $6::text IN ('', o.tenant)
 ),
+known AS MATERIALIZED (SELECT * FROM offered LIMIT CASE WHEN $6 = '' /*within AND false */ THEN $7::int8 + 1 END),
 fitting AS MATERIALIZED (
-    SELECT * FROM offered o WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
+    SELECT * FROM known o WHERE kinds <@ $5::bytea[] AND $6 IN ('', tenant)
       /*within AND EXISTS (
         SELECT FROM arclog.commands i JOIN arclog.executions e ON e.execution_id = i.execution_id
         WHERE i.lease_until = 0 AND i.pool = o.pool AND i.tenant = o.tenant AND i.kinds = o.kinds
-          AND i.resources = o.resources AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
+          AND i.resources = o.resources AND $8::text IN ('', e.project) AND $9::text IN ('', e.environment)) */
 ),
 verdict AS MATERIALIZED (
-    SELECT array_agg(DISTINCT pool) AS pools,
-           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '') AS wide,
-           count(DISTINCT tenant) > 1 OR EXISTS (
-               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared
-    FROM fitting HAVING count(*) > 0
+    SELECT (SELECT array_agg(DISTINCT pool) FROM (SELECT pool FROM fitting UNION SELECT pool FROM crowds) p) AS pools,
+           coalesce(bool_or(resources <> ''), false) OR EXISTS (SELECT FROM arclog.limits WHERE pool = '')
+               OR EXISTS (SELECT FROM crowds, arclog.resources) AS wide,
+           count(DISTINCT tenant) > 1 OR EXISTS (SELECT FROM crowds)
+               OR (SELECT count(*) > $7 FROM known) OR EXISTS (
+               SELECT FROM arclog.limits l WHERE l.pool IN (SELECT pool FROM fitting)) AS shared,
+           coalesce((SELECT array_agg(pool) FROM crowds), '{}') AS crowds
+    FROM fitting HAVING count(*) > 0 OR EXISTS (SELECT FROM crowds)
 ),
 free AS MATERIALIZED (
     SELECT c.execution_id, c.command_id FROM fitting f CROSS JOIN LATERAL (
@@ -523,7 +662,7 @@ free AS MATERIALIZED (
         WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
           AND i.resources = f.resources
           /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
-                               AND $7::text IN ('', e.project) AND $8::text IN ('', e.environment)) */
+                               AND $8::text IN ('', e.project) AND $9::text IN ('', e.environment)) */
         ORDER BY i.rank, i.command_id LIMIT $3 FOR UPDATE SKIP LOCKED
     ) c
     WHERE NOT (SELECT wide OR shared FROM verdict)
@@ -535,7 +674,7 @@ taken AS (
     FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
     RETURNING {c.commands}
 )
-SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
+SELECT v.pools, v.wide, v.wide OR v.shared, v.crowds, EXISTS (SELECT FROM arclog.limits), t.* FROM verdict v LEFT JOIN taken t ON true
 
 -- name: claim_in
 -- The same for one execution and those below it.
@@ -571,7 +710,7 @@ taken AS (
     FROM free WHERE c.execution_id = free.execution_id AND c.command_id = free.command_id
     RETURNING {c.commands}
 )
-SELECT v.pools, v.wide, v.wide OR v.shared, t.* FROM verdict v LEFT JOIN taken t ON true
+SELECT v.pools, v.wide, v.wide OR v.shared, '{}'::text[], false, t.* FROM verdict v LEFT JOIN taken t ON true
 
 -- name: lock_turn
 -- For the rest of the transaction: who chooses in these pools does so alone. '' is everybody's.
@@ -580,13 +719,15 @@ SELECT pg_advisory_xact_lock(1634886669, h) FROM (
 ) locks
 
 -- name: lanes
--- The first commands of every lane that a worker can serve.
+-- The first commands of every lane that a worker can serve, but for those of the crowded pools $5; what their tenants were served,
+-- and the present of their pools.
 WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM unnest($2::text[]) AS w (pool) CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
         WHERE c.lease_until = 0 AND c.pool = w.pool AND c.tenant >= $4::text
         ORDER BY c.tenant, c.kinds, c.resources LIMIT 1
     ) n
+    WHERE NOT EXISTS (SELECT FROM arclog.crowded k WHERE k.pool = w.pool AND k.pool = ANY($5::text[]))
     UNION ALL
     SELECT n.pool, n.tenant, n.kinds, n.resources FROM offered o CROSS JOIN LATERAL (
         SELECT c.pool, c.tenant, c.kinds, c.resources FROM arclog.commands c
@@ -595,13 +736,17 @@ WITH RECURSIVE offered (pool, tenant, kinds, resources) AS (
     ) n
     WHERE $4::text IN ('', o.tenant)
 )
-SELECT f.pool, f.tenant, f.resources, c.rank, c.command_id, c.execution_id
-FROM offered f CROSS JOIN LATERAL (
+SELECT f.pool, f.tenant, f.resources, c.rank, c.command_id, c.execution_id,
+       coalesce(s.served, 0), coalesce(p.served, 0), f.kinds
+FROM offered f
+LEFT JOIN arclog.service s ON s.pool = f.pool AND s.tenant = f.tenant
+LEFT JOIN arclog.service p ON p.pool = f.pool AND p.tenant = ''
+CROSS JOIN LATERAL (
     SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
     WHERE i.lease_until = 0 AND i.pool = f.pool AND i.tenant = f.tenant AND i.kinds = f.kinds
       AND i.resources = f.resources
       /*within AND EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = i.execution_id
-                           AND $5::text IN ('', e.project) AND $6::text IN ('', e.environment)) */
+                           AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment)) */
     ORDER BY i.rank, i.command_id LIMIT $1
 ) c
 WHERE f.kinds <@ $3::bytea[] AND $4 IN ('', f.tenant)
@@ -615,13 +760,217 @@ WITH RECURSIVE family (id) AS (
     SELECT e.execution_id FROM family JOIN arclog.executions e ON e.parent = family.id AND e.parent <> 0
 ),
 waiting AS (
-    SELECT c.pool, c.tenant, c.resources, c.rank, c.command_id, c.execution_id, row_number() OVER (
+    SELECT c.pool, c.tenant, c.resources, c.rank, c.command_id, c.execution_id, c.kinds, row_number() OVER (
         PARTITION BY c.pool, c.tenant, c.kinds, c.resources ORDER BY c.rank, c.command_id) AS nth
     FROM arclog.commands c
     WHERE c.lease_until = 0 AND c.execution_id IN (SELECT id FROM family)
       AND c.pool = ANY($2::text[]) AND c.kinds <@ $3::bytea[] AND ($4::text = '' OR c.tenant = $4)
 )
-SELECT pool, tenant, resources, rank, command_id, execution_id FROM waiting WHERE nth <= $1
+SELECT w.pool, w.tenant, w.resources, w.rank, w.command_id, w.execution_id,
+       coalesce(s.served, 0), coalesce(p.served, 0), w.kinds
+FROM waiting w
+LEFT JOIN arclog.service s ON s.pool = w.pool AND s.tenant = w.tenant
+LEFT JOIN arclog.service p ON p.pool = w.pool AND p.tenant = ''
+WHERE w.nth <= $1
+
+-- name: lock_commands
+-- Until the end of the transaction nobody changes a command: who changed one before did not know that a pool is crowded.
+LOCK TABLE arclog.commands IN SHARE MODE
+
+-- name: crowd
+WITH crowds AS (
+    INSERT INTO arclog.crowded (pool, built) SELECT unnest($1::text[]), false ON CONFLICT DO NOTHING RETURNING pool
+),
+no_lanes AS (DELETE FROM arclog.lanes l USING crowds c WHERE l.pool = ANY($1) AND l.pool = c.pool)
+DELETE FROM arclog.holding h USING crowds c WHERE h.pool = ANY($1) AND h.pool = c.pool
+
+-- name: are_crowded
+SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND built
+
+-- name: build_lanes
+-- Of pools that became crowded: what waits and what is held at one moment, in the place of notes up to it.
+WITH RECURSIVE new_pools AS MATERIALIZED (
+    SELECT pool FROM arclog.crowded WHERE pool = ANY($1::text[]) AND NOT built FOR UPDATE
+),
+forgotten AS (DELETE FROM arclog.lane_notes n USING new_pools p WHERE n.pool = p.pool),
+built AS (UPDATE arclog.crowded c SET built = true FROM new_pools p WHERE c.pool = p.pool),
+held AS MATERIALIZED (
+    SELECT c.pool, c.tenant, count(*) AS held FROM arclog.commands c
+    WHERE c.lease_until > 0 AND c.pool IN (SELECT pool FROM new_pools) GROUP BY 1, 2
+),
+kept AS (INSERT INTO arclog.holding (pool, tenant, held) SELECT pool, tenant, held FROM held),
+offered (pool, tenant, kinds, resources, rank, command_id) AS (
+    SELECT n.* FROM new_pools w CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources, c.rank, c.command_id FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = w.pool ORDER BY c.tenant, c.kinds, c.resources, c.rank, c.command_id LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.* FROM offered o CROSS JOIN LATERAL (
+        SELECT c.pool, c.tenant, c.kinds, c.resources, c.rank, c.command_id FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = o.pool AND (c.tenant, c.kinds, c.resources) > (o.tenant, o.kinds, o.resources)
+        ORDER BY c.tenant, c.kinds, c.resources, c.rank, c.command_id LIMIT 1
+    ) n
+)
+INSERT INTO arclog.lanes (pool, tenant, kinds, resources, held, served, rank, command_id)
+SELECT o.pool, o.tenant, o.kinds, o.resources, coalesce(h.held, 0), coalesce(s.served, 0), o.rank, o.command_id
+FROM offered o LEFT JOIN held h USING (pool, tenant)
+LEFT JOIN arclog.service s ON s.pool = o.pool AND s.tenant = o.tenant
+
+-- name: read_notes
+-- Brings lanes up to date with the oldest $2 notes of each pool; what is noted while this runs is read next time.
+WITH noted AS MATERIALIZED (
+    DELETE FROM arclog.lane_notes d USING unnest($1::text[]) AS p (pool) CROSS JOIN LATERAL (
+        SELECT n.n FROM arclog.lane_notes n WHERE n.pool = p.pool ORDER BY n.n LIMIT $2
+    ) o
+    WHERE d.pool = p.pool AND d.n = o.n AND EXISTS (SELECT FROM arclog.crowded c WHERE c.pool = p.pool AND c.built)
+    RETURNING d.pool, d.tenant, d.kinds, d.resources, d.held
+),
+held AS MATERIALIZED (
+    SELECT d.pool, d.tenant, coalesce(h.held, 0) + d.more AS held
+    FROM (SELECT pool, tenant, sum(held)::int8 AS more FROM noted GROUP BY 1, 2) d
+    LEFT JOIN arclog.holding h ON h.pool = d.pool AND h.tenant = d.tenant
+),
+kept AS (
+    INSERT INTO arclog.holding (pool, tenant, held) SELECT pool, tenant, held FROM held WHERE held > 0
+    ON CONFLICT (pool, tenant) DO UPDATE SET held = excluded.held
+),
+let_go AS (DELETE FROM arclog.holding h USING held d WHERE h.pool = d.pool AND h.tenant = d.tenant AND d.held <= 0),
+heads AS MATERIALIZED (
+    SELECT k.pool, k.tenant, k.kinds, k.resources, c.rank, c.command_id
+    FROM (SELECT DISTINCT pool, tenant, kinds, resources FROM noted) k LEFT JOIN LATERAL (
+        SELECT i.rank, i.command_id FROM arclog.commands i
+        WHERE i.lease_until = 0 AND i.pool = k.pool AND i.tenant = k.tenant AND i.kinds = k.kinds
+          AND i.resources = k.resources
+        ORDER BY i.rank, i.command_id LIMIT 1
+    ) c ON true
+),
+emptied AS (
+    DELETE FROM arclog.lanes l USING heads h
+    WHERE h.command_id IS NULL AND l.pool = h.pool AND l.tenant = h.tenant AND l.kinds = h.kinds
+      AND l.resources = h.resources
+),
+others AS (
+    UPDATE arclog.lanes l SET held = d.held FROM held d
+    WHERE l.pool = d.pool AND l.tenant = d.tenant AND l.held <> d.held AND NOT EXISTS (
+        SELECT FROM heads h WHERE h.pool = l.pool AND h.tenant = l.tenant AND h.kinds = l.kinds
+          AND h.resources = l.resources)
+)
+INSERT INTO arclog.lanes (pool, tenant, kinds, resources, held, served, rank, command_id)
+SELECT h.pool, h.tenant, h.kinds, h.resources, d.held, coalesce(s.served, 0), h.rank, h.command_id
+FROM heads h JOIN held d USING (pool, tenant)
+LEFT JOIN arclog.service s ON s.pool = h.pool AND s.tenant = h.tenant
+WHERE h.command_id IS NOT NULL
+ON CONFLICT (pool, tenant, kinds, resources) DO UPDATE SET
+    held = excluded.held, served = excluded.served, rank = excluded.rank, command_id = excluded.command_id
+
+-- name: window
+-- The lanes of crowded pools that a claim has to see, as `stores.windows` says, with their first commands: but for the tenants $4,
+-- and those that hold as much as $5 says of each pool.
+WITH RECURSIVE given AS MATERIALIZED (
+    SELECT g.pool, g.most, coalesce(s.served, 0) AS present
+    FROM unnest($2::text[], $5::int8[]) AS g (pool, most) JOIN arclog.crowded c ON c.pool = g.pool
+    LEFT JOIN arclog.service s ON s.pool = g.pool AND s.tenant = ''
+),
+needs (pool, kinds, resources) AS (
+    SELECT n.pool, n.kinds, n.resources FROM given g CROSS JOIN LATERAL (
+        SELECT l.pool, l.kinds, l.resources FROM arclog.lanes l WHERE l.pool = g.pool ORDER BY l.kinds, l.resources LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.pool, n.kinds, n.resources FROM needs o CROSS JOIN LATERAL (
+        SELECT l.pool, l.kinds, l.resources FROM arclog.lanes l
+        WHERE l.pool = o.pool AND (l.kinds, l.resources) > (o.kinds, o.resources) ORDER BY l.kinds, l.resources LIMIT 1
+    ) n
+),
+turns (pool, present, most, kinds, resources, held, served, least, seen) AS (
+    SELECT n.pool, g.present, g.most, n.kinds, n.resources, t.held, t.served, t.held, c.seen
+    FROM needs n JOIN given g USING (pool) CROSS JOIN LATERAL (
+        SELECT l.held, l.served FROM arclog.lanes l
+        WHERE l.pool = n.pool AND l.kinds = n.kinds AND l.resources = n.resources ORDER BY l.held, l.served LIMIT 1
+    ) t CROSS JOIN LATERAL (
+        SELECT count(*) AS seen FROM (
+            SELECT FROM arclog.lanes l
+            WHERE l.pool = n.pool AND l.kinds = n.kinds AND l.resources = n.resources AND l.held = t.held
+              AND l.served = t.served AND l.tenant <> ALL ($4::text[]) LIMIT $1::int8 + 1
+        ) lanes
+    ) c
+    WHERE n.kinds <@ $3::bytea[] AND t.held < g.most
+    UNION ALL
+    SELECT o.pool, o.present, o.most, o.kinds, o.resources, t.held, t.served, o.least, o.seen + c.seen
+    FROM turns o CROSS JOIN LATERAL (
+        SELECT l.held, l.served FROM arclog.lanes l
+        WHERE l.pool = o.pool AND l.kinds = o.kinds AND l.resources = o.resources
+          AND (l.held, l.served) > (o.held, o.served)
+        ORDER BY l.held, l.served LIMIT 1
+    ) t CROSS JOIN LATERAL (
+        SELECT count(*) AS seen FROM (
+            SELECT FROM arclog.lanes l
+            WHERE l.pool = o.pool AND l.kinds = o.kinds AND l.resources = o.resources AND l.held = t.held
+              AND l.served = t.served AND l.tenant <> ALL ($4::text[]) LIMIT $1::int8 + 1
+        ) lanes
+    ) c
+    WHERE t.held < o.most
+      AND NOT (o.seen > $1::int8 AND (t.held > o.held OR (o.held = o.least AND t.served > o.present)))
+),
+-- A lane is taken from again only while its tenant holds less than others.
+last AS MATERIALIZED (
+    SELECT pool, kinds, resources, max(held) AS held, max(seen) AS seen FROM turns GROUP BY 1, 2, 3
+),
+lanes AS MATERIALIZED (
+    SELECT t.pool, l.tenant, t.kinds, t.resources, t.held, t.served, t.present,
+           CASE WHEN t.held < last.held OR last.seen <= $1::int8 THEN $1::int8 ELSE 1 END AS most
+    FROM turns t JOIN last USING (pool, kinds, resources) CROSS JOIN LATERAL (
+        SELECT n.tenant FROM arclog.lanes n
+        WHERE n.pool = t.pool AND n.kinds = t.kinds AND n.resources = t.resources AND n.held = t.held
+          AND n.served = t.served AND n.tenant <> ALL ($4::text[])
+        ORDER BY n.rank, n.command_id LIMIT $1::int8 + 1
+    ) l
+    UNION ALL
+    SELECT n.pool, n.tenant, n.kinds, n.resources, n.held, n.served, g.present, $1::int8
+    FROM given g JOIN arclog.lanes n ON n.pool = g.pool AND n.tenant = ANY ($6::text[]) WHERE n.kinds <@ $3::bytea[]
+)
+SELECT l.pool, l.tenant, l.resources, c.rank, c.command_id, c.execution_id, l.served, l.present, l.kinds, l.held
+FROM lanes l CROSS JOIN LATERAL (
+    SELECT i.rank, i.command_id, i.execution_id FROM arclog.commands i
+    WHERE i.lease_until = 0 AND i.pool = l.pool AND i.tenant = l.tenant AND i.kinds = l.kinds AND i.resources = l.resources
+    ORDER BY i.rank, i.command_id LIMIT l.most
+) c
+
+-- name: two_lanes
+-- Of each kind that a claim can serve, two lanes, whether they have room or not: do several tenants wait?
+WITH RECURSIVE needs (pool, kinds, resources) AS (
+    SELECT n.pool, n.kinds, n.resources FROM unnest($1::text[]) AS g (pool) CROSS JOIN LATERAL (
+        SELECT l.pool, l.kinds, l.resources FROM arclog.lanes l WHERE l.pool = g.pool ORDER BY l.kinds, l.resources LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.pool, n.kinds, n.resources FROM needs o CROSS JOIN LATERAL (
+        SELECT l.pool, l.kinds, l.resources FROM arclog.lanes l
+        WHERE l.pool = o.pool AND (l.kinds, l.resources) > (o.kinds, o.resources) ORDER BY l.kinds, l.resources LIMIT 1
+    ) n
+)
+SELECT DISTINCT l.tenant FROM needs n CROSS JOIN LATERAL (
+    SELECT l.tenant FROM arclog.lanes l WHERE l.pool = n.pool AND l.kinds = n.kinds AND l.resources = n.resources LIMIT 2
+) l WHERE n.kinds <@ $2::bytea[]
+
+-- name: settle_lanes
+-- What lies behind the present counts as if it stood there: the fewer values there are, the fewer a claim steps through.
+UPDATE arclog.lanes l SET served = 0 FROM (
+    SELECT n.tenant FROM arclog.lanes n
+    WHERE n.pool = $1 AND n.kinds = $2::bytea[] AND n.resources = $3 AND n.held = $4 AND n.served > 0
+      AND n.served <= (SELECT s.served FROM arclog.service s WHERE s.pool = $1 AND s.tenant = '')
+    LIMIT $5
+) stale
+WHERE l.pool = $1 AND l.tenant = stale.tenant AND l.kinds = $2::bytea[] AND l.resources = $3
+
+-- name: uncrowd
+-- Of a pool in which no more than $2 lanes are left.
+WITH few AS MATERIALIZED (
+    SELECT p.pool FROM unnest($1::text[]) AS p (pool)
+    WHERE (SELECT count(*) FROM (SELECT FROM arclog.lanes l WHERE l.pool = p.pool LIMIT $2::int8 + 1) lanes) <= $2::int8
+      AND NOT EXISTS (SELECT FROM arclog.lane_notes n WHERE n.pool = p.pool)
+),
+no_lanes AS (DELETE FROM arclog.lanes l USING few WHERE l.pool = few.pool),
+no_holding AS (DELETE FROM arclog.holding h USING few WHERE h.pool = few.pool)
+DELETE FROM arclog.crowded c USING few WHERE c.pool = few.pool
 
 -- name: held
 SELECT pool, tenant, count(*) FROM arclog.commands WHERE lease_until > 0 GROUP BY pool, tenant
@@ -656,17 +1005,19 @@ DELETE FROM arclog.resources WHERE name = $1 RETURNING name
 UPDATE arclog.resources r SET full_at = s.full_at
 FROM unnest($1::text[], $2::int8[]) AS s (name, full_at) WHERE r.name = s.name
 
--- name: service
-SELECT pool, tenant, served FROM arclog.service WHERE pool = ANY($1::text[])
-
 -- name: serve
 INSERT INTO arclog.service (pool, tenant, served) SELECT * FROM unnest($1::text[], $2::text[], $3::int8[])
 ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
 
 -- name: forget_service
--- Who stands at the present, or behind it, needs no row.
-DELETE FROM arclog.service s USING arclog.service now
-WHERE now.pool = s.pool AND now.tenant = '' AND s.pool = ANY($1::text[]) AND s.tenant <> '' AND s.served <= now.served
+-- Who stands at the present, or behind it, needs no row. A few of them; the next claims find the others.
+DELETE FROM arclog.service s USING unnest($1::text[]) AS p (pool) CROSS JOIN LATERAL (
+    SELECT o.tenant FROM arclog.service o
+    WHERE o.pool = p.pool AND o.tenant <> ''
+      AND o.served <= (SELECT now.served FROM arclog.service now WHERE now.pool = p.pool AND now.tenant = '')
+    ORDER BY o.served LIMIT $2
+) old
+WHERE s.pool = p.pool AND s.tenant = old.tenant
 
 -- name: take
 UPDATE arclog.commands c
@@ -680,15 +1031,40 @@ SELECT pool, tenant, count(*) FILTER (WHERE lease_until = 0), count(*) FILTER (W
        coalesce(min(command_id) FILTER (WHERE lease_until = 0), 0)
 FROM arclog.commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
 
+-- name: queue_heads
+WITH RECURSIVE pools (pool) AS (
+    SELECT min(pool) FROM arclog.commands WHERE lease_until = 0
+    UNION ALL
+    SELECT (SELECT min(c.pool) FROM arclog.commands c WHERE c.lease_until = 0 AND c.pool > p.pool) FROM pools p
+    WHERE p.pool IS NOT NULL
+), heads (pool, kinds, resources, command_id, execution_id, step) AS (
+    SELECT n.* FROM pools p CROSS JOIN LATERAL (
+        SELECT c.pool, c.kinds, c.resources, c.command_id, c.execution_id, c.step FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = p.pool AND c.tenant = $1
+        ORDER BY c.kinds, c.resources, c.rank, c.command_id LIMIT 1
+    ) n
+    UNION ALL
+    SELECT n.* FROM heads h CROSS JOIN LATERAL (
+        SELECT c.pool, c.kinds, c.resources, c.command_id, c.execution_id, c.step FROM arclog.commands c
+        WHERE c.lease_until = 0 AND c.pool = h.pool AND c.tenant = $1 AND (c.kinds, c.resources) > (h.kinds, h.resources)
+        ORDER BY c.kinds, c.resources, c.rank, c.command_id LIMIT 1
+    ) n
+)
+SELECT pool, kinds, command_id, execution_id, step FROM heads ORDER BY pool, kinds, resources LIMIT $2
+
 -- name: contest
 SELECT (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool, tenant LIMIT 1),
        (SELECT tenant FROM arclog.commands WHERE lease_until = 0 AND pool = $1 ORDER BY pool DESC, tenant DESC LIMIT 1),
        EXISTS (SELECT FROM arclog.limits WHERE pool IN ('', $1))
 
 -- name: ahead
-SELECT count(*) FROM arclog.commands me JOIN arclog.commands other ON other.pool = me.pool AND other.tenant = me.tenant
-WHERE me.execution_id = $1 AND me.command_id = $2 AND other.lease_until = 0
-  AND (other.rank, other.command_id) < (me.rank, me.command_id)
+-- Counted up to a number: whoever asks wants to know whether it is a few or many.
+SELECT count(*) FROM (
+    SELECT FROM arclog.commands me JOIN arclog.commands other ON other.pool = me.pool AND other.tenant = me.tenant
+    WHERE me.execution_id = $1 AND me.command_id = $2 AND other.lease_until = 0
+      AND (other.rank, other.command_id) < (me.rank, me.command_id)
+    LIMIT $3
+) before
 
 -- name: forget_workers
 DELETE FROM arclog.workers WHERE seen_at < $1
@@ -713,7 +1089,8 @@ UPDATE arclog.workers SET draining = true WHERE worker_id = $1 RETURNING worker_
 -- name: heartbeat
 UPDATE arclog.commands c SET lease_until = $2
 FROM unnest($3::int8[], $4::int8[]) AS h (command_id, fence)
-WHERE c.command_id = h.command_id AND c.fence = h.fence AND c.worker_id = $1 AND c.lease_until > 0
+WHERE c.command_id = ANY($3) AND c.command_id = h.command_id AND c.fence = h.fence AND c.worker_id = $1
+  AND c.lease_until > 0
 RETURNING c.command_id
 
 -- name: expired
@@ -732,6 +1109,13 @@ SELECT pool, sign(lease_until)::int8, count(*), min(command_id), min(lease_until
 -- name: due_timers
 SELECT execution_id, timer_id, due, payload FROM arclog.timers
 WHERE due <= $1 ORDER BY due, execution_id, timer_id LIMIT $2
+
+-- name: latest_timers
+SELECT execution_id, timer_id, due, payload FROM arclog.timers
+WHERE due <= $1 ORDER BY due DESC, execution_id DESC, timer_id DESC LIMIT $2
+
+-- name: coming_timers
+SELECT execution_id FROM arclog.timers WHERE due > $1 AND due <= $2 ORDER BY due, execution_id LIMIT $3
 
 -- name: next_due
 SELECT min(due) FROM arclog.timers
@@ -764,8 +1148,28 @@ INSERT INTO arclog.snapshots AS k (execution_id, seq, code, body) VALUES ($1, $2
 ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
 WHERE excluded.seq >= k.seq OR excluded.code <> k.code
 
+-- name: put_next_snapshot
+-- The one before it is kept, too.
+WITH moved AS (
+    INSERT INTO arclog.past_snapshots (execution_id, seq, code, body)
+    SELECT execution_id, seq, code, body FROM arclog.snapshots WHERE execution_id = $1 AND seq < $2 AND code = $3
+    ON CONFLICT (execution_id, seq) DO UPDATE SET code = excluded.code, body = excluded.body
+),
+dropped AS (
+    DELETE FROM arclog.past_snapshots WHERE execution_id = $1 AND (code <> $3 OR seq = ANY($5::int8[]))
+)
+INSERT INTO arclog.snapshots AS k (execution_id, seq, code, body) VALUES ($1, $2, $3, $4)
+ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.code, body = excluded.body
+WHERE excluded.seq >= k.seq OR excluded.code <> k.code
+
 -- name: snapshot
-SELECT seq, body FROM arclog.snapshots WHERE execution_id = $1 AND code = $2
+SELECT seq, body FROM arclog.snapshots WHERE execution_id = $1 AND code = $2 AND seq <= $3
+
+-- name: past_snapshot
+SELECT seq, body FROM arclog.past_snapshots WHERE execution_id = $1 AND code = $2 AND seq <= $3 ORDER BY seq DESC LIMIT 1
+
+-- name: past_snapshots
+SELECT seq FROM arclog.past_snapshots WHERE execution_id = $1 AND code = $2 ORDER BY seq
 
 -- name: lock_logs
 -- Who adds lines to an execution's log does so alone: positions are given in the order of commits.
@@ -792,8 +1196,8 @@ kept AS (
 ),
 replaced AS (
     DELETE FROM arclog.task_logs o USING kept n
-    WHERE o.stream = 'progress' AND n.stream = 'progress' AND o.execution_id = n.execution_id AND o.step = n.step
-      AND o.run = n.run AND o.iteration = n.iteration AND o.task = n.task AND o.task_run = n.task_run
+    WHERE o.execution_id = ANY($2) AND o.stream = 'progress' AND n.stream = 'progress' AND o.execution_id = n.execution_id
+      AND o.step = n.step AND o.run = n.run AND o.iteration = n.iteration AND o.task = n.task AND o.task_run = n.task_run
       AND o.attempt = n.attempt
 ),
 sizes AS (
@@ -810,7 +1214,7 @@ SELECT nextval('arclog.task_logs_pos'), o.* FROM (
 
 -- name: forget_progress
 DELETE FROM arclog.task_logs t USING unnest($1::int8[]) AS e (execution_id)
-WHERE t.execution_id = e.execution_id AND t.stream = 'progress' AND t.pos <= (
+WHERE t.execution_id = ANY($1) AND t.execution_id = e.execution_id AND t.stream = 'progress' AND t.pos <= (
     SELECT pos FROM arclog.task_logs k
     WHERE k.execution_id = e.execution_id AND k.stream = 'progress' ORDER BY pos DESC OFFSET $2 LIMIT 1
 )
@@ -875,21 +1279,43 @@ UPDATE arclog.keys SET revoked_at = $1 WHERE key_id = $2 AND revoked_at IS NULL
 -- name: has_keys
 SELECT EXISTS (SELECT FROM arclog.keys)
 
+-- name: add_session
+INSERT INTO arclog.sessions (digest, key_id, name, tenant, roles, subject, created_at, expires_at, project, environment)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: forget_sessions
+DELETE FROM arclog.sessions WHERE expires_at <= $1
+
+-- name: trim_sessions
+DELETE FROM arclog.sessions WHERE tenant = $1 AND subject = $2 AND digest NOT IN (
+    SELECT digest FROM arclog.sessions WHERE tenant = $1 AND subject = $2 ORDER BY created_at DESC, digest LIMIT $3)
+
+-- name: session
+SELECT {sessions} FROM arclog.sessions WHERE digest = $1
+
+-- name: remove_session
+DELETE FROM arclog.sessions WHERE digest = $1 RETURNING digest
+
 -- name: add_audit
 INSERT INTO arclog.audit (at, decision, principal, tenant, method, route, target, address, reason)
 SELECT a.* FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
                        $9::text[]) AS a
 
 -- name: forget_audit
-DELETE FROM arclog.audit WHERE at < $1
+-- A bounded piece: what is left goes with the next entries.
+DELETE FROM arclog.audit WHERE pos = ANY(ARRAY(SELECT pos FROM arclog.audit WHERE at < $1 ORDER BY at LIMIT $2))
 
 -- name: audit
-SELECT {audit} FROM arclog.audit
-WHERE ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
+SELECT {audit} FROM arclog.audit WHERE pos < $1 ORDER BY pos DESC LIMIT $2
+
+-- name: audit_by_decision
+SELECT {audit} FROM arclog.audit WHERE decision = $1 AND pos < $2 ORDER BY pos DESC LIMIT $3
 
 -- name: audit_of_tenant
-SELECT {audit} FROM arclog.audit
-WHERE tenant = $4 AND ($1::text = '' OR decision = $1) AND ($2::int8 = 0 OR pos < $2) ORDER BY pos DESC LIMIT $3
+SELECT {audit} FROM arclog.audit WHERE tenant = $1 AND pos < $2 ORDER BY pos DESC LIMIT $3
+
+-- name: audit_of_tenant_by_decision
+SELECT {audit} FROM arclog.audit WHERE tenant = $1 AND decision = $2 AND pos < $3 ORDER BY pos DESC LIMIT $4
 
 -- name: add_schedule
 INSERT INTO arclog.schedules (tenant, name, revision, wakes_at, body) VALUES ($1, $2, $3, $4, $5)
@@ -899,12 +1325,29 @@ ON CONFLICT DO NOTHING RETURNING name
 SELECT body FROM arclog.schedules WHERE tenant = $1 AND name = $2
 
 -- name: schedules
-SELECT body FROM arclog.schedules WHERE ($1::text = '' OR tenant = $1) AND name > $2 ORDER BY tenant, name LIMIT $3
+SELECT body FROM arclog.schedules WHERE name > $1 ORDER BY tenant, name LIMIT $2
+
+-- name: late_schedules
+SELECT body FROM arclog.schedules WHERE wakes_at <= $1 ORDER BY wakes_at DESC LIMIT $2
+
+-- name: schedules_of_tenant
+SELECT body FROM arclog.schedules WHERE tenant = $1 AND name > $2 ORDER BY name LIMIT $3
+
+-- name: next_schedules
+SELECT body FROM arclog.schedules WHERE tenant = $1 ORDER BY wakes_at, name LIMIT $2
 
 -- name: change_schedule
 UPDATE arclog.schedules SET revision = $1, wakes_at = $2, lease_owner = $3, lease_until = $4, body = $5
 WHERE tenant = $6 AND name = $7 AND revision = $8
 RETURNING name
+
+-- name: change_schedules
+UPDATE arclog.schedules s
+SET revision = c.revision, wakes_at = c.wakes_at, lease_owner = c.owner, lease_until = c.until, body = c.body
+FROM unnest($1::int8[], $2::int8[], $3::text[], $4::int8[], $5::bytea[], $6::text[], $7::text[], $8::int8[])
+    AS c (revision, wakes_at, owner, until, body, tenant, name, known)
+WHERE s.tenant = c.tenant AND s.name = c.name AND s.revision = c.known
+RETURNING s.tenant, s.name
 
 -- name: remove_schedule
 DELETE FROM arclog.schedules WHERE tenant = $1 AND name = $2 RETURNING name
@@ -946,12 +1389,11 @@ UPDATE arclog.outbox SET state = $1, due = $2, attempts = $3, problem = $4, leas
 WHERE execution_id = $5 AND n = $6 AND state = 'pending'
 
 -- name: told_executions
-SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE NOT settled
+SELECT DISTINCT execution_id FROM arclog.outbox AS o WHERE NOT settled AND state <> 'pending'
 AND NOT EXISTS (SELECT FROM arclog.outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
 ORDER BY execution_id LIMIT $1
 
 -- name: given_up
--- Ids are in the order of time, so the primary key bounds the look back.
 SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem FROM arclog.outbox
 WHERE execution_id >= $1 AND state = 'dead' ORDER BY execution_id DESC, n LIMIT $2
 
@@ -962,22 +1404,62 @@ UPDATE arclog.outbox SET settled = true WHERE execution_id = $1
 SELECT lower, upper FROM arclog.spans ORDER BY lower
 
 -- name: retirable
--- Spans that lie before $1, the id of that time, all of whose executions ended before it ($2, microseconds): how many.
-SELECT s.lower, s.upper, (
-    SELECT count(*) FROM arclog.executions e WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
-)
-FROM arclog.spans s
-WHERE s.upper <= $1
+-- The first span behind $3 that lies before $1, the id of a moment, all of whose executions ended before it ($2, microseconds).
+-- What keeps most spans is looked for first, by an index that has little else.
+SELECT s.lower, s.upper FROM arclog.spans s
+WHERE s.upper <= $1 AND s.lower > $3
+  AND NOT EXISTS (SELECT FROM arclog.executions e WHERE NOT e.over AND e.execution_id >= s.lower AND e.execution_id < s.upper)
   AND NOT EXISTS (
-      SELECT FROM arclog.executions e LEFT JOIN arclog.executions p ON p.execution_id = e.parent
-      WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
-        AND (NOT e.over OR coalesce(e.ended_at, e.created_at) >= $2 OR NOT p.over))
+      SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
   AND NOT EXISTS (
       SELECT FROM arclog.results r
       WHERE r.execution_id >= s.lower AND r.execution_id < s.upper AND r.removed_at IS NULL AND r.scope < 3)
   AND NOT EXISTS (
-      SELECT FROM arclog.outbox o WHERE o.execution_id >= s.lower AND o.execution_id < s.upper AND NOT o.settled)
-ORDER BY s.lower
+      SELECT FROM arclog.executions e LEFT JOIN arclog.executions p ON p.execution_id = e.parent
+      WHERE e.execution_id >= s.lower AND e.execution_id < s.upper
+        AND (coalesce(e.ended_at, e.created_at) >= $2 OR NOT p.over))
+ORDER BY s.lower LIMIT 1
+
+-- name: count_span
+SELECT count(*) FROM arclog.executions WHERE execution_id >= $1 AND execution_id < $2
+
+-- name: retire
+-- Some executions of a span, as a whole but for their log rows, which go with the span's tables. Marks have the time of their log
+-- rows: so they are found without an index by execution.
+WITH RECURSIVE types (bit) AS (
+    (SELECT event_type FROM arclog.mark ORDER BY event_type LIMIT 1)
+    UNION ALL
+    SELECT n.event_type FROM types t CROSS JOIN LATERAL (
+        SELECT m.event_type FROM arclog.mark m WHERE m.event_type > t.bit ORDER BY m.event_type LIMIT 1
+    ) n
+),
+gone AS MATERIALIZED (
+    SELECT execution_id FROM arclog.executions
+    WHERE execution_id >= $1 AND execution_id < $2 AND over AND coalesce(ended_at, created_at) < $3
+    ORDER BY execution_id LIMIT $4
+),
+marks AS (
+    DELETE FROM arclog.mark m USING gone g CROSS JOIN LATERAL (
+        SELECT r.ts, r.types FROM arclog.log r WHERE r.execution_id = g.execution_id ORDER BY r.seq0
+    ) l CROSS JOIN types t
+    WHERE (l.types >> t.bit::int4) & 1 = 1 AND m.event_type = t.bit AND m.ts = l.ts AND m.execution_id = g.execution_id
+),
+step_runs AS (DELETE FROM arclog.step_runs d USING gone g WHERE d.execution_id = g.execution_id),
+ingested AS (DELETE FROM arclog.ingested d USING gone g WHERE d.execution_id = g.execution_id),
+snapshots AS (DELETE FROM arclog.snapshots d USING gone g WHERE d.execution_id = g.execution_id),
+past_snapshots AS (DELETE FROM arclog.past_snapshots d USING gone g WHERE d.execution_id = g.execution_id),
+sizes AS (DELETE FROM arclog.task_log_sizes d USING gone g WHERE d.execution_id = g.execution_id),
+outbox AS (DELETE FROM arclog.outbox d USING gone g WHERE d.execution_id = g.execution_id),
+results AS (
+    DELETE FROM arclog.results d USING gone g WHERE d.execution_id = g.execution_id AND d.removed_at IS NOT NULL
+)
+DELETE FROM arclog.executions d USING gone g WHERE d.execution_id = g.execution_id RETURNING d.execution_id
+
+-- name: span_is_empty
+SELECT NOT EXISTS (SELECT FROM arclog.executions WHERE execution_id >= $1 AND execution_id < $2)
+
+-- name: forget_span
+DELETE FROM arclog.spans WHERE lower = $1
 
 -- name: lock_secrets
 -- Held to the end of the transaction: whether all have one key is looked at and kept true by one writer at a time.
@@ -1002,3 +1484,20 @@ SELECT key FROM arclog.secrets LIMIT 1
 
 -- name: remove_secret
 DELETE FROM arclog.secrets WHERE name = $1 AND scope = $2 RETURNING name
+
+-- name: add_crash
+INSERT INTO arclog.crashes AS c (execution_id, work, count, at) VALUES ($1, $2, 1, $3)
+ON CONFLICT (execution_id, work) DO UPDATE SET count = c.count + 1, at = excluded.at
+
+-- name: crashes
+SELECT execution_id, work, count, paused_at FROM arclog.crashes
+
+-- name: pause_crash
+UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2
+
+-- name: forget_crash
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2 = 0 OR work = $2)
+
+-- name: forget_crashes
+-- Crashes that are far apart are not in a row; a run that is paused stays known.
+DELETE FROM arclog.crashes WHERE at < $1 AND paused_at = 0

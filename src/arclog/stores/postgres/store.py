@@ -1,33 +1,36 @@
-"""`ports.store` on a PostgreSQL database: appends go to the writer, everything else to the pool."""
+"""`ports.storage.store` on a PostgreSQL database: appends go to the writer, everything else to the pool."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.store import Append, Appended
-from arclog.stores.postgres.access import Access
-from arclog.stores.postgres.catalog import Catalog
-from arclog.stores.postgres.claims import Claims
-from arclog.stores.postgres.connect import address_of, migrate, open_link
-from arclog.stores.postgres.errors import is_away, translated
-from arclog.stores.postgres.link import Link
-from arclog.stores.postgres.lookups import Lookups
-from arclog.stores.postgres.operations import Operations
-from arclog.stores.postgres.pool import Patience, Pool
-from arclog.stores.postgres.pools import Pools
+from arclog.ports.storage.store import Append, Appended
+from arclog.stores.postgres.connection.connect import address_of, open_link
+from arclog.stores.postgres.connection.errors import is_away, translated
+from arclog.stores.postgres.connection.migrations import migrate
+from arclog.stores.postgres.connection.pipeline import Link
+from arclog.stores.postgres.connection.pool import Patience, Pool
+from arclog.stores.postgres.log.partitions import Spans
+from arclog.stores.postgres.log.reading import Reading
+from arclog.stores.postgres.log.searches import Searches
+from arclog.stores.postgres.log.writer import Writer
 from arclog.stores.postgres.queries import queries
-from arclog.stores.postgres.reading import Reading
 from arclog.stores.postgres.retention import Retention
-from arclog.stores.postgres.searches import Searches
-from arclog.stores.postgres.secrets import Secrets
-from arclog.stores.postgres.spans import Spans
-from arclog.stores.postgres.stored import Stored
-from arclog.stores.postgres.task_logs import TaskLogs
-from arclog.stores.postgres.work import Work
-from arclog.stores.postgres.writer import Writer
+from arclog.stores.postgres.tables.access import Access
+from arclog.stores.postgres.tables.catalog import Catalog
+from arclog.stores.postgres.tables.changes import Changes
+from arclog.stores.postgres.tables.claims import Claims
+from arclog.stores.postgres.tables.crashes import Crashes
+from arclog.stores.postgres.tables.lookups import Lookups
+from arclog.stores.postgres.tables.operations import Operations
+from arclog.stores.postgres.tables.pools import Pools
+from arclog.stores.postgres.tables.secrets import Secrets
+from arclog.stores.postgres.tables.stored_results import Stored
+from arclog.stores.postgres.tables.task_logs import TaskLogs
+from arclog.stores.postgres.tables.work import Work
 from arclog.stores.rows import Codec
 
 #: connections for appends: while one waits for the disk, the other takes the next group
@@ -39,7 +42,9 @@ log = logging.getLogger("arclog.store")
 _CLOSE_S = 5.0
 
 
-class PostgresStore(Reading, Searches, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention):
+class PostgresStore(
+    Reading, Searches, Work, Catalog, Operations, Stored, TaskLogs, Access, Pools, Secrets, Retention, Crashes
+):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -47,13 +52,15 @@ class PostgresStore(Reading, Searches, Work, Catalog, Operations, Stored, TaskLo
         self._address = address_of(url, settings)
         self.place = self._address.place
         self._clock = clock
-        self._codec = Codec(settings)
+        self._codec = Codec(settings, dense=True)
         self._search_rows = settings.integer("events.search_rows")
         self._sql = queries(self._address.schema)
         self._patience_s = settings.number("store.patience_s")
         most = settings.integer("store.connections") - _LANES
         self._pool = Pool(self.place, self._open_link, most, self._patience_s)
         self._lookups = Lookups(self._executions_by_id)
+        self._beginnings = Lookups(self._beginnings_of)
+        self._changes = Changes(self._change_schedules)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)

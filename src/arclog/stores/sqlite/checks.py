@@ -11,14 +11,16 @@ from time import monotonic
 
 import apsw
 
-from arclog.ports.checks import FAIL, OK, WARN, Check
+from arclog.ports.views.checks import FAIL, OK, WARN, Check
 from arclog.stores.sqlite import generation
-from arclog.stores.sqlite.connect import SCHEMA, open_reader
-from arclog.stores.sqlite.errors import translated
+from arclog.stores.sqlite.connect import INCREMENTAL, SCHEMA, open_reader
+from arclog.stores.sqlite.errors import Damaged, translated
 
 _MIB = 1024 * 1024
 #: A write-ahead log that has grown this far is not being checkpointed: some reader never lets go.
-_LARGE_WAL = 1024 * _MIB
+_LARGE_WAL = 256 * _MIB
+#: Free space inside of a smaller file is worth nobody's time.
+_LARGE_FREE = 64 * _MIB
 
 
 #: Steps of SQLite's machine between two looks at the clock.
@@ -34,11 +36,20 @@ def checks(path: str, busy_timeout_s: float, min_free_bytes: int, pages_s: float
 
 
 def _database(path: str, busy_timeout_s: float, pages_s: float) -> list[Check]:
-    connection = open_reader(path, busy_timeout_s)
+    try:
+        connection = open_reader(path, busy_timeout_s)
+    except Damaged as error:
+        if not isinstance(error.__cause__, apsw.CorruptError):
+            raise
+        return [_damaged(path, f"its schema cannot be read ({error.__cause__})")]
     try:
         version, mode = connection.pragma("user_version"), connection.pragma("journal_mode")
-        lack = generation.loss(connection.execute, path)
+        free, total = connection.pragma("freelist_count"), connection.pragma("page_count")
+        shrinks = connection.pragma("auto_vacuum") == INCREMENTAL
+        lack = _lack(connection, path)
         pages = _pages(connection, path, pages_s)
+    except apsw.CorruptError as error:
+        return [_damaged(path, str(error))]
     except apsw.Error as error:
         raise translated(error, path, busy_timeout_s) from error
     finally:
@@ -54,7 +65,20 @@ def _database(path: str, busy_timeout_s: float, pages_s: float) -> list[Check]:
     if wal_size > _LARGE_WAL:
         remedy = "a process that reads the store never lets go: find it (fuser) and end it, then the log shrinks"
         return [Check("store", WARN, detail, remedy), _schema(version), pages]
+    if not shrinks and free > total // 4 and size > _LARGE_FREE:
+        detail += f", of which {free * size // max(total, 1) / _MIB:.1f} MiB are free"
+        remedy = (
+            "an older arclog made this file, and it cannot shrink: stop what uses it, then run `arclog gc --compact`"
+        )
+        return [Check("store", WARN, detail, remedy), _schema(version), pages]
     return [Check("store", OK, detail), _schema(version), pages]
+
+
+def _lack(connection: apsw.Connection, path: str) -> str:
+    try:
+        return generation.loss(connection.execute, path)
+    except apsw.CorruptError:
+        return ""  # the look at the pages says more
 
 
 def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
@@ -73,7 +97,10 @@ def _pages(connection: apsw.Connection, path: str, limit_s: float) -> Check:
         connection.set_progress_handler(None)
     if answer == [("ok",)]:
         return Check("pages", OK, f"{count} pages, none is damaged")
-    found = "; ".join(str(row[0]) for row in answer).replace("\n", " ")
+    return _damaged(path, "; ".join(str(row[0]) for row in answer).replace("\n", " "))
+
+
+def _damaged(path: str, found: str) -> Check:
     remedy = (
         "stop what uses this home, restore a backup, or save what can be read with `sqlite3 … .recover`; check the disk"
     )

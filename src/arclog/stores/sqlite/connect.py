@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,11 +15,21 @@ from arclog.stores.sqlite import generation
 from arclog.stores.sqlite.errors import translated
 from arclog.stores.sqlite.queries import load_migrations
 
+log = logging.getLogger("arclog.store")
+
 #: number of the newest migration
-SCHEMA = 12
+SCHEMA = 17
 #: "arcl": marks the file as ours
 APPLICATION = 0x6172636C
 _FULL = 2
+#: PRAGMA auto_vacuum of a file that can be made shorter piece by piece
+INCREMENTAL = 2
+#: a file of an older release that is no larger is written anew when it is opened; it passes through the write-ahead log
+_REWRITTEN_BYTES = 32 * 1024 * 1024
+#: what a write-ahead log keeps of its size when it begins anew
+_WAL_BYTES = 32 * 1024 * 1024
+#: of each of several readers
+_READER_CACHE_KIB = 8000
 #: the migration from which on a store says what code it needs
 _COMPATIBILITY = 11
 
@@ -34,9 +45,12 @@ def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
         version = _version(connection, path)
         if lack := generation.loss(connection.execute, path):
             raise StoreUnavailable(f"{lack}; {generation.remedy(path)}")
+        if not version:
+            connection.pragma("auto_vacuum", INCREMENTAL)  # it counts for a file that is created now
         _use_wal(connection, path, busy_timeout_s)
         if version < SCHEMA:
             _migrate(connection, path)
+        _make_shrinkable(connection)
     except BaseException as error:
         connection.close(True)
         if isinstance(error, Exception):
@@ -48,7 +62,11 @@ def open_writer(path: str, busy_timeout_s: float) -> apsw.Connection:
 def open_reader(path: str, busy_timeout_s: float) -> apsw.Connection:
     """A connection that reads what is committed."""
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_timeout_s)
-    connection.execute("PRAGMA query_only = 1; PRAGMA cache_size = -16000").fetchall()
+    try:
+        connection.execute(f"PRAGMA query_only = 1; PRAGMA cache_size = -{_READER_CACHE_KIB}").fetchall()
+    except apsw.Error as error:  # the first look at the file
+        connection.close(True)
+        raise translated(error, path, busy_timeout_s) from error
     return connection
 
 
@@ -129,9 +147,45 @@ def _use_wal(connection: apsw.Connection, path: str, busy_timeout_s: float) -> N
             f"{path} cannot be used with a write-ahead log (journal mode {mode!r}); network file systems lack what "
             "it needs: choose an ARCLOG_HOME on a local disk"
         )
-    connection.execute("PRAGMA synchronous = FULL; PRAGMA cache_size = -16000").fetchall()
+    connection.execute(
+        f"PRAGMA synchronous = FULL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = {_WAL_BYTES}"
+    ).fetchall()
     if connection.pragma("synchronous") != _FULL:
         raise StoreUnavailable(f"{path}: SQLite does not take synchronous = FULL; commits would not be durable")
+
+
+def _make_shrinkable(connection: apsw.Connection) -> None:
+    """A file of an older release cannot be made shorter until it is written anew. A small one is, at once; `arclog gc --compact`
+    does it to the others.
+    """
+    if connection.pragma("auto_vacuum") == INCREMENTAL:
+        return
+    if connection.pragma("page_count") * connection.pragma("page_size") > _REWRITTEN_BYTES:
+        return
+    connection.set_busy_timeout(0)
+    try:
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
+    except (apsw.BusyError, apsw.FullError) as problem:
+        log.debug("the file is not written anew this time: %s", problem)
+
+
+def rewrite(path: str, busy_timeout_s: float) -> None:
+    """Write the file anew, as short as it can be, and so that it can be made shorter later. Nobody else may have it open. It
+    takes about as much room again while it lasts; killed in between, it leaves the file as it was.
+    """
+    connection = open_writer(path, busy_timeout_s)
+    connection.set_busy_timeout(0)
+    try:
+        try:
+            connection.pragma("journal_mode", "delete")  # a write-ahead log would take up all of it
+        except apsw.BusyError:
+            raise StoreUnavailable(f"{path} is in use; stop servers and runs on it, then try again") from None
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
+        _use_wal(connection, path, busy_timeout_s)
+    except Exception as error:
+        raise translated(error, path, busy_timeout_s) from error
+    finally:
+        connection.close()
 
 
 def _migrate(connection: apsw.Connection, path: str) -> None:

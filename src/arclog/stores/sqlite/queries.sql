@@ -3,21 +3,43 @@
 
 -- name: create_execution
 INSERT INTO executions (
-    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over,
+    execution_id, head, state, current_step, started_at, ended_at, terminal_event, paused, error, over, approvals,
     run_id, name, path, version, plan, tenant, project, environment, created_at, idempotency_key, parent
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: advance
--- The compare-and-set of an append. It names no column of a partial index: those pages stay untouched.
+-- The compare-and-set of an append that leaves the state as it is. It sets no column that an index has: their pages stay
+-- untouched.
+UPDATE executions
+SET head = ?, current_step = ?, started_at = ?, ended_at = ?, terminal_event = ?, paused = ?, error = ?
+WHERE execution_id = ? AND head = ? AND state = ?
+
+-- name: enter
+-- The same into another state.
 UPDATE executions
 SET head = ?, state = ?, current_step = ?, started_at = ?, ended_at = ?, terminal_event = ?, paused = ?, error = ?
 WHERE execution_id = ? AND head = ?
+
+-- name: count_approvals
+UPDATE executions SET approvals = ? WHERE execution_id = ? AND approvals <> ?
 
 -- name: finish
 UPDATE executions
 SET head = ?, state = ?, current_step = ?, started_at = ?, ended_at = ?, terminal_event = ?, paused = ?, error = ?, over = 1
 WHERE execution_id = ? AND head = ? AND over = 0
+
+-- name: count_run
+INSERT INTO run_counts (tenant, hour, project, environment, completed, failed, cancelled)
+SELECT tenant, ?2, project, environment, state = 'COMPLETED', state = 'FAILED', state = 'CANCELLED'
+FROM executions WHERE execution_id = ?1 AND parent = 0
+ON CONFLICT DO UPDATE SET
+    completed = completed + excluded.completed, failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled
+
+-- name: run_counts
+SELECT hour, sum(completed), sum(failed), sum(cancelled) FROM run_counts
+WHERE tenant = ?1 AND hour > ?4 AND (?2 = '' OR project = ?2) AND (?3 = '' OR environment = ?3)
+GROUP BY hour ORDER BY hour LIMIT ?5
 
 -- name: head
 SELECT head, over FROM executions WHERE execution_id = ?
@@ -89,7 +111,12 @@ UPDATE commands SET lease_until = 0 WHERE execution_id = ? AND command_id = ? AN
 SELECT other.execution_id
 FROM executions me JOIN executions other ON other.path = me.path AND other.tenant = me.tenant
 WHERE me.execution_id = ?1 AND other.over = 0 AND other.state = 'RUNNING' AND other.execution_id <> ?1
-ORDER BY other.execution_id
+ORDER BY other.execution_id LIMIT ?2
+
+-- name: slot_holders_of
+SELECT execution_id FROM executions
+WHERE tenant = ?1 AND path = ?2 AND over = 0 AND state = 'RUNNING' AND execution_id <> ?3
+ORDER BY execution_id LIMIT ?4
 
 -- name: extend
 UPDATE commands SET lease_until = ?
@@ -111,6 +138,9 @@ WHERE execution_id = ?1
   AND seq0 >= coalesce((SELECT max(seq0) FROM log WHERE execution_id = ?1 AND seq0 <= ?2), 0)
   AND seq0 <= ?3 AND types & ?4
 ORDER BY seq0
+
+-- name: first_rows
+SELECT seq0, base, ts, body FROM log WHERE execution_id = ? ORDER BY seq0
 
 -- name: tail
 SELECT pos, execution_id, seq0, base, ts, body FROM log WHERE pos > ? ORDER BY pos LIMIT ?
@@ -148,32 +178,56 @@ SELECT seq0, base, ts, body FROM log WHERE execution_id = ? AND seq0 <= ? ORDER 
 SELECT {executions} FROM executions WHERE execution_id = ?
 
 -- name: executions
-SELECT {executions} FROM executions
-WHERE execution_id < ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
-  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
-  AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
-  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
-  AND ?10 IN ('', project) AND ?11 IN ('', environment)
-ORDER BY execution_id DESC LIMIT ?5
+SELECT {executions} FROM executions WHERE execution_id < ? AND execution_id >= ? ORDER BY execution_id DESC LIMIT ?
 
--- name: live_executions
-SELECT {executions} FROM executions
-WHERE over = 0 AND execution_id < ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
-  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
-  AND (?6 = 0 OR parent = ?6) AND (?7 = 0 OR parent <> 0)
-  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
-  AND ?10 IN ('', project) AND ?11 IN ('', environment)
-ORDER BY execution_id DESC LIMIT ?5
+-- name: next_tenant
+SELECT tenant FROM executions INDEXED BY executions_by_state WHERE tenant > ? ORDER BY tenant LIMIT 1
 
--- name: oldest_live
-SELECT {executions} FROM executions
-WHERE over = 0 AND execution_id > ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
-  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+-- name: next_name
+SELECT name FROM executions INDEXED BY executions_by_name WHERE tenant = ? AND name > ? ORDER BY name LIMIT 1
+
+-- name: in_state
+SELECT execution_id FROM executions INDEXED BY executions_by_state
+WHERE tenant = ?1 AND state = ?2 AND execution_id < ?3 AND execution_id >= ?4
   AND ?6 IN ('', project) AND ?7 IN ('', environment)
-ORDER BY execution_id LIMIT ?5
+  AND (?8 = '' OR (parent = 0) = (?8 = 'top'))
+ORDER BY execution_id DESC LIMIT ?5
+
+-- name: in_path
+SELECT execution_id FROM executions INDEXED BY executions_by_path
+WHERE tenant = ?1 AND path = ?2 AND state = ?3 AND execution_id < ?4 AND execution_id >= ?5 AND (?7 = '' OR instr(name, ?7) > 0)
+  AND ?8 IN ('', project) AND ?9 IN ('', environment)
+  AND (?10 = '' OR (parent = 0) = (?10 = 'top'))
+ORDER BY execution_id DESC LIMIT ?6
+
+-- name: with_name
+SELECT execution_id FROM executions INDEXED BY executions_by_name
+WHERE tenant = ?1 AND name = ?2 AND state = ?3 AND execution_id < ?4 AND execution_id >= ?5
+  AND ?7 IN ('', project) AND ?8 IN ('', environment)
+  AND (?9 = '' OR (parent = 0) = (?9 = 'top'))
+ORDER BY execution_id DESC LIMIT ?6
+
+-- name: live_children
+SELECT {executions} FROM executions INDEXED BY executions_live_children
+WHERE over = 0 AND parent <> 0 AND execution_id < ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND execution_id >= ?6 AND (?7 = '' OR instr(name, ?7) > 0) AND ?8 IN ('', project) AND ?9 IN ('', environment)
+ORDER BY execution_id DESC LIMIT ?5
+
+-- name: next_pending_path
+-- Steps through the paths of which runs are PENDING. The bound on the id passes over the pair that it comes from.
+SELECT tenant, path FROM executions
+WHERE over = 0 AND state = 'PENDING' AND (tenant, path, execution_id) > (?1, ?2, ?3)
+ORDER BY tenant, path, execution_id LIMIT 1
+
+-- name: live_in_path
+SELECT {executions} FROM executions INDEXED BY executions_by_path
+WHERE over = 0 AND tenant = ? AND path = ? AND state = ? AND execution_id > ?
+ORDER BY execution_id LIMIT ?
+
+-- name: awaiting_approval
+SELECT {executions} FROM executions
+WHERE approvals > 0 AND tenant = ? AND execution_id > ? ORDER BY execution_id LIMIT ?
 
 -- name: by_run_id
 SELECT {executions} FROM executions WHERE run_id = ?
@@ -206,18 +260,25 @@ WHERE c.tenant = ?3 AND c.path = ?1 AND (?2 = 0 OR c.version = ?2)
 ORDER BY c.version DESC LIMIT 1
 
 -- name: catalog
+-- Steps from path to path, one look-up each, however many versions they have.
+WITH RECURSIVE paths (path) AS (
+    SELECT min(path) FROM catalog WHERE tenant = ?5 AND path >= ?1
+    UNION ALL
+    SELECT (SELECT min(n.path) FROM catalog n WHERE n.tenant = ?5 AND n.path > p.path) FROM paths p
+    WHERE substr(p.path, 1, length(?2)) = ?2
+)
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
-FROM catalog c LEFT JOIN archived a USING (tenant, path)
-WHERE c.tenant = ?5 AND c.path > ?1 AND substr(c.path, 1, length(?2)) = ?2
-  AND c.version = (SELECT max(version) FROM catalog n WHERE n.tenant = c.tenant AND n.path = c.path
-  AND (?6 = '' AND ?7 = '' OR NOT EXISTS (
+FROM paths p CROSS JOIN catalog c LEFT JOIN archived a ON a.tenant = c.tenant AND a.path = c.path
+WHERE substr(p.path, 1, length(?2)) = ?2 AND c.tenant = ?5 AND c.path = p.path
+  AND c.version = (SELECT max(n.version) FROM catalog n WHERE n.tenant = ?5 AND n.path = p.path
+    AND (?6 = '' AND ?7 = '' OR NOT EXISTS (
       SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
   ) OR EXISTS (
       SELECT 1 FROM catalog_scopes s WHERE s.tenant = n.tenant AND s.path = n.path AND s.version = n.version
       AND (?6 = '' OR s.project IN ('', ?6)) AND (?7 = '' OR s.environment IN ('', ?7))
   )))
   AND (?4 OR a.archived_at IS NULL)
-ORDER BY c.path LIMIT ?3
+LIMIT ?3
 
 -- name: catalog_path
 SELECT c.path, c.version, c.digest, c.created_at, a.archived_at
@@ -250,11 +311,9 @@ DELETE FROM archived WHERE tenant = ? AND path = ?
 
 -- name: children_of
 SELECT {executions} FROM executions
-WHERE parent = ?6 AND parent <> 0 AND execution_id < ?1
-  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
-  AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4) AND ?7 IN (0, 1)
-  AND execution_id >= ?8 AND (?9 = '' OR instr(name, ?9) > 0)
-  AND ?10 IN ('', project) AND ?11 IN ('', environment)
+WHERE parent = ?10 AND parent <> 0 AND execution_id < ?1
+  AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR path = ?3) AND (?4 = '' OR tenant = ?4)
+  AND execution_id >= ?6 AND (?7 = '' OR instr(name, ?7) > 0) AND ?8 IN ('', project) AND ?9 IN ('', environment)
 ORDER BY execution_id DESC LIMIT ?5
 
 -- name: version_of
@@ -279,14 +338,89 @@ RETURNING version
 
 -- name: next_lane
 -- Steps through the distinct lanes of a pool's issued commands, one index look-up each; the first command of each comes along.
-SELECT tenant, kinds, resources, rank, command_id, execution_id, (SELECT 1 FROM limits) FROM commands
-WHERE lease_until = 0 AND pool = ?1 AND (tenant, kinds, resources) > (?2, ?3, ?4)
+-- The bound on the rank lets the look-up pass over the lane that it comes from; without it, it would walk through that lane.
+SELECT tenant, kinds, resources, rank, command_id, execution_id,
+       (SELECT 1 FROM limits), (SELECT 1 FROM crowded WHERE pool = ?1)
+FROM commands
+WHERE lease_until = 0 AND pool = ?1 AND (tenant, kinds, resources, rank) > (?2, ?3, ?4, ?5)
 ORDER BY tenant, kinds, resources, rank, command_id LIMIT 1
 
 -- name: in_lane
 SELECT rank, command_id, execution_id FROM commands
 WHERE lease_until = 0 AND pool = ? AND tenant = ? AND kinds = ? AND resources = ? AND (rank, command_id) > (?, ?)
 ORDER BY rank, command_id LIMIT ?
+
+-- name: crowd
+INSERT INTO crowded (pool) VALUES (?)
+
+-- name: crowd_holding
+INSERT INTO holding (pool, tenant, held)
+SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 AND pool = ? GROUP BY tenant
+
+-- name: crowd_lanes
+INSERT INTO lanes (pool, tenant, kinds, resources, held, served, rank, command_id, execution_id)
+SELECT ?1, l.tenant, l.kinds, l.resources,
+       coalesce((SELECT held FROM holding WHERE pool = ?1 AND tenant = l.tenant), 0),
+       coalesce((SELECT served FROM service WHERE pool = ?1 AND tenant = l.tenant), 0),
+       l.rank, min(c.command_id), c.execution_id
+FROM (
+    SELECT tenant, kinds, resources, min(rank) AS rank FROM commands WHERE lease_until = 0 AND pool = ?1
+    GROUP BY tenant, kinds, resources
+) l CROSS JOIN commands c
+WHERE c.lease_until = 0 AND c.pool = ?1 AND c.tenant = l.tenant AND c.kinds = l.kinds AND c.resources = l.resources
+  AND c.rank = l.rank
+GROUP BY l.tenant, l.kinds, l.resources
+
+-- name: uncrowd
+DELETE FROM crowded WHERE pool = ?
+
+-- name: uncrowd_holding
+DELETE FROM holding WHERE pool = ?
+
+-- name: uncrowd_lanes
+DELETE FROM lanes WHERE pool = ?
+
+-- name: few_lanes
+SELECT count(*) FROM (SELECT 1 FROM lanes WHERE pool = ? LIMIT ?)
+
+-- name: next_needs
+-- Steps through the kinds and resources that lanes of a crowded pool need.
+SELECT kinds, resources FROM lanes WHERE pool = ?1 AND (kinds, resources, held) > (?2, ?3, ?4)
+ORDER BY kinds, resources LIMIT 1
+
+-- name: next_turn
+-- Steps through the pairs of held and served that lanes have which need the same.
+SELECT held, served FROM lanes WHERE pool = ?1 AND kinds = ?2 AND resources = ?3 AND (held, served, rank) > (?4, ?5, ?6)
+ORDER BY held, served LIMIT 1
+
+-- name: in_turn
+-- The first lanes of such a pair.
+SELECT tenant, rank, command_id, execution_id FROM lanes
+WHERE pool = ?1 AND kinds = ?2 AND resources = ?3 AND held = ?4 AND served = ?5
+ORDER BY rank, command_id LIMIT ?6
+
+-- name: in_turn_but
+-- The same, but for some tenants.
+SELECT tenant, rank, command_id, execution_id FROM lanes
+WHERE pool = ?1 AND kinds = ?2 AND resources = ?3 AND held = ?4 AND served = ?5
+  AND tenant NOT IN (SELECT value FROM json_each(?7))
+ORDER BY rank, command_id LIMIT ?6
+
+-- name: two_lanes
+SELECT tenant, kinds, resources, held, served, rank, command_id, execution_id FROM lanes
+WHERE pool = ? AND kinds = ? AND resources = ? ORDER BY held, served LIMIT 2
+
+-- name: lanes_of
+SELECT kinds, resources, held, served, rank, command_id, execution_id FROM lanes WHERE pool = ? AND tenant = ?
+
+-- name: settle_lanes
+-- What lies behind the present counts as if it stood there: the fewer values there are, the fewer a claim steps through.
+UPDATE lanes SET served = 0 WHERE pool = ?1 AND (tenant, kinds, resources) IN (
+    SELECT tenant, kinds, resources FROM lanes
+    WHERE pool = ?1 AND kinds = ?2 AND resources = ?3 AND held = ?4 AND served > 0 AND served <= ?5 LIMIT ?6)
+
+-- name: present
+SELECT served FROM service WHERE pool = ? AND tenant = ''
 
 -- name: in_lane_within
 SELECT rank, command_id, execution_id FROM commands
@@ -298,15 +432,26 @@ ORDER BY rank, command_id LIMIT ?7
 -- name: held
 SELECT pool, tenant, count(*) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool, tenant
 
+-- name: next_pool
+SELECT min(pool) FROM commands WHERE lease_until = 0 AND pool > ?
+
+-- name: next_head
+-- Steps through a tenant's lanes in a pool, one index look-up each; the first command of each comes along.
+SELECT kinds, resources, command_id, execution_id, step FROM commands
+WHERE lease_until = 0 AND pool = ?1 AND tenant = ?2 AND (kinds, resources) > (?3, ?4)
+ORDER BY kinds, resources, rank, command_id LIMIT 1
+
 -- name: service
-SELECT tenant, served FROM service WHERE pool = ?
+SELECT tenant, served FROM service WHERE pool = ?1 AND tenant IN (SELECT value FROM json_each(?2))
 
 -- name: serve
 INSERT INTO service (pool, tenant, served) VALUES (?, ?, ?)
 ON CONFLICT (pool, tenant) DO UPDATE SET served = excluded.served
 
 -- name: forget_service
-DELETE FROM service WHERE pool = ? AND tenant <> '' AND served <= ?
+-- A few of those that need no row; the next claims find the others.
+DELETE FROM service WHERE pool = ?1 AND tenant IN (
+    SELECT tenant FROM service WHERE pool = ?1 AND served <= ?2 AND tenant <> '' LIMIT ?3)
 
 -- name: spend
 UPDATE resources SET full_at = ? WHERE name = ?
@@ -340,8 +485,14 @@ SELECT needed.value, count(*) FROM commands INDEXED BY commands_needing, json_ea
 WHERE commands.resources <> '' AND lease_until > 0 GROUP BY needed.value
 
 -- name: shares
-SELECT pool, tenant, sum(lease_until = 0), sum(lease_until > 0), coalesce(min(iif(lease_until = 0, command_id, NULL)), 0)
-FROM commands WHERE lease_until >= 0 GROUP BY pool, tenant ORDER BY pool, tenant
+SELECT pool, tenant, sum(issued), sum(claimed), max(oldest) FROM (
+    SELECT pool, tenant, count(*) AS issued, 0 AS claimed, min(command_id) AS oldest FROM commands
+    WHERE lease_until = 0 GROUP BY pool, tenant
+    UNION ALL
+    SELECT pool, tenant, 0, count(*), 0 FROM commands INDEXED BY commands_claimed WHERE lease_until > 0
+    GROUP BY pool, tenant
+)
+GROUP BY pool, tenant ORDER BY pool, tenant
 
 -- name: contest
 SELECT (SELECT min(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
@@ -349,9 +500,13 @@ SELECT (SELECT min(tenant) FROM commands WHERE lease_until = 0 AND pool = ?1),
        (SELECT 1 FROM limits WHERE pool IN ('', ?1))
 
 -- name: ahead
-SELECT count(*) FROM commands me JOIN commands other ON other.pool = me.pool AND other.tenant = me.tenant
-WHERE me.execution_id = ?1 AND me.command_id = ?2 AND other.lease_until = 0
-  AND (other.rank, other.command_id) < (me.rank, me.command_id)
+-- Counted up to a number: whoever asks wants to know whether it is a few or many.
+SELECT count(*) FROM (
+    SELECT 1 FROM commands me JOIN commands other ON other.pool = me.pool AND other.tenant = me.tenant
+    WHERE me.execution_id = ?1 AND me.command_id = ?2 AND other.lease_until = 0
+      AND (other.rank, other.command_id) < (me.rank, me.command_id)
+    LIMIT ?3
+)
 
 -- name: forget_workers
 DELETE FROM workers WHERE seen_at < ?
@@ -385,7 +540,7 @@ WITH RECURSIVE family (id) AS (
     SELECT e.execution_id FROM family JOIN executions e ON e.parent = family.id AND e.parent <> 0
 )
 SELECT pool, tenant, kinds, resources, rank, command_id, execution_id, (SELECT 1 FROM limits)
-FROM family JOIN commands ON execution_id = family.id WHERE lease_until = 0
+FROM family CROSS JOIN commands ON execution_id = family.id WHERE lease_until = 0
 
 -- name: take
 UPDATE commands
@@ -410,6 +565,13 @@ WHERE lease_until > 0 AND by_command > 0 AND by_command = ? AND by_fence = ? AND
 
 -- name: due_timers
 SELECT execution_id, timer_id, due, payload FROM timers WHERE due <= ? ORDER BY due, execution_id, timer_id LIMIT ?
+
+-- name: latest_timers
+SELECT execution_id, timer_id, due, payload FROM timers
+WHERE due <= ? ORDER BY due DESC, execution_id DESC, timer_id DESC LIMIT ?
+
+-- name: coming_timers
+SELECT execution_id FROM timers WHERE due > ? AND due <= ? ORDER BY due, execution_id LIMIT ?
 
 -- name: next_due
 SELECT min(due) FROM timers
@@ -452,7 +614,22 @@ ON CONFLICT (execution_id) DO UPDATE SET seq = excluded.seq, code = excluded.cod
 WHERE excluded.seq >= seq OR excluded.code <> code
 
 -- name: snapshot
-SELECT seq, body FROM snapshots WHERE execution_id = ? AND code = ?
+SELECT seq, body FROM snapshots WHERE execution_id = ? AND code = ? AND seq <= ?
+
+-- name: past_snapshot
+SELECT seq, body FROM past_snapshots WHERE execution_id = ? AND code = ? AND seq <= ? ORDER BY seq DESC LIMIT 1
+
+-- name: past_snapshots
+SELECT seq FROM past_snapshots WHERE execution_id = ? AND code = ? ORDER BY seq
+
+-- name: move_snapshot
+INSERT INTO past_snapshots (execution_id, seq, code, body)
+SELECT execution_id, seq, code, body FROM snapshots WHERE execution_id = ?1 AND seq < ?2 AND code = ?3
+ON CONFLICT (execution_id, seq) DO UPDATE SET code = excluded.code, body = excluded.body
+
+-- name: drop_snapshots
+DELETE FROM past_snapshots
+WHERE execution_id = ?1 AND (code <> ?2 OR seq IN (SELECT value FROM json_each(?3)))
 
 -- name: add_log
 INSERT INTO task_logs (execution_id, at, step, run, task, task_run, attempt, iteration, stream, text)
@@ -519,20 +696,42 @@ UPDATE keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL
 -- name: has_keys
 SELECT EXISTS (SELECT 1 FROM keys)
 
+-- name: add_session
+INSERT INTO sessions (digest, key_id, name, tenant, roles, subject, created_at, expires_at, project, environment)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: forget_sessions
+DELETE FROM sessions WHERE expires_at <= ?
+
+-- name: trim_sessions
+DELETE FROM sessions WHERE tenant = ?1 AND subject = ?2 AND digest NOT IN (
+    SELECT digest FROM sessions WHERE tenant = ?1 AND subject = ?2 ORDER BY created_at DESC, digest LIMIT ?3)
+
+-- name: session
+SELECT {sessions} FROM sessions WHERE digest = ?
+
+-- name: remove_session
+DELETE FROM sessions WHERE digest = ?
+
 -- name: add_audit
 INSERT INTO audit (at, decision, principal, tenant, method, route, target, address, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: forget_audit
-DELETE FROM audit WHERE at < ?
+-- A bounded piece: what is left goes with the next entries.
+DELETE FROM audit WHERE pos IN (SELECT pos FROM audit WHERE at < ? ORDER BY at LIMIT ?)
 
 -- name: audit
-SELECT {audit} FROM audit
-WHERE (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
+SELECT {audit} FROM audit WHERE pos < ? ORDER BY pos DESC LIMIT ?
+
+-- name: audit_by_decision
+SELECT {audit} FROM audit WHERE decision = ? AND pos < ? ORDER BY pos DESC LIMIT ?
 
 -- name: audit_of_tenant
-SELECT {audit} FROM audit
-WHERE tenant = ?4 AND (?1 = '' OR decision = ?1) AND (?2 = 0 OR pos < ?2) ORDER BY pos DESC LIMIT ?3
+SELECT {audit} FROM audit WHERE tenant = ? AND pos < ? ORDER BY pos DESC LIMIT ?
+
+-- name: audit_of_tenant_by_decision
+SELECT {audit} FROM audit WHERE tenant = ? AND decision = ? AND pos < ? ORDER BY pos DESC LIMIT ?
 
 -- name: add_schedule
 INSERT INTO schedules (tenant, name, revision, wakes_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
@@ -541,7 +740,16 @@ INSERT INTO schedules (tenant, name, revision, wakes_at, body) VALUES (?, ?, ?, 
 SELECT body FROM schedules WHERE tenant = ? AND name = ?
 
 -- name: schedules
-SELECT body FROM schedules WHERE (?1 = '' OR tenant = ?1) AND name > ?2 ORDER BY tenant, name LIMIT ?3
+SELECT body FROM schedules WHERE name > ? ORDER BY tenant, name LIMIT ?
+
+-- name: late_schedules
+SELECT body FROM schedules WHERE wakes_at <= ? ORDER BY wakes_at DESC LIMIT ?
+
+-- name: schedules_of_tenant
+SELECT body FROM schedules WHERE tenant = ? AND name > ? ORDER BY name LIMIT ?
+
+-- name: next_schedules
+SELECT body FROM schedules WHERE tenant = ? ORDER BY wakes_at, name LIMIT ?
 
 -- name: change_schedule
 UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
@@ -581,11 +789,10 @@ UPDATE outbox SET state = ?, due = ?, attempts = ?, problem = ?, lease_until = 0
 WHERE execution_id = ? AND n = ? AND state = 'pending'
 
 -- name: told_executions
-SELECT DISTINCT execution_id FROM outbox AS o WHERE settled = 0
+SELECT DISTINCT execution_id FROM outbox AS o WHERE settled = 0 AND state <> 'pending'
 AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.execution_id = o.execution_id AND p.state = 'pending')
 ORDER BY execution_id LIMIT ?
 
--- Ids are in the order of time, so the primary key bounds the look back.
 -- name: given_up_deliveries
 SELECT execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem
 FROM outbox WHERE execution_id >= ? AND state = 'dead' ORDER BY execution_id DESC, n LIMIT ?
@@ -594,8 +801,9 @@ FROM outbox WHERE execution_id >= ? AND state = 'dead' ORDER BY execution_id DES
 UPDATE outbox SET settled = 1 WHERE execution_id = ?
 
 -- name: backlog
-SELECT pool, sign(lease_until), count(*), min(command_id), min(lease_until) FROM commands
-GROUP BY pool, sign(lease_until)
+SELECT pool, 0, count(*), min(command_id), 0 FROM commands WHERE lease_until = 0 GROUP BY pool
+UNION ALL
+SELECT pool, 1, count(*), 0, min(lease_until) FROM commands INDEXED BY commands_claimed WHERE lease_until > 0 GROUP BY pool
 
 -- name: lease_duty
 INSERT INTO duties (duty, owner, until, position) VALUES (?1, ?2, ?4, 0)
@@ -619,12 +827,127 @@ WHERE over = 0 AND paused = 0 AND execution_id > ?1
 ORDER BY execution_id LIMIT ?3
 
 -- name: retirable
--- But for the execution of the newest log row: its position must not be given again.
-SELECT execution_id FROM executions e
-WHERE over = 1 AND coalesce(ended_at, created_at) < ?1
+-- Above an id and minted before a moment (ids are in the order of time): each with what it takes, in rows and pages. But for
+-- the execution of the newest log row: its position must not be given again.
+SELECT execution_id, head / 8
+    + (SELECT count(*) + coalesce(sum(length(l.body)), 0) / 4096 FROM log l WHERE l.execution_id = e.execution_id)
+    + coalesce((SELECT s.bytes / 400 FROM task_log_sizes s WHERE s.execution_id = e.execution_id), 0)
+FROM executions e
+WHERE execution_id > ?1 AND execution_id < ?2 AND over = 1 AND coalesce(ended_at, created_at) < ?3
   AND execution_id <> (SELECT l.execution_id FROM log l ORDER BY pos DESC LIMIT 1)
   AND NOT EXISTS (
       SELECT 1 FROM results r WHERE r.execution_id = e.execution_id AND r.removed_at IS NULL AND r.scope < 3)
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.execution_id = e.execution_id AND o.settled = 0)
   AND NOT EXISTS (SELECT 1 FROM executions p WHERE p.execution_id = e.parent AND p.over = 0)
-ORDER BY execution_id LIMIT ?2
+ORDER BY execution_id LIMIT ?4
+
+-- name: count_retirable
+SELECT count(*) FROM executions e
+WHERE execution_id < ?1 AND over = 1 AND coalesce(ended_at, created_at) < ?2
+  AND execution_id <> (SELECT l.execution_id FROM log l ORDER BY pos DESC LIMIT 1)
+  AND NOT EXISTS (
+      SELECT 1 FROM results r WHERE r.execution_id = e.execution_id AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.execution_id = e.execution_id AND o.settled = 0)
+  AND NOT EXISTS (SELECT 1 FROM executions p WHERE p.execution_id = e.parent AND p.over = 0)
+
+-- name: retiring
+-- Those whose records are gone while the rest of them is not.
+SELECT execution_id,
+    (SELECT count(*) + coalesce(sum(length(l.body)), 0) / 4096 FROM log l WHERE l.execution_id = r.execution_id)
+    + coalesce((SELECT s.bytes / 400 FROM task_log_sizes s WHERE s.execution_id = r.execution_id), 0)
+FROM retiring r ORDER BY execution_id LIMIT ?
+
+-- name: retire
+-- Of these, those that may still go.
+INSERT INTO retiring (execution_id)
+SELECT e.execution_id FROM json_each(?1) AS given JOIN executions e ON e.execution_id = given.value
+WHERE e.over = 1
+  AND NOT EXISTS (
+      SELECT 1 FROM results r WHERE r.execution_id = e.execution_id AND r.removed_at IS NULL AND r.scope < 3)
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.execution_id = e.execution_id AND o.settled = 0)
+
+-- name: begun
+SELECT execution_id FROM retiring WHERE execution_id IN (SELECT value FROM json_each(?))
+
+-- name: marked_types
+-- The types that some mark has, one look-up each.
+WITH RECURSIVE t (bit) AS (
+    SELECT min(event_type) FROM mark
+    UNION ALL
+    SELECT (SELECT min(event_type) FROM mark WHERE event_type > t.bit) FROM t WHERE t.bit IS NOT NULL
+)
+SELECT json_group_array(bit) FROM t WHERE bit IS NOT NULL
+
+-- name: forget.executions
+DELETE FROM executions WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.mark
+-- A mark has the time of its log row: so it is found without an index by execution.
+DELETE FROM mark WHERE (event_type, ts, execution_id, seq) IN (
+    SELECT m.event_type, m.ts, m.execution_id, m.seq FROM json_each(?1) AS given CROSS JOIN log l CROSS JOIN json_each(?2) AS bit
+    CROSS JOIN mark m
+    WHERE l.execution_id = given.value AND l.types >> bit.value & 1
+      AND m.event_type = bit.value AND m.ts = l.ts AND m.execution_id = l.execution_id
+)
+
+-- name: forget.log
+DELETE FROM log WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.step_runs
+DELETE FROM step_runs WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.ingested
+DELETE FROM ingested WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.snapshots
+DELETE FROM snapshots WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.past_snapshots
+DELETE FROM past_snapshots WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.task_logs
+DELETE FROM task_logs WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.task_log_sizes
+DELETE FROM task_log_sizes WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.outbox
+DELETE FROM outbox WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: forget.results
+DELETE FROM results WHERE execution_id IN (SELECT value FROM json_each(?1)) AND removed_at IS NOT NULL
+
+-- name: forget.retiring
+DELETE FROM retiring WHERE execution_id IN (SELECT value FROM json_each(?1))
+
+-- name: shorten.count
+SELECT count(*) FROM log WHERE execution_id = ?
+
+-- name: shorten.bound
+-- Where the first so many log rows of a large run end.
+SELECT seq0 FROM log WHERE execution_id = ? ORDER BY seq0 LIMIT 1 OFFSET ?
+
+-- name: shorten.mark
+DELETE FROM mark WHERE (event_type, ts, execution_id, seq) IN (
+    SELECT m.event_type, m.ts, m.execution_id, m.seq FROM log l CROSS JOIN json_each(?3) AS bit CROSS JOIN mark m
+    WHERE l.execution_id = ?1 AND l.seq0 < ?2 AND l.types >> bit.value & 1
+      AND m.event_type = bit.value AND m.ts = l.ts AND m.execution_id = l.execution_id
+)
+
+-- name: shorten.log
+DELETE FROM log WHERE execution_id = ?1 AND seq0 < ?2
+
+-- name: shorten.step_runs
+DELETE FROM step_runs WHERE execution_id = ?1 AND (step, run) IN (
+    SELECT step, run FROM step_runs WHERE execution_id = ?1 LIMIT ?2)
+
+-- name: shorten.ingested
+DELETE FROM ingested WHERE execution_id = ?1 AND event_id IN (
+    SELECT event_id FROM ingested WHERE execution_id = ?1 LIMIT ?2)
+
+-- name: shorten.task_logs
+DELETE FROM task_logs WHERE pos IN (SELECT pos FROM task_logs WHERE execution_id = ?1 LIMIT ?2)
+
+-- name: shorten.results
+DELETE FROM results WHERE execution_id = ?1 AND (name, sha256) IN (
+    SELECT name, sha256 FROM results WHERE execution_id = ?1 AND removed_at IS NOT NULL LIMIT ?2)

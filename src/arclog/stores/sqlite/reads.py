@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import groupby, islice
 from typing import Any
 
 import apsw
@@ -10,8 +12,10 @@ import msgspec
 
 from arclog.model.events import REGISTRY
 from arclog.model.ids import MAX_ID
-from arclog.ports.catalog import CatalogRecord, PlanRecord
-from arclog.ports.store import (
+from arclog.model.status import EXECUTION_STATES
+from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
+from arclog.ports.storage.statistics import HOUR, RunCount
+from arclog.ports.storage.store import (
     Backlog,
     CommandRecord,
     ExecutionFilter,
@@ -24,21 +28,22 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
-from arclog.ports.stored_results import ResultRecord
-from arclog.stores.records import backlog_of, command_record, execution_record, result_record
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.stores.records import backlog_of, command_record, execution_record, first_path, result_record
 from arclog.stores.rows import Codec, bits_of, decode
 from arclog.stores.sqlite.queries import SQL
 
 Execute = Callable[..., Any]
 
 _ALL_TYPES = -1
-_LIVE = frozenset({"PENDING", "RUNNING"})
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 
 
 def events(
     execute: Execute, codec: Codec, execution_id: int, after: int, limit: int, types: Sequence[str]
 ) -> list[StoredEvent]:
+    if not (types or after):
+        return _page(execute(SQL["first_rows"], (execution_id,)), codec, execution_id, limit, 0)
     bits = bits_of(types) if types else _ALL_TYPES
     wanted = frozenset(types)
     rows = execute(SQL["rows_of"], (execution_id, after + 1, MAX_ID, bits))
@@ -100,21 +105,79 @@ def execution(execute: Execute, execution_id: int) -> ExecutionRecord | None:
 
 
 def executions(execute: Execute, which: ExecutionFilter, before: int, limit: int) -> list[ExecutionRecord]:
-    name = "live_executions" if which.states and _LIVE.issuperset(which.states) else "executions"
-    if which.parent:
-        name = "children_of"
-    states = msgspec.json.encode(which.states).decode()
-    narrowed = (states, which.path, which.tenant, limit, which.parent, int(which.children), which.since, which.name)
-    return [
-        execution_record(row)
-        for row in execute(SQL[name], (before or MAX_ID, *narrowed, which.project, which.environment))
+    """Where something narrows the list, each walk is along an index in which all that it passes is wanted."""
+    first, part = before or MAX_ID, (which.project, which.environment)
+    if which.parent or which.children:
+        states = msgspec.json.encode(which.states).decode()
+        narrowed = (first, states, which.path, which.tenant, limit, which.since, which.name, *part)
+        if which.level == "top":
+            return []
+        if which.parent:
+            rows = execute(SQL["children_of"], (*narrowed, which.parent))
+        else:
+            rows = execute(SQL["live_children"], narrowed)
+        return [execution_record(row) for row in rows]
+    if not (which.states or which.path or which.tenant or which.name or which.level or any(part)):
+        return [execution_record(row) for row in execute(SQL["executions"], (first, which.since, limit))]
+    page = (first, which.since, limit)
+    walks = [
+        [number for (number,) in execute(SQL[name], (*keys, *page, *more, *part, which.level))]
+        for name, keys, more in _walks(execute, which)
     ]
+    # A run that ends meanwhile is met in both of its states.
+    newest = islice((number for number, _ in groupby(merge(*walks, reverse=True))), limit)
+    return [record for number in newest if (record := execution(execute, number)) is not None]
 
 
-def live(execute: Execute, which: ExecutionFilter, after: int, limit: int) -> list[ExecutionRecord]:
-    states = msgspec.json.encode(which.states).decode()
-    given = (after, states, which.path, which.tenant, limit, which.project, which.environment)
-    return [execution_record(row) for row in execute(SQL["oldest_live"], given)]
+def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Statement, what the index is narrowed to, what is looked at in the rows."""
+    # In the order in which a run takes them: one that changes its state meanwhile is not missed.
+    states = [state for state in EXECUTION_STATES if not which.states or state in which.states]
+    for tenant in [which.tenant] if which.tenant else _steps(execute, "next_tenant"):
+        starts: list[tuple[str, tuple[str, ...], tuple[str, ...]]]
+        if which.path:
+            starts = [("in_path", (tenant, which.path), (which.name,))]
+        elif which.name:
+            names = _steps(execute, "next_name", tenant)
+            starts = [("with_name", (tenant, name), ()) for name in names if which.name in name]
+        else:
+            starts = [("in_state", (tenant,), ())]
+        for statement, keys, more in starts:
+            for state in states:
+                yield statement, (*keys, state), more
+
+
+def _steps(execute: Execute, statement: str, *keys: str) -> Iterator[str]:
+    """The values that an index has, one look-up each."""
+    last = ""
+    while row := execute(SQL[statement], (*keys, last)).fetchone():
+        (last,) = row
+        yield last
+
+
+def pending_paths(execute: Execute, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+    """Steps from pair to pair, one look-up each."""
+    found: list[tuple[str, str]] = []
+    while len(found) < limit:
+        pair = execute(SQL["next_pending_path"], (*after, MAX_ID)).fetchone()
+        if pair is None:
+            break
+        found.append(pair)
+        after = pair
+    return found
+
+
+def live_in_path(execute: Execute, tenant: str, path: str, state: str, after: int, limit: int) -> list[ExecutionRecord]:
+    return [execution_record(row) for row in execute(SQL["live_in_path"], (tenant, path, state, after, limit))]
+
+
+def awaiting_approval(execute: Execute, tenant: str, after: int, limit: int) -> list[ExecutionRecord]:
+    return [execution_record(row) for row in execute(SQL["awaiting_approval"], (tenant, after, limit))]
+
+
+def run_counts(execute: Execute, tenant: str, project: str, environment: str, since: int, limit: int) -> list[RunCount]:
+    rows = execute(SQL["run_counts"], (tenant, project, environment, since - HOUR, limit))
+    return [RunCount(*row) for row in rows]
 
 
 def idle(execute: Execute, before: int, after: int, limit: int) -> list[ExecutionRecord]:
@@ -155,7 +218,7 @@ def registered(execute: Execute, path: str, version: int, scope: Scope) -> PlanR
 
 
 def catalog(execute: Execute, scope: Scope, prefix: str, after: str, limit: int, archived: bool) -> list[CatalogRecord]:
-    given = (after, prefix, limit, archived, scope.tenant, scope.project, scope.environment)
+    given = (first_path(after, prefix), prefix, limit, archived, scope.tenant, scope.project, scope.environment)
     return [CatalogRecord(*row) for row in execute(SQL["catalog"], given)]
 
 
@@ -185,9 +248,13 @@ def _commands(rows: Iterable[Any]) -> list[CommandRecord]:
     return [command_record(row) for row in rows]
 
 
-def due_timers(execute: Execute, now: int, limit: int) -> list[Timer]:
-    rows = execute(SQL["due_timers"], (now, limit))
+def due_timers(execute: Execute, now: int, limit: int, *, latest: bool) -> list[Timer]:
+    rows = execute(SQL["latest_timers" if latest else "due_timers"], (now, limit))
     return [Timer(owner, timer_id, due, decode(payload, _PAYLOAD)) for owner, timer_id, due, payload in rows]
+
+
+def coming_timers(execute: Execute, after: int, until: int, limit: int) -> list[int]:
+    return [owner for (owner,) in execute(SQL["coming_timers"], (after, until, limit))]
 
 
 def next_due(execute: Execute) -> int | None:
@@ -205,9 +272,16 @@ def results(execute: Execute, name: str, bindings: tuple[Any, ...]) -> list[Resu
     return [result_record(row) for row in execute(SQL[name], bindings)]
 
 
-def snapshot(execute: Execute, execution_id: int, code: str) -> tuple[int, bytes] | None:
-    row = execute(SQL["snapshot"], (execution_id, code)).fetchone()
-    return None if row is None else (row[0], row[1])
+def snapshot(execute: Execute, execution_id: int, code: str, last: int) -> tuple[int, bytes] | None:
+    for statement in ("snapshot", "past_snapshot"):
+        row = execute(SQL[statement], (execution_id, code, last)).fetchone()
+        if row is not None:
+            return (row[0], row[1])
+    return None
+
+
+def past_snapshots(execute: Execute, execution_id: int, code: str) -> list[int]:
+    return [seq for (seq,) in execute(SQL["past_snapshots"], (execution_id, code))]
 
 
 def backlog(execute: Execute) -> list[Backlog]:

@@ -1,4 +1,4 @@
-"""`ports.store` on one SQLite file: what goes to the writer, what to the reader."""
+"""`ports.storage.store` on one SQLite file: what goes to the writer, what to the reader."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from arclog.model.schedules import Schedule
-from arclog.model.settings import Settings
-from arclog.ports.access import AuditEntry, KeyRecord
-from arclog.ports.catalog import CatalogRecord, PlanRecord
+from arclog.model.config.schedules import Schedule
+from arclog.model.config.settings import Settings
+from arclog.model.ids import MAX_ID
 from arclog.ports.clock import Clock
-from arclog.ports.duties import DutyRecord
-from arclog.ports.event_search import EventQuery, FoundEvents
-from arclog.ports.outbox import Delivery
-from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
-from arclog.ports.store import (
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
+from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
+from arclog.ports.storage.duties import DutyRecord
+from arclog.ports.storage.event_search import EventQuery, FoundEvents
+from arclog.ports.storage.outbox import Delivery
+from arclog.ports.storage.pools import Contest, Limit, QueueHead, Resource, ResourceRecord, Share, WorkerRecord
+from arclog.ports.storage.statistics import RunCount
+from arclog.ports.storage.store import (
     Append,
     Appended,
     Backlog,
@@ -30,30 +32,24 @@ from arclog.ports.store import (
     StoredEvent,
     Timer,
 )
-from arclog.ports.stored_results import ResultRecord
-from arclog.ports.task_logs import ANY_LINE, LogFilter, LogLine
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.searching import Key, MarkRow, ScannedRow, search
-from arclog.stores.sqlite import (
-    access,
-    claims,
-    duties,
-    outbox,
-    pools,
-    reads,
-    retention,
-    schedules,
-    searches,
-    task_logs,
-    writes,
-)
-from arclog.stores.sqlite.lanes import Execute, Reader, Writer
+from arclog.stores.sqlite import reads, writes
+from arclog.stores.sqlite.lanes import Writer
 from arclog.stores.sqlite.queries import SQL
+from arclog.stores.sqlite.readers import Execute, Readers
+from arclog.stores.sqlite.retention import Retention
+from arclog.stores.sqlite.tables import access, claims, duties, outbox, pools, schedules, searches, task_logs
 
 R = TypeVar("R")
 
 #: A process that writes whenever it is asked whether others do says so of them after so many questions.
 _UNSEEN = 5
+
+#: So many events are read like a row: a thread's work would be less than the way to it and back.
+_FEW = 64
 
 
 class SqliteStore:
@@ -64,10 +60,13 @@ class SqliteStore:
         self._clock = clock
         self.path = os.fspath(path)
         busy = settings.number("store.busy_timeout_s")
-        #: used by the caller's thread to write, by the reader's to read
         self._codec = Codec(settings)
         self._writer = Writer(self.path, busy, clock)
-        self._reader = Reader(self.path, busy)
+        readers = settings.integer("store.readers")
+        self._reader = Readers(self.path, busy, "arclog-reader", readers)
+        #: for reads whose length others decide: quick ones do not wait behind them
+        self._lists = Readers(self.path, busy, "arclog-lists", readers)
+        self._retention = Retention(self._writer, self._lists)
         #: the write-ahead log as it was when somebody last asked whether others write
         self._touched: tuple[int, int, int] | None = None
         self._version: int | None = None
@@ -77,8 +76,10 @@ class SqliteStore:
     async def open(self) -> None:
         await self._writer.open()
         self._reader.open()
+        self._lists.open()
 
     async def close(self) -> None:
+        await self._lists.close()
         await self._reader.close()
         await self._writer.close()
 
@@ -99,9 +100,10 @@ class SqliteStore:
     async def events(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
     ) -> list[StoredEvent]:
-        return await self._reader.do(
-            lambda execute: reads.events(execute, self._codec, execution_id, after, limit, types)
-        )
+        def work(execute: Execute) -> list[StoredEvent]:
+            return reads.events(execute, self._codec, execution_id, after, limit, types)
+
+        return await (self._look_up(work) if limit <= _FEW and not types else self._reader.do(work))
 
     async def step_events(
         self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
@@ -141,20 +143,34 @@ class SqliteStore:
     async def executions(
         self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
-        return await self._reader.do(lambda execute: reads.executions(execute, which, before, limit))
+        return await self._lists.do(lambda execute: reads.executions(execute, which, before, limit))
 
-    async def live(
-        self, which: ExecutionFilter = ExecutionFilter(), *, after: int = 0, limit: int = 50
+    async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
+        return await self._look_up(lambda execute: reads.pending_paths(execute, after, limit))
+
+    async def live_in_path(
+        self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
     ) -> list[ExecutionRecord]:
-        return await self._reader.do(lambda execute: reads.live(execute, which, after, limit))
+        return await self._reader.do(lambda execute: reads.live_in_path(execute, tenant, path, state, after, limit))
+
+    async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+        return await self._reader.do(lambda execute: reads.awaiting_approval(execute, tenant, after, limit))
 
     async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
-        return await self._reader.do(lambda execute: reads.idle(execute, before, after, limit))
+        return await self._lists.do(lambda execute: reads.idle(execute, before, after, limit))
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
-        if dry_run:
-            return await self._reader.do(lambda execute: retention.count(execute, before))
-        return await self._writer.do(lambda tx: retention.retire(tx, before))
+        return await (self._retention.count(before) if dry_run else self._retention.retire(before))
+
+    async def reclaim(self) -> int:
+        return await self._retention.reclaim()
+
+    async def run_counts(
+        self, tenant: str, *, project: str = "", environment: str = "", since: int = 0, limit: int = 1000
+    ) -> list[RunCount]:
+        return await self._reader.do(
+            lambda execute: reads.run_counts(execute, tenant, project, environment, since, limit)
+        )
 
     async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
         return await self._reader.do(lambda execute: reads.step_runs(execute, execution_id))
@@ -203,7 +219,7 @@ class SqliteStore:
         environment: str = "",
     ) -> list[CatalogRecord]:
         scope = Scope(tenant, project, environment)
-        return await self._reader.do(lambda execute: reads.catalog(execute, scope, prefix, after, limit, archived))
+        return await self._lists.do(lambda execute: reads.catalog(execute, scope, prefix, after, limit, archived))
 
     async def catalog_path(
         self, path: str, *, tenant: str, project: str = "", environment: str = ""
@@ -222,7 +238,7 @@ class SqliteStore:
         environment: str = "",
     ) -> list[PlanRecord]:
         scope = Scope(tenant, project, environment)
-        return await self._reader.do(lambda execute: reads.versions(execute, scope, path, before, limit))
+        return await self._lists.do(lambda execute: reads.versions(execute, scope, path, before, limit))
 
     async def archive(self, path: str, at: int | None, *, tenant: str) -> None:
         await self._writer.do(lambda tx: writes.archive(tx, tenant, path, at))
@@ -251,21 +267,24 @@ class SqliteStore:
         return await self._writer.do(lambda tx: writes.heartbeat(tx, worker_id, held, lease_until))
 
     async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
-        return await self._look_up(lambda execute: reads.expired(execute, now, limit))
+        return await self._reader.do(lambda execute: reads.expired(execute, now, limit))
 
     async def commands(self, execution_id: int) -> list[CommandRecord]:
         return await self._look_up(lambda execute: reads.commands(execute, execution_id))
 
     async def backlog(self) -> list[Backlog]:
-        return await self._reader.do(reads.backlog)
+        return await self._lists.do(reads.backlog)
 
     async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
         return await self._look_up(lambda execute: reads.granted(execute, by))
 
     # -- timers -------------------------------------------------------------------------------------------------------
 
-    async def due_timers(self, now: int, limit: int = 100) -> list[Timer]:
-        return await self._look_up(lambda execute: reads.due_timers(execute, now, limit))
+    async def due_timers(self, now: int, limit: int = 100, *, latest: bool = False) -> list[Timer]:
+        return await self._look_up(lambda execute: reads.due_timers(execute, now, limit, latest=latest))
+
+    async def coming_timers(self, after: int, until: int, limit: int = 100) -> list[int]:
+        return await self._reader.do(lambda execute: reads.coming_timers(execute, after, until, limit))
 
     async def next_due(self) -> int | None:
         return await self._look_up(reads.next_due)
@@ -279,7 +298,13 @@ class SqliteStore:
         return await self._look_up(lambda execute: schedules.one(execute, tenant, name))
 
     async def schedules(self, tenant: str = "", *, after: str = "", limit: int = 1000) -> list[Schedule]:
-        return await self._reader.do(lambda execute: schedules.several(execute, tenant, after, limit))
+        return await self._lists.do(lambda execute: schedules.several(execute, tenant, after, limit))
+
+    async def late_schedules(self, before: int, limit: int = 1000) -> list[Schedule]:
+        return await self._lists.do(lambda execute: schedules.late(execute, before, limit))
+
+    async def next_schedules(self, tenant: str, limit: int = 20) -> list[Schedule]:
+        return await self._reader.do(lambda execute: schedules.upcoming(execute, tenant, limit))
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         return await self._writer.do(lambda tx: schedules.change(tx, schedule, owner, until))
@@ -309,7 +334,7 @@ class SqliteStore:
         return await self._look_up(lambda execute: outbox.told(execute, limit))
 
     async def given_up(self, since: int, limit: int = 100) -> list[Delivery]:
-        return await self._reader.do(lambda execute: outbox.given_up(execute, since, limit))
+        return await self._lists.do(lambda execute: outbox.given_up(execute, since, limit))
 
     async def settle_deliveries(self, execution_id: int) -> None:
         await self._writer.do(lambda tx: outbox.settle(tx, execution_id))
@@ -349,19 +374,22 @@ class SqliteStore:
         return await self._look_up(pools.resources)
 
     async def shares(self) -> list[Share]:
-        return await self._reader.do(pools.shares)
+        return await self._lists.do(pools.shares)
+
+    async def queue_heads(self, tenant: str, limit: int = 100) -> list[QueueHead]:
+        return await self._reader.do(lambda execute: pools.queue_heads(execute, tenant, limit))
 
     async def contest(self, pool: str) -> Contest:
         return await self._look_up(lambda execute: pools.contest(execute, pool))
 
     async def ahead(self, execution_id: int, command_id: int) -> int:
-        return await self._reader.do(lambda execute: pools.ahead(execute, execution_id, command_id))
+        return await self._lists.do(lambda execute: pools.ahead(execute, execution_id, command_id))
 
     async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
         return await self._writer.do(lambda tx: pools.see_worker(tx, worker, forget))
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._reader.do(pools.workers)
+        return await self._lists.do(pools.workers)
 
     async def drain_worker(self, worker_id: str) -> bool:
         return await self._writer.do(lambda tx: pools.drain_worker(tx, worker_id))
@@ -375,23 +403,28 @@ class SqliteStore:
         return await self._reader.do(lambda execute: reads.results(execute, "results", (execution_id, after, limit)))
 
     async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
-        return await self._reader.do(lambda execute: reads.results(execute, "kept_results", (*after, limit)))
+        return await self._lists.do(lambda execute: reads.results(execute, "kept_results", (*after, limit)))
 
     async def keepers(
         self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
     ) -> list[ResultRecord]:
-        return await self._reader.do(lambda execute: reads.results(execute, "keepers", (tenant, sha256, *after, limit)))
+        return await self._lists.do(lambda execute: reads.results(execute, "keepers", (tenant, sha256, *after, limit)))
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
         return await self._writer.do(lambda tx: writes.remove_results(tx, records, at))
 
     # -- caches and odds ----------------------------------------------------------------------------------------------
 
-    async def put_snapshot(self, execution_id: int, seq: int, code: str, body: bytes) -> None:
-        await self._writer.do(lambda tx: writes.put_snapshot(tx, execution_id, seq, code, body))
+    async def put_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+    ) -> None:
+        await self._writer.do(lambda tx: writes.put_snapshot(tx, execution_id, seq, code, body, drop))
 
-    async def snapshot(self, execution_id: int, code: str) -> tuple[int, bytes] | None:
-        return await self._look_up(lambda execute: reads.snapshot(execute, execution_id, code))
+    async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
+        return await self._reader.do(lambda execute: reads.past_snapshots(execute, execution_id, code))
+
+    async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
+        return await self._look_up(lambda execute: reads.snapshot(execute, execution_id, code, last))
 
     async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
         if lines:
@@ -400,7 +433,7 @@ class SqliteStore:
     async def logs(
         self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
     ) -> list[tuple[int, LogLine]]:
-        return await self._reader.do(lambda execute: task_logs.read(execute, execution_id, after, limit, where))
+        return await self._lists.do(lambda execute: task_logs.read(execute, execution_id, after, limit, where))
 
     async def changed_elsewhere(self) -> bool:
         """Every commit touches the write-ahead log; SQLite knows whether it was another connection's."""
@@ -434,13 +467,22 @@ class SqliteStore:
         return await self._look_up(lambda execute: access.key(execute, key_id))
 
     async def keys(self, tenant: str = "") -> list[KeyRecord]:
-        return await self._reader.do(lambda execute: access.keys(execute, tenant))
+        return await self._lists.do(lambda execute: access.keys(execute, tenant))
 
     async def revoke_key(self, key_id: str, at: int) -> KeyRecord | None:
         return await self._writer.do(lambda tx: access.revoke_key(tx, key_id, at))
 
     async def has_keys(self) -> bool:
         return await self._look_up(access.has_keys)
+
+    async def add_session(self, session: SessionRecord, most: int = 0) -> None:
+        await self._writer.do(lambda tx: access.add_session(tx, session, most))
+
+    async def session(self, digest: str) -> SessionRecord | None:
+        return await self._look_up(lambda execute: access.session(execute, digest))
+
+    async def remove_session(self, digest: str) -> bool:
+        return await self._writer.do(lambda tx: access.remove_session(tx, digest))
 
     async def add_audit(self, entries: Sequence[AuditEntry], *, keep_from: int = 0) -> None:
         if entries:
@@ -449,4 +491,4 @@ class SqliteStore:
     async def audit(
         self, *, tenant: str = "", decision: str = "", before: int = 0, limit: int = 100
     ) -> list[tuple[int, AuditEntry]]:
-        return await self._reader.do(lambda execute: access.audit(execute, tenant, decision, before, limit))
+        return await self._lists.do(lambda execute: access.audit(execute, tenant, decision, before, limit))

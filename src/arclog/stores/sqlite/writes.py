@@ -8,9 +8,10 @@ from msgspec import json
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_NODE
-from arclog.ports.catalog import PlanRecord
-from arclog.ports.store import Append, Appended, EventIdTaken, NoSlot, Scope
-from arclog.ports.stored_results import ResultRecord
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.statistics import HOUR
+from arclog.ports.storage.store import Append, Appended, EventIdTaken, NoSlot, Scope
+from arclog.ports.storage.stored_results import ResultRecord
 from arclog.stores.records import (
     command_columns,
     new_columns,
@@ -19,11 +20,12 @@ from arclog.stores.records import (
     state_columns,
 )
 from arclog.stores.rows import Derived, StepChange
-from arclog.stores.sqlite import outbox
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
+from arclog.stores.sqlite.tables import outbox
 
 _ADVANCE = SQL["advance"]
+_ENTER = SQL["enter"]
 _FINISH = SQL["finish"]
 _ADD_ROW = SQL["add_row"]
 _OPEN_STEP = SQL["open_step"]
@@ -47,12 +49,18 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     if what.new is not None:
         over = int(derived.terminal)
         state = state_columns(what.now)
-        execute(SQL["create_execution"], (execution_id, derived.last_seq, *state, over, *new_columns(what.new)))
+        created = (execution_id, derived.last_seq, *state, over, what.now.approvals, *new_columns(what.new))
+        execute(SQL["create_execution"], created)
     else:
-        statement = _FINISH if derived.terminal else _ADVANCE
-        execute(statement, (derived.last_seq, *state_columns(what.now), execution_id, expected))
+        state, *rest = state_columns(what.now)
+        if not derived.terminal:
+            execute(_ADVANCE, (derived.last_seq, *rest, execution_id, expected, state))
+        if derived.terminal or not tx.changes():
+            execute(_FINISH if derived.terminal else _ENTER, (derived.last_seq, state, *rest, execution_id, expected))
     if not tx.changes():
         raise refusal_of(what, tx.execute(SQL["head"], (execution_id,)).fetchone(), terminal=derived.terminal)
+    if what.asks and what.new is None:
+        execute(SQL["count_approvals"], (what.now.approvals, execution_id, what.now.approvals))
     for row in derived.rows:
         execute(_ADD_ROW, (execution_id, row.seq0, row.seq1, row.base, tx.at, row.types, row.body))
     for event_type, seq in derived.marks:
@@ -66,6 +74,8 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
     _change_work(tx, what, derived)
     if what.tell:
         outbox.put(tx, execution_id, what.tell)
+    if derived.terminal:
+        execute(SQL["count_run"], (execution_id, tx.at - tx.at % HOUR))
     return Appended(expected + 1, derived.last_seq, tx.at)
 
 
@@ -75,7 +85,12 @@ def _check_reserved(tx: Tx, what: Append) -> None:
         if tx.execute(SQL["fence_of"], (what.execution_id, command_id)).get != fence:
             raise Conflict(f"command {command_id} no longer has fence {fence}: reload and decide again")
     if what.slots:
-        holders = [holder for (holder,) in tx.execute(SQL["slot_holders"], (what.execution_id,)).fetchall()]
+        if what.new is None:
+            found = tx.execute(SQL["slot_holders"], (what.execution_id, what.slots))
+        else:
+            place = (what.new.scope.tenant, what.new.path)
+            found = tx.execute(SQL["slot_holders_of"], (*place, what.execution_id, what.slots))
+        holders = [holder for (holder,) in found.fetchall()]
         if len(holders) >= what.slots:
             raise NoSlot(holders)
 
@@ -109,6 +124,10 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
     execution_id = what.execution_id
     for held, fence, lease_until in what.extend:
         execute(_EXTEND, (lease_until, execution_id, held, fence))
+    if derived.terminal:  # an execution that is over has no open work, whatever the append lists
+        execute(SQL["close_all_commands"], (execution_id,))
+        execute(SQL["clear_all_timers"], (execution_id,))
+        return
     for command_id in what.close:
         execute(_CLOSE_COMMAND, (execution_id, command_id))
     for command_id in what.release:
@@ -119,10 +138,6 @@ def _change_work(tx: Tx, what: Append, derived: Derived) -> None:
         execute(SQL["unhold"], (execution_id, command_id))
     for timer_id in what.clear_timers:
         execute(SQL["clear_timer"], (execution_id, timer_id))
-    if derived.terminal:  # an execution that is over has no open work, whatever the append lists
-        execute(SQL["close_all_commands"], (execution_id,))
-        execute(SQL["clear_all_timers"], (execution_id,))
-        return
     for command in what.issue:
         execute(_ISSUE, command_columns(execution_id, command))
     for timer, payload in derived.timers:
@@ -169,7 +184,12 @@ def remove_results(tx: Tx, records: Sequence[ResultRecord], at: int) -> int:
     return count
 
 
-def put_snapshot(tx: Tx, execution_id: int, seq: int, code: str, body: bytes) -> None:
+def put_snapshot(
+    tx: Tx, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+) -> None:
+    if drop is not None:
+        tx.execute(SQL["move_snapshot"], (execution_id, seq, code))
+        tx.execute(SQL["drop_snapshots"], (execution_id, code, json.encode(drop).decode()))
     tx.execute(SQL["put_snapshot"], (execution_id, seq, code, body))
 
 

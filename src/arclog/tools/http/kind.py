@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import LONGEST_S, Field
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.ports.tool import Tool, ToolKind, ToolServices
 
 #: SPEC's built-in time limit of an attempt.
@@ -23,6 +23,7 @@ def _seconds(name: str, doc: str) -> Field:
 KIND = ToolKind(
     KindSpec(
         name="http",
+        opens_files=False,
         summary="Makes a request; its result is {status_code, headers, url, data}, and a status from 400 on is an error.",
         auth=("bearer", "basic", "oauth2", "secret", "secret_manager", "env", "file"),
         fields=(

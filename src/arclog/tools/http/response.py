@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arclog.drivers.http.failure import Failure, shortened
-from arclog.model.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter
 from arclog.ports.tool import TaskContext

@@ -16,9 +16,9 @@ from msgspec.json import encode
 from arclog.drivers.http.client import Client, Message, Timeouts, pieces
 from arclog.drivers.http.failure import Failure, shortened
 from arclog.drivers.http.guard import SETTING, Guard
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import ERROR, OK, Outcome, TaskError, error, result_error
-from arclog.model.settings import Settings
 from arclog.model.traces import traceparent
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.config import HttpConfig

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from arclog.model.kinds import Variant
+from arclog.model.config.kinds import Variant
 from arclog.tools.nats.failure import refused
 
 Op = Literal[

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arclog.model.extras import required
-from arclog.model.kinds import KindSpec
-from arclog.model.shapes import LONGEST_S, Field
+from arclog.model.config.extras import required
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.shapes import LONGEST_S, Field
 from arclog.ports.tool import Tool, ToolKind, ToolServices
 from arclog.tools.nats.config import OPS
 
@@ -24,6 +24,7 @@ def _field(name: str, kind: str, doc: str, **more: Any) -> Field:
 KIND = ToolKind(
     KindSpec(
         name="nats",
+        opens_files=False,
         summary="Publishes, asks, fetches and acknowledges messages, and reads and writes key-value buckets on NATS.",
         auth=("secret", "secret_manager", "env", "file", "basic", "bearer", "oauth2"),
         fields=(

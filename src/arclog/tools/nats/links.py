@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from arclog.drivers.http.guard import Guard
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.tools.nats.connect import connected
 from arclog.tools.nats.failure import refused
 from arclog.tools.nats.link import Link

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.model.outcome import Outcome, error, failed
-from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext
 from arclog.tools.nats import kv
 from arclog.tools.nats.config import NatsConfig, check

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
+from arclog.model.config.extras import required
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
-from arclog.model.extras import required
-from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, failed, result_error
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
@@ -285,6 +285,7 @@ def _field(name: str, kind: str, doc: str, **more: Any) -> Field:
 KIND = ToolKind(
     KindSpec(
         name="object",
+        opens_files=False,
         summary="Puts, gets, lists and deletes objects: files, S3, Google Cloud Storage, Azure.",
         auth=("secret", "secret_manager", "env", "file", "basic", "bearer", "oauth2"),
         fields=(

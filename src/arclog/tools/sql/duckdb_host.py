@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.sandbox.child import cells, wire
 from arclog.sandbox.confinement import Confinement, confined, confinement_of, data_roots
 from arclog.sandbox.folders import Folders
@@ -66,6 +66,10 @@ class Connection:
         self._interrupted_at = 0.0
         self._lock = threading.Lock()
         self._closed = False
+
+    @property
+    def host(self) -> Host:
+        return self._host
 
     @property
     def folder(self) -> Path:
@@ -158,8 +162,15 @@ class Host:
     """One process."""
 
     def __init__(
-        self, launcher: Launcher, folders: Folders, confinement: Confinement | None, settings: Settings, scope: str
+        self,
+        launcher: Launcher,
+        folders: Folders,
+        confinement: Confinement | None,
+        settings: Settings,
+        scope: str,
+        files: Path | None = None,
     ) -> None:
+        """`files`: a folder that it may read, too."""
         self.scope = scope
         self.most_bytes = settings.integer("duckdb.max_memory_bytes")
         self._settings = settings
@@ -182,7 +193,12 @@ class Host:
             "folder": str(own.folder),
             "env": {**clean_environment(str(own.scratch)), "HOME": home},
             **bounds(settings),
-            **confined(confinement, own, read=[extensions], write=data_roots(settings)),
+            **confined(
+                confinement,
+                own,
+                read=[extensions, *([] if files is None else [str(files)])],
+                write=data_roots(settings),
+            ),
         }
         with theirs:
             try:
@@ -274,6 +290,8 @@ class Hosts:
         )
         self._launcher = Launcher(databases=True)
         self._hosts: dict[str, Host] = {}
+        #: processes of tasks that read files
+        self._of_one_task: set[Host] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
     @staticmethod
@@ -289,9 +307,27 @@ class Hosts:
         """Start what takes longest; needs no event loop."""
         self._launcher.start()
 
-    def connection(self, scope: str) -> Connection:
-        """A connection in the process of a scope, which is started if there is none."""
-        return self._of(scope).connection()
+    def connection(self, scope: str, files: Path | None = None) -> Connection:
+        """A connection in the process of a scope, which is started if there is none. A task that reads `files` has a process
+        of its own, until `release`: what a process may read is decided when it starts.
+        """
+        if files is None:
+            return self._of(scope).connection()
+        host = Host(self._launcher, self._folders, self._confinement, self._settings, scope, files)
+        try:
+            connection = host.connection()
+        except BaseException:
+            self._end(host)
+            raise
+        self._of_one_task.add(host)
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """A task is over: end its process if it has one of its own."""
+        host = connection.host
+        if host in self._of_one_task:
+            self._of_one_task.discard(host)
+            self._end(host)
 
     def _of(self, scope: str) -> Host:
         host = self._hosts.pop(scope, None)
@@ -318,9 +354,10 @@ class Hosts:
         if self._users > 0:
             return
         _SHARED.pop(self._scratch, None)
-        for host in self._hosts.values():
+        for host in (*self._hosts.values(), *self._of_one_task):
             self._end(host)
         self._hosts.clear()
+        self._of_one_task.clear()
         if self._ending:
             await asyncio.wait(set(self._ending))
         await self._launcher.close()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from arclog.model.data.shapes import Field
 from arclog.model.outcome import Outcome, failed
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.rows import Rows

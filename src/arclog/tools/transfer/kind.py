@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from arclog.model.config.extras import required
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.shapes import Field
 from arclog.model.errors import ResultUnavailable
-from arclog.model.extras import required
-from arclog.model.kinds import KindSpec
 from arclog.model.outcome import Outcome, error, failed, result_error
-from arclog.model.settings import Settings
-from arclog.model.shapes import Field
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.object.location import Refused
+from arclog.tools.postgres import place_of, server_of
 from arclog.tools.sql.failures import SqlFailure
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.transfer.config import DATABASES, FILES, End, TargetConfig, TransferConfig, check
@@ -68,7 +69,13 @@ class TransferTool:
             return failed(refused.problem)
         except ResultUnavailable as problem:
             return failed(result_error(problem))
-        return Outcome(result={"rows": moved.rows, "columns": moved.columns, **moved.more})
+        servers = {
+            side: place
+            for side, end in (("source", config.source), ("target", config.target))
+            if end is not None and end.kind == "postgres" and (place := place_of(self._server(end, context)))
+        }
+        meta = {"servers": servers} if servers else {}
+        return Outcome(result={"rows": moved.rows, "columns": moved.columns, **moved.more}, meta=meta)
 
     async def _moved(self, config: TransferConfig, context: TaskContext) -> Moved:
         """Move all rows once."""
@@ -183,18 +190,17 @@ class TransferTool:
         )
 
     def _connecting(self, end: End, context: TaskContext) -> Connecting:
-        from arclog.tools.postgres import server_of
-
         with required("postgres", "kind postgres"):
             import psycopg  # noqa: F401 - asks whether the extra is there
         from arclog.tools.transfer.postgres import Connecting
 
+        where, settings = self._server(end, context), self._settings
+        return Connecting(where, settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s"))
+
+    @staticmethod
+    def _server(end: End, context: TaskContext) -> dict[str, Any]:
         # There is one `auth` for two ends: it belongs to the one that names no server of its own.
-        auth = None if end.dsn or end.host else context.auth
-        settings = self._settings
-        return Connecting(
-            server_of(end, auth), settings.number("sql.connect_timeout_s"), settings.number("tasks.kill_grace_s")
-        )
+        return server_of(end, None if end.dsn or end.host else context.auth)
 
     def _database(self, end: End, *, write: bool) -> str:
         """The path of a database file, as given."""
@@ -271,6 +277,7 @@ _KINDS = Field("kind", "string", "What it is.", required=True, choices=(*DATABAS
 KIND = ToolKind(
     KindSpec(
         name="transfer",
+        opens_files=False,
         summary="Moves rows between databases and files in chunks, all or nothing.",
         auth=("postgres_credential", "secret", "secret_manager", "basic", "env", "file"),
         fields=(

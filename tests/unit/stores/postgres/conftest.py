@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.stores.postgres import PostgresStore
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from tests.servers.postgres import Database
 
 Opened = Callable[..., Any]

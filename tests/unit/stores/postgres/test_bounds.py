@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import StoreUnavailable
-from arclog.model.settings import Settings
-from arclog.ports.store import OutcomeUnknown
-from arclog.stores.postgres.link import Lost
-from arclog.stores.postgres.pool import Pool
+from arclog.ports.storage.store import OutcomeUnknown
+from arclog.stores.postgres.connection.pipeline import Lost
+from arclog.stores.postgres.connection.pool import Pool
+from arclog.stores.postgres.log.writer import Writer
 from arclog.stores.postgres.queries import queries
-from arclog.stores.postgres.writer import Writer
 from arclog.stores.rows import Codec
 from arclog.testing.virtual import LoopClock, run_virtually
 from tests.unit.stores.support import change

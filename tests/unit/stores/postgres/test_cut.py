@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from arclog.model.errors import StoreUnavailable
-from arclog.ports.store import Append, OutcomeUnknown
-from arclog.stores.postgres import connect
+from arclog.ports.storage.store import Append, OutcomeUnknown
+from arclog.stores.postgres.connection import connect
 from tests.servers.proxy import Mode, Proxy
 from tests.unit.stores.support import RUNNING, change, creation
 

@@ -13,8 +13,8 @@ import pytest
 
 from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.events import Event
-from arclog.ports.store import Appended, OutcomeUnknown
-from arclog.stores.postgres.link import Link, Lost
+from arclog.ports.storage.store import Appended, OutcomeUnknown
+from arclog.stores.postgres.connection.pipeline import Link, Lost
 from tests.servers.arclog import running
 from tests.servers.postgres import running_postgres
 from tests.unit.stores.support import change, creation

@@ -5,12 +5,14 @@ import asyncio
 import psycopg
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError, StoreUnavailable
-from arclog.model.settings import Settings
-from arclog.ports.pools import WorkerRecord
-from arclog.ports.store import NewCommand
-from arclog.stores.postgres import PostgresStore, connect
-from arclog.stores.postgres.connect import SCHEMA
+from arclog.ports.storage.pools import WorkerRecord
+from arclog.ports.storage.store import NewCommand
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres.connection import connect
+from arclog.stores.postgres.connection import migrations as migrating
+from arclog.stores.postgres.connection.migrations import SCHEMA
 from arclog.stores.postgres.queries import load_migrations
 from arclog.testing.clock import FakeClock
 from arclog.wiring.backends import choose_store
@@ -42,7 +44,6 @@ async def test_a_setting_that_loses_data_is_refused_unless_it_is_meant(postgres,
 
 
 async def test_a_server_that_may_damage_data_is_refused(postgres, monkeypatch):
-    from arclog.stores.postgres import connect
 
     look = connect._LOOK
     for name in ("fsync", "full_page_writes"):
@@ -151,15 +152,24 @@ async def test_texts_must_be_utf_8(postgres_server, opened):
             connection.execute("DROP DATABASE latin WITH (FORCE)")
 
 
-async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened):
+async def test_servers_that_start_at_once_on_an_empty_database(postgres, opened, monkeypatch):
     """Both have found nothing before one of them makes the tables."""
-    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    refused, plain = [asyncio.Event() for _ in range(2)], migrating._carry_out
+    left = iter(refused)
+
+    async def carry_out(*given):
+        done = await plain(*given)
+        if not done and (waiting := next(left, None)):
+            waiting.set()
+        return done
+
+    monkeypatch.setattr(migrating, "_carry_out", carry_out)
     with postgres.connect(autocommit=False) as first:
-        first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (connect._LOCK_CLASS,))
+        first.execute("SELECT pg_advisory_xact_lock(%s, hashtext('arclog'))", (migrating._LOCK_CLASS,))
         opening = [asyncio.ensure_future(opened(postgres)) for _ in range(2)]
-        while len(await asyncio.to_thread(postgres.rows, waiting)) < len(opening):
-            assert not any(each.done() for each in opening)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(each.wait() for each in refused))
+        assert not any(each.done() for each in opening)
         first.rollback()
         one, other = await asyncio.gather(*opening)
     await one.append(creation(1))
@@ -181,7 +191,7 @@ async def test_a_table_that_a_newer_server_changes_under_statements_that_are_pre
             store.commands(execution_id),
             store.workers(),
             store.duties(),
-            store.live(),
+            store.live_in_path("t", "p", "RUNNING"),
         )
         assert command.step == "s"
         return ((await store.execution(execution_id)).head, *[len(await read) for read in reads])

@@ -1,9 +1,21 @@
 """Rows are found by their indexes, also by plans that were made when the tables were empty and by a planner without figures."""
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 from msgspec.structs import replace
 
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
-from arclog.ports.store import NewCommand, Timer
+from arclog.ports.storage.store import NewCommand, Timer
+from arclog.stores.postgres.log.appends import Wave
+from arclog.stores.postgres.queries import queries
+from arclog.stores.rows import Codec
+from arclog.testing.conformance.store.operations import HOOK
+from arclog.testing.conformance.store.stored import saying
+from tests.unit.stores.filling import POSTGRES
+from tests.unit.stores.postgres.test_spans import minted
 from tests.unit.stores.support import change, creation
 
 SCANS = """
@@ -37,6 +49,7 @@ async def everyday(store, base, count):
         assert len(await store.step_events(number, "s", 1)) == 2
         assert (await store.execution(number)).head == 3
     await store.due_timers(10)
+    await store.coming_timers(5, 10)
 
 
 async def test_no_table_is_read_from_end_to_end(postgres, opened):
@@ -48,3 +61,101 @@ async def test_no_table_is_read_from_end_to_end(postgres, opened):
     await store.close()
     after = scans(postgres, "arclog%")
     assert {name: after[name] - before[name] for name in after} == dict.fromkeys(after, 0)
+
+
+# -- every statement ---------------------------------------------------------------------------------------------------
+
+#: tables that do not grow with what is run: settings of the installation, its servers and workers and their crashes, spans of time
+BOUNDED = {
+    "crashes",
+    "limits",
+    "resources",
+    "workers",
+    "nodes",
+    "duties",
+    "crowded",
+    "positions",
+    "spans",
+    "secrets",
+    "pg_",
+}
+#: statements that read a table, or an index, from one end to the other; why that is right
+ALLOWED = {
+    "held": "as many commands as workers hold; only where few tenants compete or a limit is set",
+    "resources": "as many commands as workers hold that need resources",
+    "build_lanes": "the lanes of a pool, once, when it becomes crowded",
+    "expired": "as many commands as workers hold",
+    "granted": "as many commands as workers hold; only for a report that came twice",
+    "shares": "counts the open commands, for people and metrics",
+    "backlog": "counts the open commands, for people and metrics",
+    "keys": "the keys of an installation, for people",
+    "has_keys": "the first row",
+    "schedules": "a page of all schedules, in their order",
+    "told_executions": "an index of executions that are to be settled alone",
+    "end_session": "the server's own list of connections",
+}
+PLAINLY = """
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan
+"""
+
+
+def scans_of(node: dict[str, Any], limited: bool = False) -> Iterator[str]:
+    """What a plan reads from end to end. A scan in the order of an index that a limit ends does not."""
+    kind, table = node["Node Type"], node.get("Relation Name", "")
+    bounded = any(table.startswith(name) for name in BOUNDED)
+    if kind == "Seq Scan" and not bounded:
+        yield f"{kind} on {table}"
+    whole_index = kind in ("Index Scan", "Index Only Scan") and "Index Cond" not in node
+    if whole_index and not bounded and (not limited or "Filter" in node):
+        yield f"{kind} on {table} using {node['Index Name']}"
+    passes_on = kind in ("Limit", "Result", "Subquery Scan", "LockRows", "Append", "Merge Append", "Unique")
+    for below in node.get("Plans", ()):
+        yield from scans_of(below, limited=(limited or kind == "Limit") and passes_on)
+
+
+def statements(queries: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """All that are named, and appends that need every part."""
+    for name, text in queries.items():
+        if not name.startswith("append.") and text.split(maxsplit=1)[0] in (
+            "SELECT",
+            "WITH",
+            "INSERT",
+            "UPDATE",
+            "DELETE",
+        ):
+            yield name, text
+    codec, work = Codec(Settings()), NewCommand(1, "s", 1, ("noop",), resources=("r",))
+    stored = saying(7, "s.t", "a")
+    wave = Wave()
+    for what in (
+        replace(creation(6), issue=[work]),
+        change(
+            7, 3, Event("step.scheduled", 1, "s", 1), Event("step.done", 1, "t", 1), stored, Event("task.failed", 1),
+            issue=[replace(work, command_id=3)], close=[3, 4], release=[5], hold=[(6, 1)], unhold=[8], extend=[(9, 1, 2)],
+            set_timers=[Timer(7, "t", 5)], clear_timers=["u"], slots=2,
+        ),
+        replace(change(8, 3, Event("playbook.finished", 1)), tell=[HOOK]),
+        replace(change(9, 3, Event("task.done", 1, own_id=77)), digests={77: "00" * 32}),
+    ):  # fmt: skip
+        wave.add(what, codec.derive(what), 1, 0)
+    for number, (text, _) in enumerate(wave.calls(queries, 1)):
+        yield f"append {number}", text
+
+
+async def test_no_statement_scans_what_grows(postgres, opened):
+    store = await opened(postgres, store__partition_s=3600)
+    for hour in range(3):  # several partitions
+        await store.append(creation(minted(hour)))
+    postgres.rows(POSTGRES.format(n=3000, first=minted(0)))
+    scanned = {}
+    with postgres.connect() as connection:
+        connection.execute(PLAINLY)
+        for name, text in statements(queries("arclog")):
+            count = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
+            nothing = f"({', '.join(['NULL'] * count)})" if count else ""
+            connection.execute(f"PREPARE s AS {text}")
+            [(plan,)] = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE s{nothing}").fetchall()
+            connection.execute("DEALLOCATE s")
+            if (found := list(scans_of(plan[0]["Plan"]))) and name not in ALLOWED:
+                scanned[name] = found
+    assert scanned == {}, "\n".join(f"{name}: {found[:3]}" for name, found in scanned.items())

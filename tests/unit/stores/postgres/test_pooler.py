@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from arclog.model.settings import Settings
-from arclog.ports.store import Appended, NewCommand
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.store import Appended, NewCommand
 from arclog.stores.postgres import PostgresStore
-from arclog.wiring.clock import SystemClock
+from arclog.wiring.clocks.machine import SystemClock
 from tests.servers.pooler import Pooler
 from tests.unit.stores.support import change, creation
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
 from arclog.model.ids import EPOCH_MS, compose
-from arclog.model.settings import Settings
-from arclog.ports.store import ExecutionState
+from arclog.ports.storage.store import ExecutionState
 from arclog.stores.postgres import PostgresStore
 from arclog.testing.clock import FakeClock
 from tests.unit.stores.support import change, creation

@@ -1,7 +1,7 @@
 """Positions of the log are commit-safe: also when transactions end in another order than they began in."""
 
+from arclog.stores.postgres.connection.values import packed
 from arclog.stores.postgres.queries import queries
-from arclog.stores.postgres.values import packed
 from tests.unit.stores.support import change, creation
 
 SQL = queries("arclog")

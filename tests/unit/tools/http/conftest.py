@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.ports.tool import ToolKind, ToolServices
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from arclog.drivers.http.target import target_of
-from arclog.model.kinds import KindSpec
-from arclog.model.settings import Settings
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.tools.http.kind import KIND
 from arclog.tools.noop import KIND as NOOP

@@ -12,8 +12,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome, TaskError
-from arclog.model.settings import Settings
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context

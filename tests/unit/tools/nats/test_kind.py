@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.plan.build import build
 from arclog.ports.tool import ToolServices
 from arclog.testing.tools import task_context

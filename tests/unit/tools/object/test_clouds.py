@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import MissingExtra
-from arclog.model.settings import Settings
 from arclog.ports.results import Content
 from arclog.ports.secrets import Credential
 from arclog.testing.tools import task_context

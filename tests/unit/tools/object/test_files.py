@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.tools.object import folder
 from arclog.tools.object.kind import ObjectTool
 from tests.unit.tools.object.support import NOWHERE, Runner

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.tools.object.kind import KIND, ObjectConfig, ObjectTool
 from tests.servers.s3 import S3Server, s3_server
 from tests.unit.tools.object.support import NOWHERE, Runner

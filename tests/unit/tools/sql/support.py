@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from arclog.expr.sql import compile_sql
+from arclog.expr.sql.compile import compile_sql
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome
-from arclog.model.settings import Settings
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.testing.tools import task_context
 from arclog.worker.toolbox import Toolbox

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from arclog.expr.sql import SqlRefused
-from arclog.model.settings import MIB, Settings
+from arclog.expr.sql.compile import SqlRefused
+from arclog.model.config.settings import MIB, Settings
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import task_context
 from arclog.tools.duckdb import KIND

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import apsw
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.sandbox.confinement import for_server, reach_of
 from arclog.tools import duckdb, sqlite
 from tests.unit.tools.sql.support import Sql

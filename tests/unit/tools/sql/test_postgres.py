@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.secrets import Credential
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context

@@ -8,9 +8,9 @@ import threading
 import apsw
 import pytest
 
-from arclog.expr.sql import compile_sql
+from arclog.expr.sql.compile import compile_sql
+from arclog.model.config.settings import Settings
 from arclog.model.errors import ExpressionError
-from arclog.model.settings import Settings
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
 from arclog.tools.sqlite import KIND

@@ -11,8 +11,8 @@ import apsw
 import duckdb
 import msgspec
 
+from arclog.model.config.settings import Settings
 from arclog.model.outcome import Outcome, TaskError
-from arclog.model.settings import Settings
 from arclog.results.memory import MemoryResults
 from arclog.testing.tools import Recorder, task_context
 from arclog.tools.transfer.config import TransferConfig

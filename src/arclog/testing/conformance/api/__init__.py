@@ -1,4 +1,4 @@
-"""The rules of `arclog.ports.api` as tests. An engine in this process and one behind a server keep them alike:
+"""The rules of `arclog.ports.views.api` as tests. An engine in this process and one behind a server keep them alike:
 
     class TestMyApi(ApiContract):
         @pytest.fixture
@@ -10,6 +10,8 @@ Needs pytest and pytest-asyncio (`asyncio_mode = "auto"`).
 """
 
 from arclog.testing.conformance.api.catalog import CatalogRules
+from arclog.testing.conformance.api.history import HistoryRules
+from arclog.testing.conformance.api.overview import OverviewRules
 from arclog.testing.conformance.api.reading import ReadingRules
 from arclog.testing.conformance.api.starting import StartingRules
 from arclog.testing.conformance.api.stored import StoredRules
@@ -18,5 +20,5 @@ from arclog.testing.conformance.api.telling import TellingRules
 __all__ = ["ApiContract"]
 
 
-class ApiContract(StartingRules, ReadingRules, TellingRules, StoredRules, CatalogRules):
+class ApiContract(StartingRules, ReadingRules, OverviewRules, TellingRules, StoredRules, CatalogRules, HistoryRules):
     """All rules. A subclass gives the fixture `api`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from arclog.ports.api import Api, ExecuteRequest, Status
+from arclog.ports.views.api import Api, ExecuteRequest, Status
 
 #: Longer than anything here takes; a rule that waits so long has failed.
 PATIENCE_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arclog.model.errors import NotFound, PlaybookError, RequestRejected
-from arclog.ports.api import Api, ExecuteRequest, RegisterRequest
+from arclog.ports.views.api import Api, ExecuteRequest, RegisterRequest
 from arclog.testing.conformance.api.base import Rules, over
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from arclog.model.errors import RequestRejected
-from arclog.ports.api import Api, ExecuteRequest
-from arclog.ports.task_logs import LogFilter
+from arclog.ports.storage.task_logs import LogFilter
+from arclog.ports.views.api import Api, ExecuteRequest
 from arclog.testing.conformance.api.base import HELLO, WAITING, Rules, done, over, started, until_event
 
 _TALKING = """\
@@ -108,7 +108,30 @@ class ReadingRules(Rules):
                 if one["event_type"] in types and since <= one["persisted_at"] < until
             ]
             assert await positions(types=types, since=since, until=until) == some
+        filters: list[tuple[str, str, tuple[str, ...]]] = [
+            ("step", "", ()),
+            ("step:start", "", ()),
+            ("step:nowhere", "", ()),
+            ("", "event_type == 'playbook.finished' and status == 'failed'", ()),
+            ("playbook", "execution_id != '" + runs[0] + "'", ("playbook.finished",)),
+            ("step", "", ("playbook.finished",)),
+            ("", "payload.nowhere.at_all > 3", ()),
+        ]
+        for entity, where, only in filters:
+            kind, _, name = entity.partition(":")
+            some = [
+                (one["execution_id"], one["seq"])
+                for one in logs
+                if (not kind or one["entity_type"] == kind)
+                and (not name or one["entity_id"] == name)
+                and (not only or one["event_type"] in only)
+                and ("finished" not in where or (one["event_type"], one["status"]) == ("playbook.finished", "failed"))
+                and ("execution_id" not in where or one["execution_id"] != runs[0])
+                and "nowhere" not in where
+            ]
+            assert sorted(await positions(entity=entity, where=where, types=only)) == sorted(some)
         refused: list[dict[str, Any]] = [{"since": "yesterday"}, {"until": "2026-01-01"}, {"cursor": "x"}]
+        refused += [{"entity": "stepp"}, {"entity": ":start"}, {"where": "1 +"}]
         for odd in refused:
             with pytest.raises(RequestRejected):
                 await api.search(**odd)

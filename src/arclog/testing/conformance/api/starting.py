@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from arclog.model.errors import Conflict, NotFound, PlaybookError, RequestRejected
-from arclog.ports.api import Api, ExecuteRequest
+from arclog.ports.views.api import Api, ExecuteRequest
 from arclog.testing.conformance.api.base import HELLO, PATIENCE_S, UNKNOWN, WAITING, Rules, done, over, started
 
 _BAD = "metadata: {name: bad}\nworkflow:\n  - step: start\n    tool: {kind: nosuch}\n    colour: red\n"

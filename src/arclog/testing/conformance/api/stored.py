@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from arclog.model.errors import NotFound, RequestRejected
-from arclog.ports.api import Api
+from arclog.ports.views.api import Api
 from arclog.testing.conformance.api.base import Rules, done
 
 _STORING = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arclog.model.errors import RequestRejected
-from arclog.ports.api import Api, SignalRequest
+from arclog.ports.views.api import Api, SignalRequest
 from arclog.testing.conformance.api.base import WAITING, Rules, done, over, started, until_event
 
 _APPROVED = """\

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.bus import Bus, Notice
 
 #: Longest that anything here may take.

@@ -9,8 +9,8 @@ import pytest
 
 from arclog.model.commands import Command, Report
 from arclog.model.events import Event
-from arclog.ports.api import Api, ExecuteRequest
 from arclog.ports.control import Control, WorkerInfo
+from arclog.ports.views.api import Api, ExecuteRequest
 
 ONE = WorkerInfo("one", ("noop",))
 TWO = WorkerInfo("two", ("noop",))

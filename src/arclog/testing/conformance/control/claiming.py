@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from arclog.model.commands import Revocation
-from arclog.ports.api import SignalRequest
+from arclog.ports.views.api import SignalRequest
 from arclog.testing.conformance.control.base import GPU, ONE, TWO, WHOLE, Ground, Rules, reported
 
 #: Nobody waits so long: what is waited for comes at once.

@@ -10,7 +10,7 @@ from arclog.model.commands import Command
 from arclog.model.errors import NotFound, ReportGap, RequestRejected, StaleFence
 from arclog.model.events import Event
 from arclog.ports.control import LoopItem
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.task_logs import LogLine
 from arclog.testing.conformance.control.base import GPU, LOOP, ONE, TWO, WHOLE, Ground, Rules, reported
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arclog.model.settings import Settings
+from arclog.model.config.settings import Settings
 from arclog.ports.results import Content, Results, StoredBlob
 
 MakeResults = Callable[[Settings], Results]

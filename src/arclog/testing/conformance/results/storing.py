@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import InvariantBroken, ResultTooLarge, ResultUnavailable
-from arclog.model.settings import Settings
 from arclog.ports.results import Content, Results
 from arclog.testing.conformance.results.base import (
     TENANT,

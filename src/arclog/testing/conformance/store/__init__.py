@@ -1,4 +1,4 @@
-"""The rules of `arclog.ports.store` as tests. Every store runs them unchanged:
+"""The rules of `arclog.ports.storage.store` as tests. Every store runs them unchanged:
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -14,8 +14,8 @@ from arclog.testing.conformance.store.commands import CommandRules
 from arclog.testing.conformance.store.control import ControlRules
 from arclog.testing.conformance.store.duties import DutyRules
 from arclog.testing.conformance.store.ingested import IngestedRules
+from arclog.testing.conformance.store.lists import ListRules
 from arclog.testing.conformance.store.log import LogRules
-from arclog.testing.conformance.store.odds import OddsRules
 from arclog.testing.conformance.store.operations import OperationRules
 from arclog.testing.conformance.store.payloads import PayloadRules
 from arclog.testing.conformance.store.pools import PoolRules
@@ -25,6 +25,7 @@ from arclog.testing.conformance.store.retention import RetentionRules
 from arclog.testing.conformance.store.searching import SearchRules
 from arclog.testing.conformance.store.stored import StoredRules
 from arclog.testing.conformance.store.task_logs import TaskLogRules
+from arclog.testing.conformance.store.timers import OddsRules
 
 __all__ = ["MakeStore", "StoreContract"]
 
@@ -46,5 +47,6 @@ class StoreContract(
     DutyRules,
     RetentionRules,
     PoolRules,
+    ListRules,
 ):
     """All rules. A subclass gives the fixture `make_store`."""

@@ -6,10 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from arclog.model.errors import Conflict
-from arclog.ports.access import AuditEntry, KeyRecord
+from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
 from arclog.testing.conformance.store.base import Rules, World
 
 KEY = KeyRecord("k1", "ci", "$argon2id$…", "t1", ("operator", "viewer"), 5, "p", "e", expires_at=99)
+
+
+SESSION = SessionRecord("ab" * 32, "k1", "ada", "t1", ("viewer",), "key-k1", 5, 50, "p", "e")
 
 
 class AccessRules(Rules):
@@ -43,6 +46,33 @@ class AccessRules(Rules):
         await world.store.add_key(KEY)
         await world.store.revoke_key("k1", 50)
         assert await world.store.has_keys()
+
+    async def test_a_session_is_kept_until_it_is_removed(self, world: World) -> None:
+        store = world.store
+        await store.add_session(SESSION)
+        assert await store.session(SESSION.digest) == SESSION
+        assert await store.session("cd" * 32) is None
+        assert await store.remove_session(SESSION.digest)
+        assert not await store.remove_session(SESSION.digest)
+        assert await store.session(SESSION.digest) is None
+
+    async def test_the_oldest_sessions_of_a_subject_go_when_it_has_too_many(self, world: World) -> None:
+        store = world.store
+        digests = [f"{number:02x}" * 32 for number in range(4)]
+        for number, digest in enumerate(digests):
+            await store.add_session(replace(SESSION, digest=digest, created_at=SESSION.created_at + number), 2)
+        await store.add_session(replace(SESSION, digest="ff" * 32, subject="somebody else"), 2)
+        kept = [digest for digest in (*digests, "ff" * 32) if await store.session(digest) is not None]
+        assert kept == [*digests[2:], "ff" * 32]
+
+    async def test_sessions_that_have_expired_go_with_the_next_one(self, world: World) -> None:
+        store = world.store
+        longer = replace(SESSION, digest="cd" * 32, expires_at=51)
+        await store.add_session(SESSION)
+        await store.add_session(longer)
+        await store.add_session(replace(SESSION, digest="ef" * 32, created_at=50, expires_at=90))
+        assert await store.session(SESSION.digest) is None
+        assert await store.session(longer.digest) == longer
 
     async def test_the_audit_is_read_newest_first(self, world: World) -> None:
         store = world.store

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.events import Event
-from arclog.model.settings import Settings
 from arclog.ports.clock import Clock
-from arclog.ports.store import (
+from arclog.ports.storage.store import (
     Append,
     Appended,
     CommandRecord,

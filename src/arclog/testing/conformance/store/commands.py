@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from arclog.ports.pools import Limit
-from arclog.ports.store import CommandRecord, Grant, NewCommand, Scope
+from arclog.ports.storage.pools import Limit
+from arclog.ports.storage.store import CommandRecord, Grant, NewCommand, Scope
 from arclog.testing.conformance.store.base import Rules, World, command, event, ids
 
 

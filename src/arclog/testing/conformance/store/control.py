@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from arclog.model.errors import Conflict
-from arclog.ports.store import Appended, ExecutionFilter, ExecutionState, NoSlot, Scope
-from arclog.testing.conformance.store.base import DONE, SECOND, Rules, World, command, event, ids
+from arclog.ports.storage.store import Appended, ExecutionState, NoSlot, Scope
+from arclog.testing.conformance.store.base import DONE, SCOPE, SECOND, Rules, World, command, event, ids
 
 PENDING = ExecutionState("PENDING")
 
@@ -108,19 +108,45 @@ class ControlRules(Rules):
         )
         assert Counter(type(each) for each in results) == {Appended: 3, NoSlot: 9}
 
+    async def test_a_new_execution_that_runs_at_once_needs_a_slot(self, world: World) -> None:
+        results = await asyncio.gather(*(world.create(slots=2) for _ in range(6)), return_exceptions=True)
+        started = tuple(sorted(each for each in results if isinstance(each, int)))
+        refused = [each for each in results if isinstance(each, NoSlot)]
+        assert (len(started), len(refused)) == (2, 4), results
+        assert await world.create(new=world.new(path="flows/b"), slots=1)
+        with pytest.raises(NoSlot) as problem:
+            await world.create(slots=2)
+        assert problem.value.holders == started
+
     # -- live ---------------------------------------------------------------------------------------------------------
 
-    async def test_live_executions_come_oldest_first(self, world: World) -> None:
+    async def test_live_executions_of_a_path_come_oldest_first(self, world: World) -> None:
         first = await world.create(now=PENDING)
         await world.create(event("playbook.finished"), now=DONE)
-        second = await world.create()
-        third = await world.create(now=PENDING, new=world.new(path="flows/b"))
+        running = await world.create()
+        await world.create(now=PENDING, new=world.new(path="flows/b"))
+        await world.create(now=PENDING, new=world.new(scope=Scope("other", "p", "e")))
+        second = await world.create(now=PENDING)
+        tenant, path = SCOPE.tenant, "flows/a"
 
-        async def found(*states: str, path: str = "", **page: int) -> list[int]:
-            which = ExecutionFilter(states=states, path=path)
-            return [each.execution_id for each in await world.store.live(which, **page)]
+        async def found(state: str, **page: int) -> list[int]:
+            return [each.execution_id for each in await world.store.live_in_path(tenant, path, state, **page)]
 
-        assert await found() == [first, second, third]
-        assert await found("PENDING") == [first, third]
-        assert await found("PENDING", path="flows/a") == [first]
-        assert await found(after=first, limit=1) == [second]
+        assert await found("PENDING") == [first, second]
+        assert await found("RUNNING") == [running]
+        assert await found("PENDING", after=first) == [second]
+        assert await found("PENDING", limit=1) == [first]
+
+    async def test_paths_with_pending_executions(self, world: World) -> None:
+        store, mine = world.store, SCOPE.tenant
+        assert await store.pending_paths() == []
+        pairs = [(mine, "flows/a"), (mine, "flows/b"), (mine, "flows/c"), ("other", "flows/a")]
+        for tenant, path in reversed(pairs):
+            for _ in range(2):
+                await world.create(now=PENDING, new=world.new(path=path, scope=Scope(tenant, "p", "e")))
+        await world.create(new=world.new(path="flows/running"))
+        await world.create(event("playbook.finished"), now=DONE, new=world.new(path="flows/over"))
+        pairs.sort()
+        assert await store.pending_paths() == pairs
+        assert await store.pending_paths(limit=2) == pairs[:2]
+        assert await store.pending_paths(after=pairs[1]) == pairs[2:]

@@ -6,8 +6,8 @@ import asyncio
 
 from msgspec.structs import replace
 
-from arclog.ports.duties import DutyRecord
-from arclog.ports.store import Timer
+from arclog.ports.storage.duties import DutyRecord
+from arclog.ports.storage.store import Timer
 from arclog.testing.conformance.store.base import DONE, RUNNING, SECOND, Rules, World, command, event
 
 

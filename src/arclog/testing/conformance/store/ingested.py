@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, InvariantBroken
 from arclog.model.events import Event
 from arclog.model.ids import compose
-from arclog.ports.store import EventIdTaken, Ingested
+from arclog.ports.storage.store import EventIdTaken, Ingested
 from arclog.testing.conformance.store.base import DONE, Rules, World, event
 
 SAID = {name: f"{number:x}" * 64 for number, name in enumerate("abc", 1)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, RequestRejected, StoreUnavailable
-from arclog.ports.store import (
+from arclog.ports.storage.store import (
     Append,
     Appended,
     ExecutionState,

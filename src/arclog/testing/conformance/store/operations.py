@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict
-from arclog.model.schedules import Schedule
-from arclog.ports.outbox import DEAD, DELIVERED, PENDING, NewDelivery, receiver_of
-from arclog.ports.store import Backlog
+from arclog.ports.storage.outbox import DEAD, DELIVERED, PENDING, NewDelivery, receiver_of
+from arclog.ports.storage.store import Backlog
 from arclog.testing.conformance.store.base import DONE, Rules, World, command, event
 
 HOOK = NewDelivery("https://example.org/hook", "hook_key", "completed", b'{"a": 1}')
@@ -49,6 +49,13 @@ class OperationRules(Rules):
         ]
         assert await store.schedules("nobody") == []
 
+    async def test_schedules_are_listed_by_when_they_are_next_looked_at(self, world: World) -> None:
+        store = world.store
+        for name, due, tenant in (("a", 30, "acme"), ("b", 10, "acme"), ("c", 20, "acme"), ("d", 5, "zeta")):
+            await store.add_schedule(schedule(name, due, tenant=tenant))
+        assert [each.name for each in await store.next_schedules("acme")] == ["b", "c", "a"]
+        assert [each.name for each in await store.next_schedules("acme", limit=1)] == ["b"]
+
     async def test_a_change_of_an_old_revision_is_a_conflict(self, world: World) -> None:
         store = world.store
         await store.add_schedule(schedule("a"))
@@ -64,6 +71,28 @@ class OperationRules(Rules):
         with pytest.raises(Conflict):
             await store.change_schedule(changed)
 
+    async def test_of_many_changes_at_once_each_is_made_or_refused_by_itself(self, world: World) -> None:
+        store = world.store
+        for name in ("a", "b", "c"):
+            await store.add_schedule(schedule(name))
+        known = {each.name: each for each in await store.schedules("acme")}
+        known["b"] = replace(known["b"], revision=7)
+        answers = await asyncio.gather(
+            store.change_schedule(replace(known["a"], note="first")),
+            store.change_schedule(replace(known["b"], note="old")),
+            store.change_schedule(replace(known["c"], note="only"), "me", 900),
+            store.change_schedule(replace(known["a"], note="second")),
+            store.change_schedule(replace(known["a"], name="none")),
+            return_exceptions=True,
+        )
+        refused = [isinstance(answer, Conflict) for answer in answers]
+        assert refused[1:3] + refused[4:] == [True, False, True]
+        assert refused[0] != refused[3]
+        now = {each.name: each for each in await store.schedules("acme")}
+        assert now["a"] in answers
+        assert now["b"].note == ""
+        assert now["c"] == answers[2]
+
     async def test_a_schedule_is_leased_when_it_is_due_and_to_one_alone(self, world: World) -> None:
         store = world.store
         for name, due in (("late", 300), ("soon", 100), ("soonest", 50)):
@@ -74,6 +103,8 @@ class OperationRules(Rules):
         async def leased(owner: str, now: int, until: int, limit: int = 100) -> list[str]:
             return [each.name for each in await store.lease_schedules(owner, now, until, limit)]
 
+        assert [each.name for each in await store.late_schedules(100)] == ["soon", "soonest"]
+        assert [each.name for each in await store.late_schedules(400, 2)] == ["late", "soon"]
         assert await leased("x", 49, 200) == []
         assert await leased("x", 100, 200, limit=1) == ["soonest"]
         both = await asyncio.gather(leased("x", 100, 200), leased("y", 100, 200))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from arclog.ports.store import Timer
+from arclog.ports.storage.store import Timer
 from arclog.testing.conformance.store.base import Rules, World, event
 
 _TEXT = st.text(st.characters(exclude_categories=()), max_size=30)

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arclog.ports.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
-from arclog.ports.store import Grant
+from arclog.ports.storage.pools import Contest, Limit, Resource, ResourceRecord, Share, WorkerRecord
+from arclog.ports.storage.store import Grant
 from arclog.testing.conformance.store.base import SECOND, Rules, World, command, event, ids
 
 _WORKER = WorkerRecord("w1", ("gpu", "default"), ("noop", "http"), "", "box", "1.2", 8, 3, 500, 100, leaves=True)

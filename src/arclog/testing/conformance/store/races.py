@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 
 from arclog.model.errors import Conflict
-from arclog.ports.store import Appended, TerminalExists
+from arclog.ports.storage.store import Appended, TerminalExists
 from arclog.testing.conformance.store.base import DONE, Rules, World, command, event, seqs
 
 

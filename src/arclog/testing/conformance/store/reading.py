@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from arclog.model.events import Event
 from arclog.model.ids import EPOCH_MS, MAX_SEQUENCE, compose, moved, node_of
-from arclog.ports.store import Mark, StepRunRecord
+from arclog.ports.storage.store import Mark, StepRunRecord
 from arclog.testing.conformance.store.base import DONE, Rules, World, event, seqs
 
 STEP = "step.scheduled"

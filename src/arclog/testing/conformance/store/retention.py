@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arclog.ports.outbox import DELIVERED
-from arclog.ports.store import ExecutionState
-from arclog.ports.task_logs import LogLine
+from arclog.ports.storage.outbox import DELIVERED
+from arclog.ports.storage.store import ExecutionState
+from arclog.ports.storage.task_logs import LogLine
 from arclog.testing.conformance.store.base import SECOND, Rules, World, event
 from arclog.testing.conformance.store.operations import HOOK
 from arclog.testing.conformance.store.stored import saying

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from arclog.model.config.settings import Settings
 from arclog.model.errors import RequestRejected
-from arclog.model.settings import Settings
-from arclog.ports.event_search import EventQuery
-from arclog.ports.store import Scope
+from arclog.ports.storage.event_search import EventQuery
+from arclog.ports.storage.store import Scope
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import DONE, MakeStore, Rules, World, event
 

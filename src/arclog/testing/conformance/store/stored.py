@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from arclog.model.errors import Conflict, RequestRejected
 from arclog.model.events import Event
 from arclog.model.refs import ref_text
-from arclog.ports.store import Scope
-from arclog.ports.stored_results import ResultRecord
+from arclog.ports.storage.store import Scope
+from arclog.ports.storage.stored_results import ResultRecord
 from arclog.testing.conformance.store.base import DONE, SECOND, Rules, World, event
 
 SHA = {name: f"{number:x}" * 64 for number, name in enumerate("abcdef", 1)}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from arclog.ports.task_logs import ANY_LINE, LOG_CUT, PROGRESS_KEPT, LogFilter, LogLine, log_size
+from arclog.ports.storage.task_logs import ANY_LINE, LOG_CUT, PROGRESS_KEPT, LogFilter, LogLine, log_size
 from arclog.testing.conformance.store.base import Rules, World
 
 

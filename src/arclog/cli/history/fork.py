@@ -1,0 +1,259 @@
+"""Commands that work with recorded runs: fork, replay, diff. (`retry --from` and `--failed`: see signals.)"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import FAILED, OK, Usage
+from arclog.cli.history.changes import change_arguments, mapping_of
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import Api, ForkRequest, Listed, ReplayCheck, RunsDiff
+
+_PAGE = 200
+#: Values that people are shown; --json has all of them.
+_MOST_SHOWN = 30
+
+
+def request_of(options: Namespace, *, at: int | None = None, step: str = "", failed: bool = False) -> ForkRequest:
+    """The new run that the options ask for."""
+    from arclog.authoring.beside import FilesBeside
+    from arclog.cli.home import settings_of
+    from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
+    from arclog.ports.views.api import ForkRequest
+
+    settings = settings_of(options)
+    renamed = mapping_of(options)
+    text, file, files = "", "", {}
+    if options.playbook:
+        text, file = playbook_text(options.playbook, settings)
+        beside = FilesBeside(settings)
+        files = {**called_playbooks(text, file, settings, beside), **files_beside(text, file, settings), **beside.taken}
+    workload = workload_of(None, options.assignments, settings)
+    return ForkRequest(at, step, failed, text, file, files, workload, renamed)
+
+
+# ── fork ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fork_arguments(parser: Parser) -> None:
+    from arclog.cli.history.state import seq
+
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    parser.add_argument("--at", metavar="SEQ", type=seq, required=True, help="go on from the state after this event")
+    change_arguments(parser)
+    parser.epilog = (
+        "A new run begins with what was recorded up to the event; work that was under way then starts again from its last\n"
+        "finished task. `arclog events ID` shows the events, `arclog state ID --at SEQ` the state.\n"
+        "A playbook that the state does not fit is refused: what has no place, and the latest event from which it fits.\n\n"
+        "example: arclog fork last --at 12 --playbook changed.yaml --set limit=10"
+    )
+
+
+def fork_command(options: Namespace) -> int:
+    from arclog.cli.runs.run import forked_command
+
+    return forked_command(options, request_of(options, at=options.at))
+
+
+# ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replay_arguments(parser: Parser) -> None:
+    from arclog.cli.times import since
+
+    parser.add_argument("id", metavar="ID", nargs="?", default="", help="execution id, its first digits, or last")
+    parser.add_argument("--all", action="store_true", help="check every run")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=since,
+        help="with --all: runs asked for since then (30s, 10m, 2h, 1d ago, or a date)",
+    )
+    parser.epilog = (
+        "Folds the log again and decides again whatever was decided in it. Nothing is run and nothing is written.\n"
+        "A difference says that this arclog would have gone on otherwise: run `replay --all` before an upgrade goes live.\n\n"
+        "examples:\n"
+        "  arclog replay last\n"
+        "  arclog replay --all --since 7d --json\n\n"
+        "exit codes: 0 no difference, 1 a difference"
+    )
+
+
+def replay_command(options: Namespace) -> int:
+    if bool(options.id) == options.all:
+        raise Usage("name a run, or say --all", "arclog replay last")
+    if options.since is not None and not options.all:
+        raise Usage("--since belongs to --all")
+    return _replay_all(options) if options.all else _replay_one(options)
+
+
+def _replay_one(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        found = await api.replay(execution_id)
+        if out.as_json:
+            out.data(found)
+        else:
+            _print_check(found, out)
+        return OK if found.ok else FAILED
+
+    return with_run(options, work)
+
+
+def _replay_all(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.render import counted, out_of
+    from arclog.model.ids import timestamp
+
+    out, settings = out_of(options), settings_of(options)
+    since = timestamp(options.since) if options.since is not None else ""
+    if not exists(settings):
+        out.notice(nothing_yet(settings))
+        return OK
+
+    async def go() -> int:
+        runs = events = different = 0
+        async with opened(settings, read_only=True) as here:
+            async for run in _all_runs(here.api, since):
+                found = await here.api.replay(run.execution_id)
+                runs, events = runs + 1, events + found.events
+                different += not found.ok
+                if out.as_json:
+                    out.data(found)
+                elif not found.ok:
+                    out.say(out.paint(f"{run.name} {run.execution_id}", "bold"))
+                    _print_check(found, out)
+        if not out.as_json and not out.quiet:
+            said = f"{counted(runs, 'run')} checked, {counted(events, 'event')}: "
+            out.say(said + (f"{different} differ" if different else "no difference"))
+        return FAILED if different else OK
+
+    return asyncio.run(go())
+
+
+async def _all_runs(api: Api, since: str) -> Any:
+    before = ""
+    while page := await api.list(before=before, since=since, limit=_PAGE):
+        run: Listed
+        for run in page:
+            yield run
+        if len(page) < _PAGE:
+            return
+        before = page[-1].execution_id
+
+
+def _print_check(found: ReplayCheck, out: Out) -> None:
+    from arclog.cli.render import clean, counted, indented, json_text
+
+    if found.difference is None:
+        folded = f", {found.folded:,} of them folded only" if found.folded else ""
+        if not out.quiet:
+            out.say(f"{counted(found.events, 'event')}{folded}, {counted(found.decisions, 'decision')}: no difference")
+        return
+    first = found.difference
+    out.say(out.paint(f"event {first.seq} differs: {', '.join(first.fields)}", "red"))
+    for label, event in (("recorded", first.recorded), ("decided today", first.decided)):
+        text = "nothing" if event is None else json_text(event)
+        if event is None and first.problem:
+            text = f"nothing: {first.problem}" if label == "decided today" else text
+        out.say(indented(f"{label:<14}{clean(text)}"))
+
+
+# ── diff ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def diff_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="A", help="execution id, its first digits, or last")
+    parser.add_argument("other", metavar="B", help="the run to compare with")
+    parser.epilog = (
+        "Where two runs part first and why, steps that did not run alike, values that differ by path, and durations.\n"
+        "Runs of two versions of a playbook: also what changed in the net.\n\n"
+        "exit codes: 0 they went alike, 1 they differ"
+    )
+
+
+def diff_command(options: Namespace) -> int:
+    from arclog.cli.home import checked, resolve, with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+    if options.other != "last":
+        checked(options.other)
+
+    async def work(api: Api, execution_id: str) -> int:
+        found = await api.diff(execution_id, await resolve(api, options.other))
+        if out.as_json:
+            out.data(found)
+        else:
+            out.say(_diff_page(found, out))
+        return OK if found.divergence is None else FAILED
+
+    return with_run(options, work)
+
+
+def _diff_page(found: RunsDiff, out: Out) -> str:
+    from arclog.cli.render import indented, table
+
+    parts: list[str] = []
+    width = out.size()[0] - 2
+
+    def section(title: str, text: str) -> None:
+        parts.extend((*([""] if parts else []), out.paint(title, "bold"), indented(text)))
+
+    section("first divergence", _divergence_lines(found.divergence))
+    if found.net is not None:
+        words = {"steps_added": "+ step", "steps_removed": "- step", "steps_changed": "~ step"}
+        words |= {"arcs_added": "+ arc", "arcs_removed": "- arc"}
+        section("playbook", "\n".join(f"{word} {name}" for key, word in words.items() for name in found.net[key]))
+    if found.steps:
+        rows = [_step_row(one) for one in found.steps]
+        section("steps", table(("STEP", "RUNS A", "RUNS B", "A", "B", "ONLY A TO", "ONLY B TO"), rows, width, out))
+    if found.values:
+        rows = [(one["path"], _short(one["a"]), _short(one["b"])) for one in found.values[:_MOST_SHOWN]]
+        section("values", table(("PATH", "A", "B"), rows, width, out))
+        if len(found.values) > _MOST_SHOWN or found.more_values:
+            parts.append(indented(f"… more: arclog diff {found.a} {found.b} --json"))
+    if found.durations:
+        rows = [(one["step"], _ms(one["a_ms"]), _ms(one["b_ms"])) for one in found.durations]
+        section("durations", table(("STEP", "A", "B"), rows, width, out, right=(1, 2)))
+    return "\n".join(parts)
+
+
+def _divergence_lines(first: dict[str, Any] | None) -> str:
+    from arclog.cli.render import clean
+
+    if first is None:
+        return "none: they went alike"
+    lines = [clean(first["cause"])]
+    for label in ("a", "b"):
+        seq = first[f"{label}_seq"]
+        at = f"event {seq}" if seq else "no event"
+        lines.append(f"{label.upper()}  {at:<12} {_short(first[label]) if first[label] is not None else ''}".rstrip())
+    return "\n".join(lines)
+
+
+def _step_row(one: dict[str, Any]) -> tuple[str, ...]:
+    arcs = [", ".join(one[f"{side}_arcs"]) for side in ("a", "b")]
+    return (one["step"], str(one["a_runs"]), str(one["b_runs"]), one["a_status"] or "–", one["b_status"] or "–", *arcs)
+
+
+def _ms(took: int | None) -> str:
+    from arclog.cli.render import duration
+
+    return "–" if took is None else duration(took / 1000)
+
+
+def _short(value: Any) -> str:
+    from arclog.cli.render import clip, json_text, one_line
+
+    return clip(one_line(json_text(value)), 60)

@@ -1,0 +1,104 @@
+"""`arclog export` and `arclog import`: runs as files."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, BinaryIO
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.ports.views.api import Api
+    from arclog.ports.views.history import Imported
+
+
+def export_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write it; - is standard output")
+    parser.epilog = (
+        "The file has the log, the plan, the playbook and the stored results, each with its checksum. Secrets are in none of them.\n\n"
+        "example: arclog export last -o run.arclog"
+    )
+
+
+def export_command(options: Namespace) -> int:
+    import os
+    import sys
+    from pathlib import Path
+
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+    target = Path(options.output)
+    if options.output != "-" and target.is_dir():
+        raise Usage(f"{target} is a folder; name a file: -o {target / 'run.arclog'}")
+
+    async def work(api: Api, execution_id: str) -> int:
+        if options.output == "-":
+            async for chunk in api.export(execution_id):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            return OK
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+        size = 0
+        try:
+            with unfinished.open("wb") as file:
+                async for chunk in api.export(execution_id):
+                    size += len(chunk)
+                    file.write(chunk)
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        if out.as_json:
+            out.data({"execution_id": execution_id, "file": str(target), "bytes": size})
+        elif not out.quiet:
+            out.say(f"{target}: run {execution_id}, {size:,} bytes")
+        return OK
+
+    return with_run(options, work)
+
+
+def import_arguments(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `arclog export` wrote")
+    parser.epilog = (
+        "The run keeps its id and is read-only here: it can be shown, replayed, compared, forked and simulated.\n"
+        "A file that is damaged is refused with the name of the part.\n\n"
+        "example: arclog import run.arclog"
+    )
+
+
+def import_command(options: Namespace) -> int:
+    import asyncio
+    from pathlib import Path
+
+    from arclog.cli.home import opened, settings_of
+    from arclog.cli.render import counted, out_of
+
+    out, settings = out_of(options), settings_of(options)
+
+    async def work(file: BinaryIO) -> Imported:
+        async with opened(settings) as here:
+            found: Imported = await here.api.import_run(file)
+            return found
+
+    try:
+        file = Path(options.file).open("rb")  # noqa: SIM115 - closed below, behind what may go wrong here
+    except OSError as problem:
+        raise Usage(f"cannot read {options.file}: {problem.strerror}") from problem
+    with file:
+        found = asyncio.run(work(file))
+    if out.as_json:
+        out.data(found)
+    elif not out.quiet:
+        before = "" if found.created else " (it was here before)"
+        parts = f"{counted(found.events, 'event')}, {counted(found.results, 'stored result')}"
+        out.say(f"run {found.execution_id}: {parts}{before}")
+        if found.missing:
+            more = f" and {len(found.missing) - 10} more" if len(found.missing) > 10 else ""
+            out.notice(
+                f"{counted(len(found.missing), 'stored result')} had been removed before the export and cannot be read here: "
+                f"{', '.join(found.missing[:10])}{more}"
+            )
+    return OK

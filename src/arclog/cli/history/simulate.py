@@ -1,0 +1,173 @@
+"""`arclog simulate`: what a changed playbook would have made of recorded runs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import FAILED, OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import Api
+    from arclog.ports.views.history import SimulatedCall, SimulatedRun, SimulationReport
+
+#: Runs of one request.
+_AT_A_TIME = 50
+_MOST_CALLS = 10
+
+
+def simulate_arguments(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the changed playbook")
+    parser.add_argument(
+        "--from", dest="runs", metavar="ID", nargs="+", default=[], help="recorded runs: execution ids, or last"
+    )
+    parser.add_argument(
+        "--last",
+        metavar="N",
+        type=int,
+        help="the latest N runs of the playbook, by its path (default: 100, when no run is named)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="change a value of each run's workload; VALUE is JSON, else text (repeatable)",
+    )
+    parser.add_argument(
+        "--map",
+        dest="mapped",
+        metavar="OLD=NEW",
+        action="append",
+        default=[],
+        help="a step has another name in the changed playbook (repeatable)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a call whose inputs or code were others has no recorded answer"
+    )
+    parser.epilog = (
+        "Runs the playbook against the outcomes that were recorded. No task is run and nothing is written.\n\n"
+        "examples:\n"
+        "  arclog simulate changed.yaml --from last\n"
+        "  arclog simulate changed.yaml --last 200 --json\n\n"
+        "exit codes: 0 every run takes the same path to the same result, 1 some do not"
+    )
+
+
+def simulate_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.authoring.beside import FilesBeside
+    from arclog.cli.history.changes import mapping_of
+    from arclog.cli.home import checked, exists, nothing_yet, opened, resolve, settings_of
+    from arclog.cli.playbooks.files import called_playbooks, files_beside, playbook_text, workload_of
+    from arclog.cli.render import out_of
+    from arclog.model.errors import NotFound
+    from arclog.ports.views.history import SimulateRequest
+
+    if options.runs and options.last is not None:
+        raise Usage("--from names runs, --last counts them: give one of the two")
+    if options.last is not None and options.last < 1:
+        raise Usage(f"--last {options.last} is not a number from 1 on")
+    for each in options.runs:
+        if each != "last":
+            checked(each)
+    out, settings = out_of(options), settings_of(options)
+    text, file = playbook_text(options.file, settings)
+    options.playbook = options.file
+    renamed = mapping_of(options)
+    beside = FilesBeside(settings)
+    files = {**called_playbooks(text, file, settings, beside), **files_beside(text, file, settings), **beside.taken}
+    workload = workload_of(None, options.assignments, settings)
+    if not exists(settings):
+        raise NotFound(nothing_yet(settings))
+
+    async def reports(api: Api) -> list[SimulationReport]:
+        def asked(**which: Any) -> SimulateRequest:
+            return SimulateRequest(text, file, files, workload=workload, map=renamed, strict=options.strict, **which)
+
+        runs = [await resolve(api, each) for each in options.runs]
+        if not runs and options.last is None:
+            return [await api.simulate(asked())]
+        if not runs:
+            return [await api.simulate(asked(last=options.last))]
+        parts = [runs[at : at + _AT_A_TIME] for at in range(0, len(runs), _AT_A_TIME)]
+        return [await api.simulate(asked(runs=part)) for part in parts]
+
+    async def go() -> SimulationReport:
+        async with opened(settings, read_only=True) as here:
+            return _joined(await reports(here.api))
+
+    found = asyncio.run(go())
+    if out.as_json:
+        out.data(found)
+    else:
+        out.say(_page(found, out))
+    return OK if found.ok else FAILED
+
+
+def _joined(reports: list[SimulationReport]) -> SimulationReport:
+    from collections import Counter
+
+    from arclog.ports.views.history import SimulationReport
+
+    verdicts: Counter[str] = Counter()
+    for report in reports:
+        verdicts.update(report.verdicts)
+    return SimulationReport(
+        ok=all(report.ok for report in reports),
+        verdicts=dict(sorted(verdicts.items())),
+        steps=sum(report.steps for report in reports),
+        runs=[run for report in reports for run in report.runs],
+    )
+
+
+def _page(found: SimulationReport, out: Out) -> str:
+    from arclog.cli.render import counted, indented, table
+
+    width = out.size()[0] - 2
+    parts: list[str] = []
+    changed = [run for run in found.runs if run.verdict != "same"]
+    if changed:
+        rows = [(run.execution_id, run.verdict, run.recorded, run.simulated, _where(run)) for run in changed]
+        parts.append(table(("RUN", "VERDICT", "WAS", "WOULD BE", "WHERE"), rows, width, out))
+    for title, calls in (
+        ("calls without a recorded answer", _calls(found, "unanswered")),
+        ("calls whose inputs or code were others (answered as recorded)", _calls(found, "assumed")),
+    ):
+        if calls:
+            lines = [f"{name}: {reason} ({counted(count, 'time')})" for (name, reason), count in calls[:_MOST_CALLS]]
+            more = [f"… {len(calls) - _MOST_CALLS} more: --json"] if len(calls) > _MOST_CALLS else []
+            parts += [out.paint(title, "bold"), indented("\n".join([*lines, *more]))]
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.verdicts.items())
+    parts.append(f"{counted(len(found.runs), 'run')}, {counted(found.steps, 'step')} simulated: {counts}")
+    return "\n".join(parts)
+
+
+def _where(run: SimulatedRun) -> str:
+    from arclog.cli.render import clean, clip, json_text, one_line
+
+    if run.divergence is not None:
+        seq = run.divergence["seq"]
+        return clean(run.divergence["cause"]) + (f" (event {seq})" if seq else "")
+    if run.result is not None:
+        was, would = (clip(one_line(json_text(run.result[side])), 30) for side in ("recorded", "simulated"))
+        return f"result {was}, would be {would}"
+    if run.unanswered:
+        return f"{_name(run.unanswered[0])} has no recorded answer"
+    return clean(run.problem)
+
+
+def _name(call: SimulatedCall) -> str:
+    item = f"[{'.'.join(map(str, call.item))}]" if call.item else ""
+    return f"{call.step}{item}.{call.task}"
+
+
+def _calls(found: SimulationReport, which: str) -> list[tuple[tuple[str, str], int]]:
+    from collections import Counter
+
+    calls = Counter((f"{call.step}.{call.task}", call.reason) for run in found.runs for call in getattr(run, which))
+    return calls.most_common()

@@ -1,0 +1,102 @@
+"""`arclog stats`: how the latest runs of a playbook went."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from arclog.cli.exits import OK
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import PlaybookStats
+
+#: Days that people are shown; --json has all of them.
+_MOST_DAYS = 14
+
+
+def stats_arguments(parser: Parser) -> None:
+    from arclog.cli.times import since
+
+    parser.add_argument("path", metavar="PLAYBOOK", help="its path in the catalog, as `arclog list --json` has it")
+    parser.add_argument(
+        "--since", metavar="TIME", type=since, help="only runs asked for since then (30s, 10m, 2h, 1d ago, or a date)"
+    )
+    parser.add_argument(
+        "--last", metavar="N", type=int, default=200, help="at most so many runs, 1 to 1000 (default: 200)"
+    )
+    parser.epilog = "example: arclog stats reports/daily --since 30d"
+
+
+def stats_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli.exits import Usage
+    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.render import out_of
+    from arclog.model.errors import NotFound
+    from arclog.model.ids import timestamp
+
+    if not 1 <= options.last <= 1000:
+        raise Usage(f"--last {options.last} is not from 1 to 1000")
+    out, settings = out_of(options), settings_of(options)
+    if not exists(settings):
+        raise NotFound(nothing_yet(settings))
+    since = timestamp(options.since) if options.since is not None else ""
+
+    async def go() -> int:
+        async with opened(settings, read_only=True) as here:
+            found = await here.api.stats(options.path, since=since, limit=options.last)
+        if out.as_json:
+            out.data(found)
+        else:
+            out.say(_page(found, out))
+        return OK
+
+    return asyncio.run(go())
+
+
+def _page(found: PlaybookStats, out: Out) -> str:
+    from arclog.cli.render import counted, indented, one_line, table
+
+    states = ", ".join(f"{count:,} {state.lower()}" for state, count in found.states.items())
+    facts = [
+        ("runs", f"{counted(found.runs, 'run')}: {states}"),
+        (
+            "success",
+            "–" if found.success_rate is None else f"{found.success_rate:.1%} of those that completed or failed",
+        ),
+        ("took", f"p50 {_ms(found.p50_ms)}, p95 {_ms(found.p95_ms)}"),
+    ]
+    parts = [out.paint(one_line(found.path), "bold"), *(f"  {label:<10}{value}" for label, value in facts)]
+    width = out.size()[0] - 2
+    if found.steps:
+        rows = [
+            (
+                one["step"],
+                f"{one['runs']:,}",
+                f"{one['failed']:,}",
+                _ms(one["p50_ms"]),
+                _ms(one["p95_ms"]),
+                _ms(one["slowest_ms"]),
+                one["slowest_in"],
+            )
+            for one in found.steps
+        ]
+        head = ("STEP", "RUNS", "FAILED", "P50", "P95", "SLOWEST", "IN")
+        parts += ["", out.paint("steps", "bold"), indented(table(head, rows, width, out, right=(1, 2, 3, 4, 5)))]
+    if len(found.days) > 1:
+        days = [
+            (one["day"], f"{one['runs']:,}", f"{one['failed']:,}", _ms(one["p50_ms"]))
+            for one in found.days[:_MOST_DAYS]
+        ]
+        drawn = table(("DAY", "RUNS", "FAILED", "P50"), days, width, out, right=(1, 2, 3))
+        parts += ["", out.paint("days", "bold"), indented(drawn)]
+    return "\n".join(parts)
+
+
+def _ms(took: int | None) -> str:
+    from arclog.cli.render import duration
+
+    return "–" if took is None else duration(took / 1000)

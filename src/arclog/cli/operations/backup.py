@@ -1,0 +1,65 @@
+"""The commands `backup` and `restore`: a home, copied while it is in use, and made anew from such a copy."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arclog.cli.exits import OK
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.wiring.homes.backup import Manifest
+
+
+def backup_arguments(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="new folder for the copy")
+    parser.epilog = (
+        "Servers and runs on the home go on meanwhile. The copy is of one moment, checked and on the disk when the\n"
+        "command ends. The key that opens the secrets is not in it: keep it elsewhere.\n\n"
+        "example: arclog backup --home /var/lib/arclog /backups/arclog-2026-01-31"
+    )
+
+
+def restore_arguments(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="what `arclog backup` made")
+    parser.epilog = (
+        "The home must have no runs. Runs that had not ended go on from where the backup saw them as soon as a server\n"
+        "is started; tasks that were under way then are run again.\n\n"
+        "example: arclog restore --home /var/lib/arclog /backups/arclog-2026-01-31"
+    )
+
+
+def backup_command(options: Namespace) -> int:
+    from arclog.cli.home import settings_of
+    from arclog.cli.render import out_of
+    from arclog.wiring.homes.backup import back_up
+
+    made = back_up(settings_of(options), Path(options.folder))
+    _tell(out_of(options), made, options.folder, f"backed up to {options.folder}")
+    return OK
+
+
+def restore_command(options: Namespace) -> int:
+    from arclog.cli.home import settings_of
+    from arclog.cli.render import out_of
+    from arclog.wiring.homes.backup import restore
+
+    settings = settings_of(options)
+    _tell(
+        out_of(options), restore(settings, Path(options.folder)), options.folder, f"restored to {settings.text('home')}"
+    )
+    return OK
+
+
+def _tell(out: Out, manifest: Manifest, folder: str, done: str) -> None:
+    import msgspec
+
+    if out.as_json:
+        out.data({"folder": folder, **msgspec.to_builtins(manifest)})
+    elif not out.quiet:
+        more = ", sealed secrets without their key" if manifest.secrets else ""
+        size = f"{manifest.bytes / 1024 / 1024:.1f} MiB of log, {manifest.results} stored results{more}"
+        out.say(f"{done}: {size}, as of {manifest.taken_at}")

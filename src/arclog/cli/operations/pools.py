@@ -1,0 +1,213 @@
+"""The commands `pool`, `resource` and `workers`: what bounds the work, and who does it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.storage.pools import PoolApi, PoolView, ResourceView, WorkerView
+
+T = TypeVar("T")
+
+_ACTIONS = ("list", "set", "rm")
+_NO_POOLS = "no pools: nothing waits, nobody works, nothing is limited"
+_NO_RESOURCES = "no resource has a limit"
+_NO_WORKERS = "no worker was seen; `arclog worker --server URL` starts one"
+
+
+# -- pool ---------------------------------------------------------------------------------------------------------------
+
+
+def pool_arguments(parser: Parser) -> None:
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the pool (set, rm; else --all)")
+    parser.add_argument("--all", action="store_true", help="set, rm: all pools together")
+    parser.add_argument("--concurrency", metavar="N", type=int, help="set: commands held at a time; 0 stops the pool")
+    parser.add_argument("--tenant", metavar="NAME", help="set, rm: the limit of one tenant")
+    parser.add_argument("--each-tenant", action="store_true", help="set, rm: the limit of each tenant by itself")
+    parser.epilog = (
+        "A pool is a name: `arclog worker --pool gpu` serves the steps that say `spec: {pool: gpu}`.\n\n"
+        "examples: arclog pool set gpu --concurrency 32\n"
+        "          arclog pool set gpu --each-tenant --concurrency 8\n"
+        "          arclog pool set --all --tenant acme --concurrency 100"
+    )
+
+
+def pool_command(options: Namespace) -> int:
+    action = options.action
+    given = [
+        word
+        for word, value in (
+            ("--all", options.all),
+            ("--concurrency", options.concurrency is not None),
+            ("--tenant", options.tenant is not None),
+            ("--each-tenant", options.each_tenant),
+        )
+        if value
+    ]
+    if action == "list":
+        if options.name or given:
+            raise Usage("pool list takes nothing", "arclog pool list")
+    else:
+        if bool(options.name) == options.all:
+            raise Usage(f"pool {action}: a NAME or --all is needed, one of them", f"arclog pool {action} NAME")
+        if options.tenant is not None and options.each_tenant:
+            raise Usage(f"pool {action}: --tenant is one, --each-tenant each; name one of them")
+        if options.tenant in ("", "*"):
+            raise Usage(f"pool {action}: --tenant {options.tenant!r} is no tenant", "--each-tenant is each of them")
+        if (options.concurrency is None) == (action == "set"):
+            hint = "arclog pool set NAME --concurrency N" if action == "set" else "arclog pool rm NAME"
+            raise Usage(f"pool {action}: --concurrency is {'needed' if action == 'set' else 'of `pool set`'}", hint)
+
+    async def do(pools: PoolApi, out: Out) -> None:
+        name = "" if options.all else options.name or ""
+        tenant = "*" if options.each_tenant else options.tenant or ""
+        match action:
+            case "set":
+                _say([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
+            case "rm":
+                _say([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
+            case _:
+                _say(await pools.pools(), _pool_line, out, _NO_POOLS)
+
+    return _with(options, do, _NO_POOLS if action == "list" else "")
+
+
+def _pool_line(each: PoolView) -> str:
+    name = each.name or "(all pools)"
+    waiting = f"{each.waiting} waiting" + (f", the oldest for {each.oldest_s:.0f} s" if each.waiting else "")
+    limits = [
+        f"{'all tenants' if not limit.tenant else 'each tenant' if limit.tenant == '*' else f'tenant {limit.tenant}'}"
+        f" at most {limit.concurrency}"
+        for limit in each.limits
+    ]
+    line = f"{name}  {waiting}, {each.busy} busy; {each.workers} workers, {each.slots} slots"
+    return line + (f"; {', '.join(limits)}" if limits else "")
+
+
+# -- resource -----------------------------------------------------------------------------------------------------------
+
+
+def resource_arguments(parser: Parser) -> None:
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the resource (set, rm)")
+    parser.add_argument("--rate", metavar="N/UNIT", help="set: commands that may begin, e.g. 10/s, 100/m, 5/h")
+    parser.add_argument("--burst", metavar="N", type=int, help="set: commands that may begin at once (default 1)")
+    parser.add_argument("--concurrency", metavar="N", type=int, help="set: commands that may hold it at a time")
+    parser.epilog = (
+        "Steps that say `spec: {resources: [NAME]}` wait for it. One that is not listed has no limit.\n\n"
+        "example: arclog resource set billing-api --rate 10/s --burst 20 --concurrency 4"
+    )
+
+
+def resource_command(options: Namespace) -> int:
+    action = options.action
+    terms = (options.rate, options.burst, options.concurrency)
+    if action == "list":
+        if options.name or any(each is not None for each in terms):
+            raise Usage("resource list takes nothing", "arclog resource list")
+    elif not options.name:
+        raise Usage(f"resource {action}: a NAME is needed", f"arclog resource {action} NAME")
+    if action == "rm" and any(each is not None for each in terms):
+        raise Usage("resource rm takes a NAME alone", "arclog resource set NAME changes its terms")
+    if action == "set" and options.rate is None and options.concurrency is None:
+        raise Usage("resource set: --rate or --concurrency is needed", "arclog resource set NAME --rate 10/s")
+
+    async def do(pools: PoolApi, out: Out) -> None:
+        from arclog.ports.storage.pools import NewResource
+
+        match action:
+            case "set":
+                burst = 1 if options.burst is None else options.burst
+                new = NewResource(options.rate or "", burst, options.concurrency)
+                _say([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
+            case "rm":
+                await pools.remove_resource(options.name)
+                if out.as_json:
+                    out.data({"name": options.name, "removed": True})
+                elif not out.quiet:
+                    out.say(f"{options.name} has no limit any more")
+            case _:
+                _say(await pools.resources(), _resource_line, out, _NO_RESOURCES)
+
+    return _with(options, do, _NO_RESOURCES if action == "list" else "")
+
+
+def _resource_line(each: ResourceView) -> str:
+    parts = []
+    if each.rate:
+        coming = "" if each.tokens else f", the next in {each.next_token_s:.1f} s"
+        parts.append(f"{each.rate}, burst {each.burst}: {each.tokens} tokens{coming}")
+    most = "" if each.concurrency is None else f" of {each.concurrency}"
+    parts.append(f"{each.held}{most} in use")
+    return f"{each.name}  {'; '.join(parts)}"
+
+
+# -- workers ------------------------------------------------------------------------------------------------------------
+
+
+def workers_arguments(parser: Parser) -> None:
+    parser.epilog = "`arclog worker drain ID` lets one finish and leave. Workers inside of `arclog run` are not listed."
+
+
+def workers_command(options: Namespace) -> int:
+    async def do(pools: PoolApi, out: Out) -> None:
+        _say(await pools.workers(), worker_line, out, _NO_WORKERS)
+
+    return _with(options, do, _NO_WORKERS)
+
+
+def drain(options: Namespace) -> int:
+    """`arclog worker drain`."""
+    worker_id, pools_named = options.id or "", options.pool or []
+    if bool(worker_id) == bool(pools_named) or len(pools_named) > 1:
+        raise Usage("worker drain: an ID or one --pool is needed", "`arclog workers` lists the ids")
+
+    async def do(pools: PoolApi, out: Out) -> None:
+        told = await pools.drain(worker_id, pools_named[0] if pools_named else "")
+        _say(told, worker_line, out, "no worker there can be told to leave: those inside of a server stop with it")
+
+    return _with(options, do)
+
+
+def worker_line(each: WorkerView) -> str:
+    pools = ", ".join(each.pools) or "every pool"
+    return f"{each.worker_id}  {each.state}  {pools}  {each.busy} of {each.slots} slots  {each.version}  seen {each.seen_at}"
+
+
+def _say(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
+    from arclog.cli.render import clean
+
+    if out.as_json:
+        out.data(found[0] if one else found)
+        return
+    for each in found:
+        out.say(clean(line(each)))
+    if not found and not out.quiet:
+        out.say(nothing)
+
+
+def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], nothing: str = "") -> int:
+    """Do it here or at a server; what only reads says what to tell when there is nothing."""
+    import asyncio
+
+    from arclog.cli import home
+    from arclog.cli.render import out_of
+
+    settings = home.settings_of(options)
+    if nothing and not home.exists(settings):
+        _say([], str, out_of(options), nothing)  # a command that only reads makes no home
+        return OK
+
+    async def go() -> int:
+        async with home.opened(settings, read_only=bool(nothing)) as here:
+            await do(here.pools(), out_of(options))
+        return OK
+
+    return asyncio.run(go())

@@ -1,0 +1,200 @@
+"""The command `schedule`: which playbook of the catalog runs when. A server (`arclog up`, `arclog server`) fires them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.model.config.settings import Settings
+    from arclog.ports.storage.schedules import ScheduleApi, ScheduleView
+
+_ACTIONS = ("add", "list", "show", "pause", "resume", "rm", "backfill")
+#: option → the action that it belongs to
+_OPTIONS = {
+    "cron": "add",
+    "tz": "add",
+    "path": "add",
+    "version": "add",
+    "assignments": "add",
+    "workload": "add",
+    "catch_up": "add",
+    "overlap": "add",
+    "first": "backfill",
+    "last": "backfill",
+}
+
+
+def schedule_arguments(parser: Parser) -> None:
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the schedule (all but list)")
+    parser.add_argument("--cron", metavar="FIELDS", help="add: minute hour day month weekday, e.g. '0 6 * * 1-5'")
+    parser.add_argument("--tz", metavar="ZONE", help="add: time zone of the fields, e.g. Europe/Berlin (default UTC)")
+    parser.add_argument("--path", metavar="PATH", help="add: playbook in the catalog")
+    parser.add_argument("--version", metavar="N", type=int, help="add: its version (default: the newest at the time)")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="PATH=VALUE",
+        action="append",
+        help="add: a value of the workload; VALUE is JSON, else text (repeatable)",
+    )
+    parser.add_argument("--workload", metavar="FILE", help="add: JSON or YAML file with the workload")
+    parser.add_argument(
+        "--catch-up",
+        choices=("none", "last", "all"),
+        help="add: what becomes of times that went by while no server ran (default last)",
+    )
+    parser.add_argument(
+        "--overlap",
+        choices=("skip", "queue", "cancel"),
+        help="add: what a time does while the last run has not ended (default skip)",
+    )
+    parser.add_argument(
+        "--from", dest="first", metavar="TIME", help="backfill: first moment, e.g. 2026-01-31T00:00:00Z"
+    )
+    parser.add_argument("--to", dest="last", metavar="TIME", help="backfill: last moment")
+    parser.epilog = (
+        "Schedules are fired by `arclog up` and `arclog server`. A run finds its time as {{ workload.schedule.due }}.\n\n"
+        "examples: arclog schedule add nightly --cron '0 6 * * *' --tz Europe/Berlin --path examples/hello\n"
+        "          arclog schedule backfill nightly --from 2026-01-01T00:00:00Z --to 2026-01-08T00:00:00Z"
+    )
+
+
+def schedule_command(options: Namespace) -> int:
+    import asyncio
+
+    from arclog.cli import home
+    from arclog.cli.render import out_of
+
+    settings = home.settings_of(options)
+    _check(options)
+    out = out_of(options)
+    if options.action == "list" and not home.exists(settings):
+        _list([], out)
+        return OK
+
+    async def go() -> int:
+        async with home.opened(settings, read_only=options.action in ("list", "show")) as here:
+            return await _do(here.schedules(), options, settings, out)
+
+    return asyncio.run(go())
+
+
+def _check(options: Namespace) -> None:
+    action = options.action
+    for option, owner in _OPTIONS.items():
+        if getattr(options, option) is not None and action != owner:
+            word = {"assignments": "set", "first": "from", "last": "to"}.get(option, option.replace("_", "-"))
+            raise Usage(f"schedule {action}: --{word} belongs to `schedule {owner}`", "see `arclog schedule --help`")
+    if action == "list":
+        if options.name is not None:
+            raise Usage("schedule list takes no name", "arclog schedule show NAME tells of one")
+    elif not options.name:
+        raise Usage(f"schedule {action}: a NAME is needed", f"arclog schedule {action} NAME")
+    if action == "add" and not (options.cron and options.path):
+        raise Usage(
+            "schedule add: --cron and --path are needed", "arclog schedule add NAME --cron '0 6 * * *' --path PATH"
+        )
+    if action == "backfill" and not (options.first and options.last):
+        raise Usage(
+            "schedule backfill: --from and --to are needed",
+            "arclog schedule backfill NAME --from 2026-01-01T00:00:00Z --to 2026-01-08T00:00:00Z",
+        )
+
+
+async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, out: Out) -> int:
+    name = options.name
+    match options.action:
+        case "add":
+            _tell(await schedules.add(_new(options, settings)), out)
+        case "show":
+            _tell(await schedules.show(name), out)
+        case "pause":
+            _tell(await schedules.pause(name), out)
+        case "resume":
+            _tell(await schedules.resume(name), out)
+        case "list":
+            found: list[ScheduleView] = []
+            while page := await schedules.list(after=found[-1].name if found else ""):
+                found += page
+            _list(found, out)
+        case "rm":
+            await schedules.remove(name)
+            _say({"name": name, "removed": True}, f"removed {name}; its runs stay", out)
+        case "backfill":
+            due = await schedules.backfill(name, options.first, options.last)
+            text = f"{len(due)} times of {name} will run, one after the other, where a server runs"
+            _say({"name": name, "queued": due}, text if due else f"{name} has no time in that span", out)
+    return OK
+
+
+def _new(options: Namespace, settings: Settings) -> Any:
+    from arclog.cli.playbooks.files import workload_of
+    from arclog.ports.storage.schedules import NewSchedule
+
+    chosen = {
+        key: value
+        for key, value in (
+            ("tz", options.tz),
+            ("version", options.version),
+            ("catch_up", options.catch_up),
+            ("overlap", options.overlap),
+        )
+        if value is not None
+    }
+    workload = workload_of(options.workload, options.assignments or [], settings)
+    return NewSchedule(options.name, options.cron, options.path, workload=workload, **chosen)
+
+
+def _say(data: Any, text: str, out: Out) -> None:
+    from arclog.cli.render import clean
+
+    if out.as_json:
+        out.data(data)
+    elif not out.quiet:
+        out.say(clean(text))
+
+
+def _tell(schedule: ScheduleView, out: Out) -> None:
+    from arclog.cli.render import clean
+
+    if out.as_json:
+        out.data(schedule)
+    elif not out.quiet:
+        for line in _lines(schedule):
+            out.say(clean(line))
+
+
+def _list(schedules: list[ScheduleView], out: Out) -> None:
+    from arclog.cli.render import clean
+
+    if out.as_json:
+        out.data(schedules)
+        return
+    for each in schedules:
+        out.say(clean(_first_line(each)))
+    if not schedules and not out.quiet:
+        out.say("no schedules; `arclog schedule add NAME --cron '0 6 * * *' --path PATH` keeps one")
+
+
+def _first_line(each: ScheduleView) -> str:
+    coming = "paused" if each.paused else f"next {each.next_due}" if each.next_due else "over"
+    return f"{each.name}  {each.cron} {each.tz}  {each.path}  {coming}"
+
+
+def _lines(each: ScheduleView) -> list[str]:
+    lines = [_first_line(each), f"  catch up {each.catch_up}, overlap {each.overlap}"]
+    if each.last_execution:
+        lines.append(f"  last {each.last_due}: run {each.last_execution}")
+    if each.queued:
+        lines.append(f"  {len(each.queued)} waiting, from {each.queued[0]} to {each.queued[-1]}")
+    if each.skipped:
+        lines.append(f"  {each.skipped} passed over")
+    if each.note:
+        lines.append(f"  {each.note}")
+    return lines

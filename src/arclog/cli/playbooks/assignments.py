@@ -1,0 +1,101 @@
+"""Whether what `--set` assigns is something that the playbook has: a key of its workload, and a value of the same type.
+
+A key that is not in the workload is taken all the same when a template or code of the playbook names it, or when
+something reads the whole map that it would stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from arclog.cli.exits import Usage
+from arclog.plan.net import Plan
+from arclog.plan.program import Program
+from arclog.plan.workload_reads import WorkloadReads
+
+_MISSING: Any = object()
+Path = tuple[str, ...]
+
+
+def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> None:
+    """Refuse a key that nothing in the playbook knows, and a value of another type than the workload's own."""
+    if not assignments:
+        return
+    reads = WorkloadReads(Program(plan, ""))
+    for path, value in assignments:
+        if path[0] in plan.inputs:
+            continue  # whoever starts the run holds it against the declaration
+        for leaf, given in _leaves(path, value, plan.workload):
+            _check_one(plan.workload, leaf, given, reads)
+
+
+def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """The workload with the texts of `--set` as they were written where an input is declared to be a text: 007 stays 007."""
+    made = dict(workload)
+    for assignment in assignments:
+        name, _, raw = assignment.partition("=")
+        declared = plan.inputs.get(name)
+        is_text = declared is not None and declared.get("type") in ("string", "date", "datetime", "secret")
+        if is_text and isinstance(made.get(name), int | float):
+            made[name] = raw
+    return made
+
+
+def _leaves(path: Path, value: Any, workload: Any) -> Iterator[tuple[Path, Any]]:
+    """A map that is assigned to a map sets its keys one by one."""
+    if isinstance(value, dict) and value and isinstance(_at(workload, path), dict):
+        for key, below in value.items():
+            yield from _leaves((*path, str(key)), below, workload)
+    else:
+        yield path, value
+
+
+def _check_one(workload: dict[str, Any], path: Path, value: Any, reads: WorkloadReads) -> None:
+    place: Any = workload
+    for depth, key in enumerate(path):
+        if not isinstance(place, dict) or (not place and depth):
+            return  # a value that takes the place of another one, or a map that is open by design
+        if key not in place:
+            if not reads.names(path, depth):
+                raise _unknown(path, depth, place, reads)
+            return
+        place = place[key]
+    expected, given = _type(place), _type(value)
+    if expected != given and "null" not in (expected, given):
+        name = ".".join(path)
+        hint = f"give {expected}, as the workload's own {_brief(place)}"
+        if expected == "text" and given in ("a number", "a boolean"):
+            hint = f"quote it to make it text: --set '{name}=\"{value}\"'"
+        raise Usage(f"--set {name}: the workload's {name} is {expected}, not {given}", hint)
+
+
+def _unknown(path: Path, depth: int, place: dict[str, Any], reads: WorkloadReads) -> Usage:
+    from difflib import get_close_matches
+
+    above, key = ".".join(path[:depth]), path[depth]
+    known = list(dict.fromkeys((*place, *reads.below(path[:depth]))))
+    where = f"the workload's {above}" if above else "the workload"
+    near = get_close_matches(key, known, 1, 0.6)
+    listed = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+    if not known:
+        return Usage(f"--set {'.'.join(path)}: nothing in the playbook reads a key of the workload", "leave it out")
+    meant = f"did you mean {'.'.join((*path[:depth], near[0]))}? " if near else ""
+    return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{meant}it has {listed}")
+
+
+def _at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
+    return value
+
+
+def _type(value: Any) -> str:
+    names = {dict: "a map", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _brief(value: Any) -> str:
+    from arclog.cli.render import clip, json_text
+
+    return clip(json_text(value), 40)

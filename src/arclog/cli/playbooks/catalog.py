@@ -1,0 +1,195 @@
+"""The command `catalog`: playbooks under paths, with versions that never change."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import Api, CatalogEntry, CatalogVersion
+
+_PAGE = 500
+_WAYS = ("register", "list", "show", "diff", "archive")
+
+
+def catalog_arguments(parser: Parser) -> None:
+    parser.add_argument("action", metavar="register|list|show|diff|archive", choices=_WAYS, help="what to do")
+    parser.add_argument("names", metavar="FILE|PATH", nargs="*", help="files to register, else a path of the catalog")
+    parser.add_argument("--all", action="store_true", help="list: archived paths, too; show: all versions of the path")
+    parser.add_argument("--undo", action="store_true", help="archive: bring the path back")
+    parser.usage = (
+        "arclog catalog register FILE...\n       arclog catalog list [PREFIX] [--all]\n"
+        "       arclog catalog show PATH[@VERSION] [--all]\n       arclog catalog diff PATH[@OLDER] [NEWER]\n"
+        "       arclog catalog archive PATH [--undo]"
+    )
+    parser.epilog = (
+        "The same content is the same version; other content under a path is its next one. `arclog run PATH` runs the\n"
+        "newest, `arclog run PATH@3` version 3. `diff PATH` compares the newest with the one before it.\n"
+        "An archived path is not listed and starts no run; its versions stay, and registering it again brings it back."
+    )
+
+
+def catalog_command(options: Namespace) -> int:
+    if options.all and options.action not in ("list", "show"):
+        raise Usage("--all belongs to catalog list and catalog show")
+    if options.undo and options.action != "archive":
+        raise Usage("--undo belongs to catalog archive")
+    least, most = {"register": (1, 1000), "list": (0, 1), "show": (1, 1), "diff": (1, 2), "archive": (1, 1)}[
+        options.action
+    ]
+    if not least <= len(options.names) <= most:
+        wanted = {"register": "the FILEs", "list": "at most a PREFIX", "diff": "a PATH, and perhaps a version"}
+        raise Usage(
+            f"catalog {options.action} takes {wanted.get(options.action, 'one PATH')}", "see `arclog catalog --help`"
+        )
+    commands = {"register": _register, "list": _list, "show": _show, "diff": _diff, "archive": _archive}
+    return commands[options.action](options)
+
+
+def _with_api(options: Namespace, work: Callable[[Api, Out], Awaitable[int]], *, writes: bool = False) -> int:
+    from arclog.cli.home import exists, opened, settings_of
+    from arclog.cli.render import out_of
+    from arclog.model.errors import NotFound
+
+    settings = settings_of(options)
+    if not writes and not exists(settings):
+        raise NotFound(f"nothing is registered yet in {settings.text('home')}; arclog catalog register FILE")
+
+    async def go() -> int:
+        async with opened(settings, read_only=not writes) as here:
+            return await work(here.api, out_of(options))
+
+    return asyncio.run(go())
+
+
+def _register(options: Namespace) -> int:
+    from arclog.cli.home import settings_of
+    from arclog.cli.playbooks.files import files_beside, playbook_text
+    from arclog.ports.views.api import RegisterRequest
+
+    settings = settings_of(options)
+    texts = [playbook_text(file, settings) for file in options.names]
+
+    async def work(api: Api, out: Out) -> int:
+        made = [
+            await api.register(RegisterRequest(text, name, files_beside(text, name, settings))) for text, name in texts
+        ]
+        if out.as_json:
+            out.data(made)
+        elif not out.quiet:
+            for (_, name), one in zip(texts, made, strict=True):
+                what = "is" if one.created else "is, as before,"
+                out.say(f"{out.mark('done')} {name} {what} {out.paint(f'{one.path}@{one.version}', 'bold')}")
+        return OK
+
+    return _with_api(options, work, writes=True)
+
+
+def _list(options: Namespace) -> int:
+    async def work(api: Api, out: Out) -> int:
+        rows: list[CatalogEntry] = []
+        prefix = options.names[0] if options.names else ""
+        while page := await api.catalog(
+            prefix=prefix, after=rows[-1].path if rows else "", limit=_PAGE, archived=options.all
+        ):
+            rows += page
+        if out.as_json:
+            out.data(rows)
+        elif rows:
+            out.say(_entries(rows, out))
+        elif not out.quiet:
+            out.say(f"nothing is registered{f' under {prefix}' if prefix else ''}; arclog catalog register FILE")
+        return OK
+
+    return _with_api(options, work)
+
+
+def _entries(rows: list[CatalogEntry], out: Out) -> str:
+    from arclog.cli.render import moment, table
+
+    cells = [
+        (row.path, str(row.version), moment(row.registered_at), "archived" if row.archived_at else "") for row in rows
+    ]
+    return table(("PATH", "VERSION", "REGISTERED", ""), cells, out.size()[0], out)
+
+
+def _show(options: Namespace) -> int:
+    from arclog.cli.playbooks.files import path_and_version
+
+    path, version = path_and_version(options.names[0])
+    if options.all and version:
+        raise Usage("catalog show --all takes a PATH without a version")
+
+    async def work(api: Api, out: Out) -> int:
+        if options.all:
+            found: list[CatalogVersion] = []
+            while page := await api.versions(path, before=found[-1].version if found else 0, limit=_PAGE):
+                found += page
+            if out.as_json:
+                out.data(found)
+            else:
+                out.say(_versions(found, out))
+            return OK
+        one = await api.registered(path, version)
+        if out.as_json:
+            out.data(one)
+        else:
+            out.say(one.source.rstrip("\n"))
+        return OK
+
+    return _with_api(options, work)
+
+
+def _versions(rows: list[CatalogVersion], out: Out) -> str:
+    from arclog.cli.render import moment, table
+
+    cells = [(str(row.version), moment(row.registered_at), row.digest[:12]) for row in rows]
+    return table(("VERSION", "REGISTERED", "CONTENT"), cells, out.size()[0], out)
+
+
+def _diff(options: Namespace) -> int:
+    from arclog.cli.playbooks.files import path_and_version
+
+    path, older = path_and_version(options.names[0])
+    newer = path_and_version(f"{path}@{options.names[1]}")[1] if len(options.names) > 1 else 0
+
+    async def work(api: Api, out: Out) -> int:
+        newest = (await api.registered(path, newer)).version
+        if not older and newest == 1:
+            raise Usage(f"{path} has one version only; there is nothing to compare")
+        difference = await api.difference(path, older or newest - 1, newest)
+        if out.as_json:
+            out.data(difference)
+        elif difference.diff:
+            colours = {"+": "green", "-": "red", "@": "dim"}
+            lines = [
+                out.paint(line, colours[line[0]]) if line[:1] in colours else line
+                for line in difference.diff.splitlines()
+            ]
+            out.say("\n".join(lines))
+        elif not out.quiet:
+            out.say(f"{path}@{difference.older} and @{difference.newer} are the same text")
+        return OK
+
+    return _with_api(options, work)
+
+
+def _archive(options: Namespace) -> int:
+    async def work(api: Api, out: Out) -> int:
+        entry = await api.archive(options.names[0], archived=not options.undo)
+        if out.as_json:
+            out.data(entry)
+        elif not out.quiet:
+            done = (
+                "is back" if options.undo else f"is archived; arclog catalog archive {entry.path} --undo brings it back"
+            )
+            out.say(f"{out.mark('done')} {entry.path} {done}")
+        return OK
+
+    return _with_api(options, work, writes=True)

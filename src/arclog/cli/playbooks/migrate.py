@@ -1,0 +1,110 @@
+"""The command `migrate`: older forms of playbooks in the present language. It needs no home."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import FAILED, OK, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from arclog.authoring.migrate import Migration
+    from arclog.cli.args import Parser
+    from arclog.model.config.settings import Settings
+
+#: From so many files on, it is worth starting processes.
+_MANY = 100
+
+
+def migrate_arguments(parser: Parser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="playbook file; - is standard input")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--write", action="store_true", help="change the files instead of printing the result")
+    how.add_argument("--diff", action="store_true", help="print what would change")
+    parser.epilog = """\
+What cannot be decided is listed on standard error with its line; the exit code is then 1.
+
+example: arclog migrate old.yaml > new.yaml"""
+
+
+def migrate_command(options: Namespace) -> int:
+    from arclog.cli.home import settings_of
+    from arclog.cli.playbooks.findings import as_data, as_text
+    from arclog.cli.render import Out, out_of, printable
+
+    out = out_of(options)
+    settings = settings_of(options)
+    if len(options.files) > 1 and not (options.write or options.diff or out.as_json):
+        raise Usage("several files: say --write, --diff or --json")
+    if options.write and "-" in options.files:
+        raise Usage("--write changes files; standard input is none")
+    undecided = 0
+    reports: list[dict[str, Any]] = []
+    for file, text, name, done in _migrated(options.files, settings):
+        undecided += len(done.undecided)
+        if options.write and done.text != text:
+            with open(file, "w", encoding="utf-8", newline="") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
+                target.write(done.text)
+        if out.as_json:
+            reports.append(
+                {
+                    "file": name,
+                    "changed": done.text != text,
+                    "changes": [{"line": line, "change": change} for line, change in done.changes],
+                    "undecided": [as_data(finding, name) for finding in done.undecided],
+                    "text": done.text,
+                }
+            )
+            continue
+        if options.diff:
+            out.write(difference(text, done.text, name, "migrated"))
+        elif options.write:
+            if not out.quiet:
+                out.say(f"{out.mark('failed' if done.undecided else 'done')} {name}: {len(done.changes)} changed")
+        else:
+            out.write(done.text)
+        err = Out(stream=sys.stderr)
+        for finding in done.undecided:
+            sys.stderr.write(printable(as_text(finding, done.text, name, err) + "\n\n", sys.stderr))
+    if out.as_json:
+        out.data(reports if len(options.files) > 1 else reports[0])
+    return FAILED if undecided else OK
+
+
+def _migrated(files: Sequence[str], settings: Settings) -> Iterator[tuple[str, str, str, Migration]]:
+    """Each file with its text, what to call it, and what became of it; many are shared between processes."""
+    from functools import partial
+
+    migrate = partial(_migrate_file, settings=settings)
+    if len(files) < _MANY:
+        yield from map(migrate, files)
+        return
+    import os
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(os.cpu_count() or 1, get_context("forkserver")) as pool:
+        yield from pool.map(migrate, files, chunksize=10)
+
+
+def _migrate_file(file: str, settings: Settings) -> tuple[str, str, str, Migration]:
+    from arclog.authoring.migrate import Migration, migrate
+    from arclog.cli.playbooks.check import TEST_SUFFIXES
+    from arclog.cli.playbooks.files import playbook_text
+    from arclog.wiring.kinds import installed_kinds
+
+    text, name = playbook_text(file, settings)
+    if file.endswith(TEST_SUFFIXES):
+        return file, text, name, Migration(text)  # tests have no older forms
+    return file, text, name, migrate(text, name, installed_kinds(), settings)
+
+
+def difference(before: str, after: str, name: str, what: str) -> str:
+    """A unified diff of two texts of one file."""
+    from difflib import unified_diff
+
+    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} ({what})")
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

@@ -1,0 +1,142 @@
+"""A run that a command shows to its end, and what it started and did not wait for: both are served until they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import BY_STATE, FAILED
+
+if TYPE_CHECKING:
+    from arclog.cli.render import Out
+    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.model.config.settings import Settings
+    from arclog.ports.views.api import Api, Summary
+
+#: Runs that are listed in one go.
+_PAGE = 500
+#: Time for a run to be cancelled after its caller has failed.
+_CANCEL_S = 1.0
+
+
+class Shown:
+    """A run that is shown to its end, with what it started and did not wait for."""
+
+    def __init__(
+        self, here: Any, out: Out, interrupts: Interrupts, settings: Settings, *, serves: bool, text: str = ""
+    ) -> None:
+        """`serves`: this process runs it. `text`: the playbook's, when it is at hand."""
+        from arclog.cli.runs.attention import Attention, may_wait
+
+        self._api: Api = here.api
+        self._out = out
+        self._interrupts = interrupts
+        self._serves = serves
+        self._every_s = settings.number("run.progress_s")
+        self._attention = Attention(self._api, out) if may_wait(text) else None
+
+    async def to_the_end(self, execution_id: str, *, resumed: bool = False) -> int:
+        """The exit code, once the run and all that it started have ended."""
+        return await self._attended(execution_id, self._to_the_end(execution_id, resumed=resumed))
+
+    async def rest(self, execution_id: str) -> int:
+        """The same for a run that has ended itself."""
+        return await self._attended(execution_id, self._after_its_end(execution_id))
+
+    async def _attended(self, execution_id: str, work: Coroutine[Any, Any, int]) -> int:
+        """Do the work while somebody looks for what waits for a person."""
+        import asyncio
+
+        if self._attention is None:
+            return await work
+        self._attention.follow(execution_id)
+        attending = asyncio.ensure_future(self._attention.run())
+        try:
+            return await work
+        finally:
+            attending.cancel()
+            await asyncio.gather(attending, return_exceptions=True)
+
+    async def _to_the_end(self, execution_id: str, *, resumed: bool) -> int:
+        out = self._out
+        if out.as_json or out.quiet:
+            await self._api.ended(execution_id)
+        else:
+            from arclog.cli.runs.watch import watch
+
+            await watch(self._api, execution_id, out, resumed=resumed, every_s=self._every_s)
+        return await self._after_its_end(execution_id)
+
+    async def _after_its_end(self, execution_id: str) -> int:
+        summary = await self._api.summary(execution_id)
+        if not self._out.as_json:
+            _verdict(summary, self._out)
+        if self._serves:
+            if summary.state != "COMPLETED":
+                await self._let_children_end(execution_id)
+            await self._serve_rest(execution_id)
+        if self._out.as_json:
+            self._out.data(summary)
+        return BY_STATE.get(summary.state, FAILED)
+
+    async def _let_children_end(self, execution_id: str) -> None:
+        """Runs that were waited for are cancelled with their caller, a moment after it."""
+        for child in (await left_below(self._api, execution_id))[:_PAGE]:
+            await self._api.ended(child, timeout_s=_CANCEL_S)
+
+    async def _serve_rest(self, execution_id: str) -> None:
+        """Go on with what the run started and did not wait for, until it has ended, too."""
+        out = self._out
+        while left := await left_below(self._api, execution_id):
+            self._interrupts.ended(execution_id, left)
+            if not out.quiet:
+                others = f" and {len(left) - 5} more" if len(left) > 5 else ""
+                out.notice(
+                    f"still serving what it started with wait: false: {', '.join(left[:5])}{others} (Ctrl-C leaves)"
+                )
+            for child in left:
+                if self._attention is not None:
+                    self._attention.follow(child)
+            for child in left:
+                await self._api.ended(child)
+                if not out.as_json and not out.quiet:
+                    _verdict(await self._api.summary(child), out, result=False)
+
+
+async def left_below(api: Api, execution_id: str) -> list[str]:
+    """Runs below this one that have not ended, also below those that have."""
+    left: list[str] = []
+    callers = [execution_id]
+    while callers:
+        caller, before = callers.pop(), ""
+        while page := await api.list(parent=caller, before=before, limit=_PAGE):
+            left += [run.execution_id for run in page if run.ended_at is None]
+            callers += [run.execution_id for run in page]
+            if len(page) < _PAGE:
+                break
+            before = page[-1].execution_id
+    return sorted(left, key=int)
+
+
+def _verdict(summary: Summary, out: Out, *, result: bool = True) -> None:
+    """The last lines of a run that was shown."""
+    from arclog.cli.render import MARKS, STATE_MARKS, between, pretty, stored
+    from arclog.cli.runs.account import account, next_lines
+
+    completed = summary.state == "COMPLETED"
+    if summary.result is not None and completed and result:
+        whole = f"arclog show {summary.execution_id} --json"
+        out.say(pretty(summary.result, rest=whole))
+    if summary.result_ref is not None and completed and result:
+        out.say(stored(summary.result_ref))
+    if completed and out.quiet:
+        return
+    glyph, _, colour = MARKS[STATE_MARKS.get(summary.state, "open")]
+    took = between(summary.started_at, summary.ended_at)
+    line = f"{glyph} {summary.name} {summary.state.lower()}{f' in {took}' if took else ''}"
+    out.say(f"{out.paint(line, colour, 'bold')} {out.paint(f'· execution {summary.execution_id}', 'dim')}")
+    lines = account(summary, out)
+    if lines:
+        out.say(lines)
+    if not completed and not out.quiet:
+        out.say(next_lines([f"arclog why {summary.execution_id}", *summary.next], out))

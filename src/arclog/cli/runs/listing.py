@@ -1,0 +1,212 @@
+"""The command `list`: runs, newest first, narrowed by name, state, text and time. No line is wider than a terminal of 70 columns or more."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from arclog.cli.exits import OK
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import Api, Listed
+    from arclog.ports.views.overview import RunQuery
+
+_STATES = ("pending", "running", "completed", "failed", "cancelled")
+_PAGE = 500
+#: From so many columns on, what went wrong stands in the run's own line; below it, in a line of its own.
+_WIDE = 120
+_NARROWEST_NAME = 8
+_NARROWEST_DETAIL = 40
+
+
+def list_arguments(parser: Parser) -> None:
+    from arclog.cli.times import since
+
+    parser.add_argument(
+        "--name", metavar="TEXT", default="", help="only runs whose playbook's name has this text in it"
+    )
+    parser.add_argument(
+        "--state",
+        metavar="STATE",
+        action="append",
+        default=[],
+        type=str.lower,
+        choices=_STATES,
+        help=f"only runs in this state: {', '.join(_STATES)} (repeatable)",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=since,
+        default=0,
+        help="only runs asked for from then on: 30s, 10m, 2h, 1d, 1w or 2026-01-31T12:00",
+    )
+    parser.add_argument("--until", metavar="TIME", type=since, default=0, help="only runs asked for before then")
+    parser.add_argument("--path", metavar="PATH", default="", help="only runs of this catalog path")
+    parser.add_argument(
+        "--search", metavar="TEXT", default="", help="only runs with this in name, path, step, error or ids"
+    )
+    parser.add_argument(
+        "--level", default="", choices=("top", "called"), help="top: runs that no run called; called: the others"
+    )
+    parser.add_argument("--parent", metavar="ID", default="", help="only runs that this run called")
+    parser.add_argument(
+        "--where",
+        metavar="EXPR",
+        default="",
+        help="only runs for which this holds, by the fields of --json, e.g. \"version == '3' and error\"",
+    )
+    parser.add_argument("--limit", metavar="N", type=_positive, default=50, help="at most so many runs (default: 50)")
+    parser.epilog = "example: arclog list --name load --state failed --since 1d"
+
+
+def _positive(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def list_command(options: Namespace) -> int:
+    import asyncio
+
+    from msgspec.structs import replace
+
+    from arclog.cli.home import exists, nothing_yet, opened, settings_of
+    from arclog.cli.render import out_of
+    from arclog.ports.views.overview import RunQuery
+
+    out = out_of(options)
+    settings = settings_of(options)
+    query, matches = _query(options), _matches(options.where)
+
+    async def read() -> list[Listed]:
+        async with opened(settings, read_only=True) as here:
+            return await _listed(here.api, query, options.limit, matches)
+
+    rows = asyncio.run(read()) if exists(settings) else []
+    narrowed = query != RunQuery() or bool(options.where)
+    if out.as_json:
+        out.data(rows)
+    elif rows:
+        out.say(list_table(rows, out))
+    elif not out.quiet:
+        states = " or ".join(options.state)
+        beyond_states = replace(query, states=()) != RunQuery() or bool(options.where)
+        which = f"no {states + ' ' if states else ''}runs{' match' if beyond_states else ''}"
+        out.say(which if narrowed and exists(settings) else nothing_yet(settings))
+    return OK
+
+
+def _query(options: Namespace) -> RunQuery:
+    from arclog.model.ids import timestamp
+    from arclog.ports.views.overview import RunQuery
+
+    return RunQuery(
+        states=tuple(state.upper() for state in options.state),
+        path=options.path,
+        name=options.name,
+        text=options.search,
+        since=timestamp(options.since) if options.since else "",
+        until=timestamp(options.until) if options.until else "",
+        level=options.level,
+        parent=options.parent,
+    )
+
+
+def _matches(where: str) -> Callable[[Listed], bool] | None:
+    """Whether --where holds for a run; None: it holds for all."""
+    from msgspec.structs import asdict
+
+    from arclog.expr import compile_condition
+    from arclog.model.errors import ExpressionError
+
+    if not where.strip():
+        return None
+    condition = compile_condition(where)
+
+    def matches(run: Listed) -> bool:
+        fields = asdict(run)
+        try:
+            return bool(condition.evaluate({**fields, "run": fields}))
+        except ExpressionError:
+            return False  # it speaks of what this run does not have
+
+    return matches
+
+
+async def _listed(
+    api: Api, query: RunQuery, limit: int, matches: Callable[[Listed], bool] | None = None
+) -> list[Listed]:
+    """As many as were asked for, however many requests it takes."""
+    from msgspec.structs import replace
+
+    rows: list[Listed] = []
+    before: str | None = ""
+    while before is not None and len(rows) < limit:
+        size = _PAGE if matches is not None else min(_PAGE, limit - len(rows))
+        page = await api.find(replace(query, before=before, limit=size))
+        rows += page.runs if matches is None else filter(matches, page.runs)
+        before = page.next
+    return rows[:limit]
+
+
+def list_table(rows: list[Listed], out: Out) -> str:
+    """The runs as lines that fit the terminal."""
+    from arclog.cli.render import bare, clip, one_line, table, width_of
+
+    columns = out.size()[0]
+    wide = columns >= _WIDE
+    cells = [_cells(row, out) for row in rows]
+    head = ("EXECUTION", "STATE", "PLAYBOOK", "STARTED", "TOOK")
+    taken = sum(
+        max(width_of(bare(each[index])) for each in (head, *cells)) + 2 for index in range(len(head)) if index != 2
+    )
+    room = max(_NARROWEST_NAME, columns - taken - (_NARROWEST_DETAIL if wide else 0))
+    cells = [(*each[:2], clip(each[2], room), *each[3:]) for each in cells]
+    details = [one_line(_detail(row)) for row in rows]
+    if wide:
+        full = [(*each, detail) for each, detail in zip(cells, details, strict=True)]
+        return table((*head, "STEP OR ERROR"), full, columns, out, right=(4,))
+    first, *lines = table(head, cells, columns, out).split("\n")
+    shown = [first]
+    for line, detail in zip(lines, details, strict=True):
+        shown.append(line)
+        if detail:
+            shown.append(out.paint(f"  {clip(detail, columns - 2)}", "dim"))
+    return "\n".join(shown)
+
+
+def _cells(row: Listed, out: Out) -> tuple[str, ...]:
+    from arclog.cli.render import between, moment, one_line
+
+    started = moment(row.started_at or row.created_at)
+    this_year = started[:4] == moment(_now())[:4]
+    return (
+        row.execution_id,
+        out.paint("‖ paused", "yellow") if row.paused else out.state(row.state),
+        one_line(row.name),
+        started[5:16] if this_year else started[:10],
+        between(row.started_at, row.ended_at),
+    )
+
+
+def _detail(row: Listed) -> str:
+    detail = row.error or row.warning or ""
+    if not detail and not row.ended_at and row.current_step:
+        detail = f"at step {row.current_step}"
+    if row.imported:
+        return f"imported; {detail}" if detail else "imported"
+    return detail
+
+
+def _now() -> str:
+    import time
+
+    from arclog.model.ids import timestamp
+
+    return timestamp(time.time_ns() // 1000)

@@ -1,0 +1,296 @@
+"""Commands that run a playbook to its end: run, resume, and whatever starts a run from another one."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import BY_STATE, FAILED, OK
+from arclog.model.errors import InvariantBroken
+
+if TYPE_CHECKING:
+    from arclog.authoring.beside import FilesBeside
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.plan.net import Plan
+    from arclog.ports.views.api import Api, ForkRequest, Started
+
+
+def run_arguments(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE|PATH", help="playbook file, or PATH[@VERSION] in the catalog; - is stdin")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="set a value of the workload, e.g. user.name=Ada; VALUE is JSON, else text (repeatable)",
+    )
+    parser.add_argument("--workload", metavar="FILE", help="JSON or YAML file with the workload; --set wins over it")
+    parser.add_argument(
+        "--priority",
+        type=int,
+        metavar="N",
+        help="-100 to 100, in the place of executor.spec.priority: higher comes first where commands wait for workers",
+    )
+    parser.add_argument(
+        "--detach", "-d", action="store_true", help="with a server: say the run's id and leave it to it"
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  arclog run examples/hello.yaml\n"
+        "  arclog run flow.yaml --workload input.json --set 'ids=[1, 2]' --json\n"
+        "  arclog run reports/daily@3\n\n"
+        "exit codes: 0 completed, 1 failed, 2 invalid playbook or usage, 3 cancelled\n"
+        "Ctrl-C lets go of the run: `arclog resume ID` goes on with it, `arclog cancel ID` ends it. What a server runs goes\n"
+        "on there. Runs that it starts with `wait: false` are served until they have ended, too."
+    )
+
+
+def run_command(options: Namespace) -> int:
+    from arclog.cli.exits import Usage
+    from arclog.cli.home import server_of, settings_of
+    from arclog.cli.playbooks.files import in_catalog, playbook_text
+    from arclog.cli.render import out_of
+    from arclog.wiring.loop import run
+
+    settings = settings_of(options)
+    if options.file == "-" and options.workload == "-":
+        raise Usage("the playbook and the workload cannot both come from standard input")
+    if options.detach and not server_of(settings):
+        hint = "name one with --server or ARCLOG_SERVER; `arclog up` starts one"
+        raise Usage("--detach needs a server: nobody else would run it", hint)
+    text, name = ("", options.file) if in_catalog(options.file) else playbook_text(options.file, settings)
+    return run(_run(settings, options, text, name, out_of(options)), briefly=not settings.text("store.url"))
+
+
+async def _run(settings: Any, options: Namespace, text: str, file: str, out: Out) -> int:
+    from arclog.authoring.beside import FilesBeside
+    from arclog.cli.home import opened, server_of
+    from arclog.cli.playbooks.files import called_playbooks, path_and_version, workload_of
+    from arclog.cli.runs.attached import Shown
+    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.ports.views.api import ExecuteRequest
+
+    out.outlives_reader = True
+    interrupts = Interrupts(out)
+    _hear_errors(out)
+    workload, priority = workload_of(options.workload, options.assignments, settings), options.priority
+    try:
+        with interrupts:
+            async with opened(settings) as here:
+                if text:
+                    here.open_tools(text)
+                    beside = FilesBeside(settings).of(file)
+                    plan = _look_over(here, settings, options, text, file, out, beside)
+                    workload = _typed(plan, workload, options)
+                    files = called_playbooks(text, file, settings, beside) | beside.taken
+                    request = ExecuteRequest(text, file, workload, files, priority=priority)
+                else:
+                    path, version = path_and_version(file)
+                    pinned = await here.api.registered(path, version)
+                    text = pinned.source
+                    here.open_tools(text)
+                    named = f"{path}@{pinned.version}"
+                    plan = _look_over(here, settings, options, text, named, out, FilesBeside(settings))
+                    workload = _typed(plan, workload, options)
+                    request = ExecuteRequest(path=path, version=pinned.version, workload=workload, priority=priority)
+                started = await here.api.execute(request)
+                if options.detach:
+                    return _detached(started, out)
+                interrupts.started(started.execution_id, server_of(settings))
+                await here.start_worker(started.execution_id)
+                shown = Shown(here, out, interrupts, settings, serves=not server_of(settings), text=text)
+                return await _while_working(here, shown.to_the_end(started.execution_id))
+    except BaseException:
+        if interrupts.left:
+            return interrupts.left
+        raise
+
+
+def _look_over(
+    here: Any, settings: Any, options: Namespace, text: str, file: str, out: Out, beside: FilesBeside
+) -> Plan | None:
+    """Compile the playbook once: say what `check` warns of, and refuse what `--set` cannot mean. Returns its plan."""
+    from arclog.cli.playbooks.files import assigned
+    from arclog.cli.playbooks.findings import warn
+    from arclog.plan.build import build
+    from arclog.wiring.kinds import KindSpecs, tool_kinds
+
+    built = build(text, file, KindSpecs(tool_kinds()), settings, beside)
+    if built.plan is None:
+        return None  # who starts it says why it cannot run; a server may know kinds that are not installed here
+    if options.assignments:
+        from arclog.cli.playbooks.assignments import check_assignments
+
+        check_assignments(built.plan, assigned(options.assignments))
+    here.keep_plan(text, built.plan)
+    if not out.quiet:
+        warn(built.findings, built.source, file, as_json=out.as_json)
+    return built.plan
+
+
+def _typed(plan: Plan | None, workload: dict[str, Any], options: Namespace) -> dict[str, Any]:
+    if plan is None or not plan.inputs or not options.assignments:
+        return workload
+    from arclog.cli.playbooks.assignments import typed
+
+    return typed(plan, workload, options.assignments)
+
+
+def _detached(started: Started, out: Out) -> int:
+    if out.as_json:
+        out.data(started)
+    elif out.quiet:
+        out.say(started.execution_id)
+    else:
+        out.say(f"started execution {started.execution_id}")
+        out.say(out.paint(f"  arclog events {started.execution_id} --follow", "dim"))
+    return OK
+
+
+def resume_arguments(parser: Parser) -> None:
+    from arclog.cli.runs.signals import signal_id_argument
+
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log, when the run was paused")
+    signal_id_argument(parser)
+    parser.epilog = (
+        "A paused run goes on: here, or in the process that waits for it. So does one whose process died.\n"
+        "Finished tasks are not done again; the task that was in flight is. A run that ended is only shown."
+    )
+
+
+def resume_command(options: Namespace) -> int:
+    return _go_on(options, again=False)
+
+
+def again_command(options: Namespace) -> int:
+    """`arclog retry ID`: run an ended run again."""
+    return _go_on(options, again=True)
+
+
+def forked_command(options: Namespace, request: ForkRequest) -> int:
+    """`arclog fork`, and `arclog retry` of a part of a run: start the new run and show it to its end."""
+    return _go_on(options, again=True, request=request)
+
+
+def _go_on(options: Namespace, *, again: bool, request: ForkRequest | None = None) -> int:
+    from arclog.cli.home import require, settings_of
+    from arclog.cli.render import out_of
+    from arclog.wiring.loop import run
+
+    settings = settings_of(options)
+    require(settings, options.id)
+    work = _resume(settings, options, out_of(options), again=again, request=request)
+    return run(work, briefly=not settings.text("store.url"))
+
+
+async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
+    """The id of a new run that goes on from another."""
+    found = await here.api.fork(execution_id, request)
+    if not out.as_json and not out.quiet:
+        origin = found.origin
+        what = f"event {origin.seq} of" if origin.how == "fork" else f"step {origin.step} of" if origin.step else ""
+        out.notice(
+            f"execution {found.execution_id} goes on from {what + ' ' if what else ''}{execution_id}: "
+            f"{origin.events:,} events taken over"
+        )
+    new: str = found.execution_id
+    return new
+
+
+async def _resume(
+    settings: Any, options: Namespace, out: Out, *, again: bool, request: ForkRequest | None = None
+) -> int:
+    from arclog.cli.home import opened, resolve, server_of
+    from arclog.cli.runs.attached import Shown, left_below
+    from arclog.cli.runs.interrupts import Interrupts
+    from arclog.cli.runs.signals import request_of, told
+    from arclog.model.errors import RequestRejected
+
+    out.outlives_reader = True
+    interrupts = Interrupts(out)
+    _hear_errors(out)
+    try:
+        with interrupts:
+            async with opened(settings) as here:
+                execution_id = await resolve(here.api, options.id)
+                if request is not None:
+                    execution_id = await _forked(here, execution_id, request, out)
+                elif again:
+                    answer = await here.api.signal(execution_id, request_of(options, "RETRY_RUN"))
+                    if answer.started is None:
+                        return told(answer, "", out)
+                    execution_id = answer.started
+                serves = not server_of(settings)
+                shown = Shown(here, out, interrupts, settings, serves=serves)
+                status = await here.api.status(execution_id)
+                # A server may have run it to its end by now; it is shown all the same, as nobody has seen it.
+                if status.ended_at is not None and (serves or not again):
+                    left = await left_below(here.api, execution_id) if serves else []
+                    if not left:
+                        return await _already_over(here.api, execution_id, out)
+                    interrupts.ended(execution_id, left)
+                    await here.start_worker(execution_id)
+                    for child in left:
+                        await here.take_over(child)
+                    return await _while_working(here, shown.rest(execution_id))
+                if await here.api.pausing(execution_id):
+                    answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
+                    elsewhere = here.served_by(execution_id)
+                    if elsewhere or not answer.accepted:
+                        return told(answer, f"resumed; worker {elsewhere} goes on with it", out)
+                held = await here.take_over(execution_id)
+                if held:
+                    raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")
+                interrupts.started(execution_id, server_of(settings))
+                await here.start_worker(execution_id)
+                return await _while_working(here, shown.to_the_end(execution_id, resumed=not again))
+    except BaseException:
+        if interrupts.left:
+            return interrupts.left
+        raise
+
+
+async def _while_working(here: Any, rest: Coroutine[Any, Any, int]) -> int:
+    """Go on to the end of the run, but not without a worker: what stopped it is raised here."""
+    import asyncio
+
+    showing = asyncio.ensure_future(rest)
+    try:
+        await asyncio.wait({showing, here.worker}, return_when=asyncio.FIRST_COMPLETED)
+        if not showing.done():
+            here.worker.result()  # raises
+            raise InvariantBroken("the worker stopped before the run ended")
+        return await showing
+    finally:
+        if not showing.done():
+            showing.cancel()
+            await asyncio.wait({showing})
+
+
+async def _already_over(api: Api, execution_id: str, out: Out) -> int:
+    summary = await api.summary(execution_id)
+    if out.as_json:
+        out.data(summary)
+    elif not out.quiet:
+        out.say(
+            f"run {execution_id} is over already: {out.state(summary.state)}; `arclog show {execution_id}` tells more"
+        )
+    return BY_STATE.get(summary.state, FAILED)
+
+
+def _hear_errors(out: Out) -> None:
+    """What engine and worker log as errors is said as a notice; their warnings are for ARCLOG_DEBUG=1."""
+    import logging
+    import os
+
+    class Notices(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            out.notice(record.getMessage())
+
+    log = logging.getLogger("arclog")
+    log.handlers = [Notices(logging.DEBUG if os.environ.get("ARCLOG_DEBUG") == "1" else logging.ERROR)]
+    log.propagate = False

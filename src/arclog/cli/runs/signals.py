@@ -1,0 +1,222 @@
+"""Commands that tell a run something: pause, cancel, retry, skip, approve, reject, signal. (`resume` also works: see run.)"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import INVALID, OK, Usage
+from arclog.cli.history.changes import change_arguments
+from arclog.model.signals import RESERVED
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.ports.views.api import Api, SignalAnswer
+
+
+def _arguments(parser: Parser, *, step: str = "", reason: str = "kept in the log") -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    if step:
+        parser.add_argument("step", metavar="STEP", help=step)
+    parser.add_argument("--reason", metavar="TEXT", default="", help=reason)
+    signal_id_argument(parser)
+
+
+def signal_id_argument(parser: Parser) -> None:
+    parser.add_argument(
+        "--signal-id", metavar="ID", default="", help="makes it idempotent: the same id again does nothing more"
+    )
+
+
+def pause_arguments(parser: Parser) -> None:
+    _arguments(parser)
+    parser.epilog = (
+        "Running tasks are not interrupted: the run is paused once they have ended. `arclog resume ID` goes on."
+    )
+
+
+def pause_command(options: Namespace) -> int:
+    return _send(options, "PAUSE", "pausing: running tasks end first")
+
+
+def cancel_arguments(parser: Parser) -> None:
+    _arguments(parser)
+    parser.add_argument("--now", action="store_true", help="kill what runs without grace (EMERGENCY_STOP)")
+
+
+def cancel_command(options: Namespace) -> int:
+    options.reason = options.reason or "cancelled from the command line"
+    return _send(options, "EMERGENCY_STOP" if options.now else "CANCEL", "cancelled", wanted="CANCELLED")
+
+
+def retry_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    parser.add_argument("step", metavar="STEP", nargs="?", default="", help="the step whose latest run is retried")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
+    signal_id_argument(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--from",
+        dest="from_step",
+        metavar="STEP",
+        default="",
+        help="a new run that keeps all but STEP and what it led to",
+    )
+    which.add_argument(
+        "--failed", action="store_true", help="a new run that keeps all but what failed, down to loop items"
+    )
+    change_arguments(parser)
+    parser.epilog = (
+        "With STEP: an attempt under way is restarted, a failed step is fired again with the same args.\n"
+        "With --from or --failed: a run that has ended goes on as a new run; what succeeded does not run again.\n"
+        "Without: a run that has ended is run again, as a new run with the same plan and workload, to its end.\n\n"
+        "examples:\n"
+        "  arclog retry last --failed --playbook fixed.yaml\n"
+        "  arclog retry last --from load --set batch=100"
+    )
+
+
+def retry_command(options: Namespace) -> int:
+    if options.from_step or options.failed:
+        from arclog.cli.history.fork import request_of as fork_request
+        from arclog.cli.runs.run import forked_command
+
+        if options.step:
+            raise Usage("STEP retries a step of a run that goes on; with --from or --failed name no other step")
+        return forked_command(options, fork_request(options, step=options.from_step, failed=options.failed))
+    if options.playbook or options.assignments or options.mapped:
+        raise Usage("--playbook, --set and --map belong to --from STEP or --failed")
+    if options.step:
+        return _send(options, "RETRY_STEP", f"retrying step {options.step}", step=options.step)
+    from arclog.cli.runs.run import again_command
+
+    return again_command(options)
+
+
+def skip_arguments(parser: Parser) -> None:
+    _arguments(parser, step="the step whose open run is skipped", reason="required; kept in the log")
+
+
+def skip_command(options: Namespace) -> int:
+    return _send(options, "SKIP_STEP", f"skipped step {options.step}", step=options.step)
+
+
+def approve_arguments(parser: Parser) -> None:
+    _arguments(parser)
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
+    parser.add_argument("--data", metavar="JSON", help="handed to the task that waits")
+
+
+def approve_command(options: Namespace) -> int:
+    return _send(options, "APPROVE", "approved", step=options.step, data=_data(options))
+
+
+def reject_arguments(parser: Parser) -> None:
+    _arguments(parser, reason="required; kept in the log")
+    parser.add_argument(
+        "--step",
+        metavar="STEP",
+        default="",
+        help="whose approval, if several wait: a step, or a task as the refusal lists it",
+    )
+
+
+def reject_command(options: Namespace) -> int:
+    return _send(options, "REJECT", "rejected", step=options.step)
+
+
+def signal_arguments(parser: Parser) -> None:
+    parser.add_argument("id", metavar="ID", help="execution id, its first digits, or last")
+    parser.add_argument("name", metavar="NAME", help="the signal: one that a task waits for, or one of arclog's own")
+    parser.add_argument("--data", metavar="JSON", help="what it carries")
+    parser.add_argument("--step", metavar="STEP", default="", help="the step that is meant")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the log")
+    signal_id_argument(parser)
+    parser.epilog = (
+        "arclog's own: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP UPDATE_PARAMS EMERGENCY_STOP\n"
+        "example: arclog signal last UPDATE_PARAMS --data '{\"limit\": 10}'"
+    )
+
+
+def signal_command(options: Namespace) -> int:
+    if options.name == "RETRY_RUN":
+        raise Usage("RETRY_RUN starts a new run", f"to run it to its end: arclog retry {options.id}")
+    own = options.name not in RESERVED
+    kept = (
+        f"signal {options.name} was recorded; no task waits for it yet, the next one that does takes it" if own else ""
+    )
+    done = f"signal {options.name} was recorded" + ("; a task was waiting for it" if own else "")
+    return _send(options, options.name, done, step=options.step, data=_data(options), kept=kept)
+
+
+def _data(options: Namespace) -> Any:
+    if options.data is None:
+        return None
+    import msgspec
+
+    try:
+        return msgspec.json.decode(options.data.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise Usage(f"--data is not JSON: {problem}", "text needs its quotes: --data '\"text\"'") from None
+
+
+def _send(
+    options: Namespace, signal: str, done: str, *, step: str = "", data: Any = None, wanted: str = "", kept: str = ""
+) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+
+    out = out_of(options)
+
+    async def work(api: Api, execution_id: str) -> int:
+        answer = await api.signal(execution_id, request_of(options, signal, step, data))
+        return told(answer, done if answer.waiting or not kept else kept, out, wanted)
+
+    return with_run(options, work, read_only=False)
+
+
+def request_of(options: Namespace, signal: str, step: str = "", data: Any = None) -> Any:
+    from arclog.ports.views.api import SignalRequest
+
+    return SignalRequest(
+        signal=signal,
+        signal_id=_text(options.signal_id),
+        reason=_text(options.reason),
+        step=step,
+        data=data,
+        by=user(),
+    )
+
+
+def told(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
+    """Say what became of a signal; the exit code. A run that is in the wanted state already is as good as one told so."""
+    well = answer.accepted or answer.state == wanted
+    if out.as_json:
+        out.data(answer)
+    elif not well:
+        from arclog.model.errors import RequestRejected
+
+        raise RequestRejected(f"run {answer.execution_id}: {answer.message}")
+    elif not out.quiet:
+        out.say(f"{out.state(answer.state)} run {answer.execution_id}: {done}")
+    return OK if well else INVALID
+
+
+def _text(word: str) -> str:
+    """A word of the command line; bytes that are no text are replaced."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no name for this uid
+        return ""

@@ -1,0 +1,286 @@
+"""Printing a run's records in order and following them, and the command that does so with its events."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from arclog.cli.exits import OK, Usage
+
+if TYPE_CHECKING:
+    from arclog.cli.args import Parser
+    from arclog.cli.render import Out
+    from arclog.dialects.telling import Reader, Told
+    from arclog.ports.views.api import Api
+
+PAGE = 1000
+#: as in `dialects.names`, which only a command that tells events needs
+_DIALECTS = ("canonical", "lifecycle", "run", "wire", "legacy")
+#: how often a followed run is looked at when nothing announces a change (another process runs it)
+_FOLLOW_S = 0.25
+
+
+def events_arguments(parser: Parser) -> None:
+    from arclog.cli.history.search import search_arguments
+
+    parser.add_argument(
+        "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without: all runs"
+    )
+    parser.add_argument(
+        "--type",
+        dest="types",
+        metavar="TYPE",
+        action="append",
+        default=[],
+        help="only events of this type, e.g. step.done; a name of any dialect (repeatable)",
+    )
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        choices=_DIALECTS,
+        default=_DIALECTS[0],
+        help=f"in which spelling: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
+    )
+    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events behind this seq")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    search_arguments(parser)
+    parser.epilog = (
+        "Without ID, events of all runs, the oldest first:\n"
+        "  arclog events --type step.failed --since 1d --where \"'timeout' in payload.error.kind\"\n\n"
+        "With --json each line is one full record, in seq order: an event envelope, or what the dialect has instead."
+    )
+
+
+def events_command(options: Namespace) -> int:
+    from arclog.cli.home import with_run
+    from arclog.cli.render import out_of
+    from arclog.dialects.names import MEANINGS, asked_for, canonical_types
+
+    for name in options.types:
+        if name not in MEANINGS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, MEANINGS, n=1)
+            raise Usage(f"there is no event type {name!r}{f'; did you mean {near[0]}?' if near else ''}")
+    if options.id is None:
+        from arclog.cli.history.search import search_command
+
+        return search_command(options)
+    from arclog.engine.views.event_search import matches_of
+
+    if options.since is not None or options.limit is not None:
+        raise Usage("--since and --limit belong to a search over all runs; leave out the ID")
+    out, matches = out_of(options), matches_of(options.entity, options.where)
+
+    async def work(api: Api, execution_id: str) -> int:
+        teller = await _teller(api, execution_id, options.dialect)
+        # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
+        stateless = teller.needs == frozenset()
+        types = canonical_types(options.types) if stateless else tuple(teller.needs or ())
+
+        async def read(after: int) -> list[dict[str, Any]]:
+            return await api.events(execution_id, after=after, limit=PAGE, types=types)
+
+        def show(told: list[Told]) -> None:
+            kept = [one for one in told if one.seq > options.after and (matches is None or matches(one.source))]
+            if options.types:
+                kept = [one for one in kept if asked_for(one, options.types)]
+            if out.as_json:
+                out.lines([one.record for one in kept])
+            elif kept:
+                out.say("\n".join(event_line(_as_event(one), out) for one in kept))
+
+        def tell(page: list[dict[str, Any]]) -> None:
+            show([one for envelope in page for one in teller.tell(envelope)])
+
+        begin = options.after if stateless else 0
+        sent = sent_events(api, execution_id, types)
+        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow, sent=sent)
+        show(teller.rest())
+        return OK
+
+    return with_run(options, work)
+
+
+async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
+    from arclog.dialects.names import reader_of
+    from arclog.dialects.run_record import RunSubject
+
+    listed = await api.list(before=str(int(execution_id) + 1), limit=1) if dialect == "run" else []
+    if listed and listed[0].execution_id == execution_id:
+        return reader_of(dialect, RunSubject(listed[0].run_id, listed[0].path, listed[0].version))
+    return reader_of(dialect, RunSubject("", "", ""))
+
+
+#: how the Run Events Contract's names end → the status that is shown with them
+_RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
+
+
+def _as_event(told: Told) -> dict[str, Any]:
+    """What `event_line` shows of a record, whatever shape it has."""
+    shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
+    bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}
+    if told.derived:
+        return {**bare, "duration_ms": None, "payload": {}}
+    if "runSeq" not in told.record:
+        return shown
+    record, payload = told.record, told.record.get("payload", {})
+    again = f" @{record['logicalAttemptId']}" if record["logicalAttemptId"] > 1 else ""
+    detail: dict[str, Any] = {key: payload[key] for key in ("result", "reason") if key in payload}
+    if "errorMessage" in payload:
+        detail = {"error": {"kind": payload["errorCode"], "message": payload["errorMessage"]}}
+    status = next((word for end, word in _RUN_STATUSES.items() if told.name.endswith(end)), "in_progress")
+    return {
+        **bare,
+        "status": status,
+        "step": record.get("stepId", "") + again,
+        "payload": detail,
+        "duration_ms": payload.get("durationMs"),
+    }
+
+
+def _seq(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ArgumentTypeError(f"{text!r} is not a seq (a whole number)")
+    return int(text)
+
+
+def event_line(event: dict[str, Any], out: Out) -> str:
+    """seq, time, type, step/task, status, duration, detail."""
+    from arclog.cli.render import bare, clip, clock_time, duration, one_line, width_of
+
+    where = event.get("step", "")
+    if event.get("iteration_id"):
+        where += f"[{event['iteration_id'].rpartition(':')[2]}]"
+    if event.get("task"):
+        where += f"/{event['task']}"
+    if event.get("attempt", 1) > 1:
+        where += f"#{event['attempt']}"
+    status = event["status"]
+    colours = {
+        "success": "green",
+        "error": "red",
+        "skipped": "dim",
+        "paused": "yellow",
+        "COMPLETED": "green",
+        "FAILED": "red",
+        "CANCELLED": "red",
+        "PAUSED": "yellow",
+    }
+    took = duration(event["duration_ms"] / 1000) if event.get("duration_ms") is not None else ""
+    columns = (
+        out.paint(f"{event['seq']:>6}", "dim"),
+        out.paint(clock_time(event["timestamp"]), "dim"),
+        f"{event['event_type']:<28}",
+        where + " " * max(0, 24 - width_of(where)),
+        out.paint(f"{status:<11}", colours[status]) if status in colours else f"{status:<11}",
+        f"{took:>8}",
+    )
+    line = " ".join(columns)
+    detail = one_line(_detail(event))
+    if event.get("informative"):
+        detail = f"(informative) {detail}"  # in the log for readers only: it must not look like a part of the run
+    room = out.size()[0] - width_of(bare(line)) - 2 if out.tty else 200
+    return f"{line}  {clip(detail, max(room, 20))}".rstrip()
+
+
+def _detail(event: dict[str, Any]) -> str:
+    """What matters of a payload, in a few words."""
+    payload = event.get("payload") or {}
+    outcome = payload.get("outcome") or {}
+    error = payload.get("error") or outcome.get("error")
+    if error:
+        return f"{error.get('kind', 'error')}: {error.get('message', '')}"
+    kind = event["event_type"]
+    if kind == "next.evaluated":
+        steps = [arc.get("step", "?") for arc in payload.get("selected") or []]
+        return "→ " + ", ".join(steps) if steps else "no arc"
+    if kind == "policy.task.evaluated":
+        action = payload.get("action") or {}
+        words = [str(action.get("do", "")), str(action.get("to", ""))]
+        words += [f"{key} {_short(payload[key])}" for key in ("set_iter", "set_ctx") if payload.get(key)]
+        return " ".join(word for word in words if word)
+    if kind == "policy.admit.evaluated":
+        return "allowed" if payload.get("allow") else "denied"
+    ref = outcome.get("result_ref") or payload.get("result_ref")
+    if ref:
+        from arclog.cli.render import stored
+
+        return stored(ref)
+    if "result" in outcome:
+        return "" if outcome["result"] is None else f"result {_short(outcome['result'])}"
+    for key in ("ctx", "inputs", "args", "result", "reason", "total", "workload"):
+        if payload.get(key) not in (None, {}, [], ""):
+            return f"{key} {_short(payload[key])}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    from arclog.cli.render import json_text
+
+    text = json_text(value)
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+#: what a followed run's new records come from, behind the last one that was shown
+Source = Callable[[int], AsyncIterator[dict[str, Any]]]
+
+
+async def stream(
+    api: Api,
+    execution_id: str,
+    read: Callable[[int], Awaitable[list[dict[str, Any]]]],
+    show: Callable[[list[dict[str, Any]]], None],
+    key: str,
+    after: int,
+    *,
+    follow: bool,
+    sent: Source | None = None,
+) -> None:
+    """Print everything there is; when following, until the run has ended and the rest is printed too.
+
+    Where new records are `sent`, nobody asks for them; `sent` ends with the run.
+    """
+    head = (await api.wait(execution_id, timeout_s=0)) if follow else 0
+    if not follow:
+        await api.status(execution_id)  # an unknown id is said so, not shown as empty
+    while True:
+        over = follow and (await api.status(execution_id)).ended_at is not None
+        while page := await read(after):
+            show(page)
+            after = page[-1][key]
+            if len(page) < PAGE:
+                break
+        if over or not follow:
+            return
+        if sent is None:
+            head = await api.wait(execution_id, after=head, timeout_s=_FOLLOW_S)
+            continue
+        async for record in sent(after):
+            show([record])
+            after = record[key]
+
+
+def sent_events(api: Api, execution_id: str, types: Sequence[str]) -> Source | None:
+    """A run's events as they are sent, to its terminal one; None where there is nobody far away to send them."""
+    from arclog.model.events import TERMINAL
+    from arclog.ports.views.api import Following
+
+    if not isinstance(api, Following):
+        return None
+    asked = (*types, *TERMINAL) if types else ()
+
+    async def source(after: int) -> AsyncIterator[dict[str, Any]]:
+        # What comes behind the end (a webhook that is tried for hours, say) is not waited for.
+        async with aclosing(api.follow(execution_id, after=after, types=asked)) as events:
+            async for event in events:
+                if not types or event["event_type"] in types:
+                    yield event
+                if event["event_type"] in TERMINAL and not event.get("informative"):
+                    return
+
+    return source

@@ -1,0 +1,1 @@
+"""What enters an execution: inputs, reports, signals and times of schedules."""

@@ -1,0 +1,227 @@
+"""What can be put to an execution, and what a decision gives back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError
+
+
+class Request(Struct, frozen=True):
+    """Start the run."""
+
+    path: str
+    version: int
+    #: the request's own workload
+    workload: dict[str, Any]
+    #: tenant/project/environment
+    scope: str = ""
+    #: why the request cannot run; None = it can
+    problem: TaskError | None = None
+    #: for a child: the task that called it
+    parent: dict[str, Any] | None = None
+    depth: int = 0
+    #: playbooks called by file, as they were registered: plan → file → (path, version)
+    files: dict[str, dict[str, tuple[str, int]]] = {}
+    #: run_id of the run that this one repeats
+    original_run_id: str = ""
+    #: None: the playbook's
+    priority: int | None = None
+    #: the playbook's file, as its author names it
+    file: str = ""
+
+
+class WorkReported(Struct, frozen=True):
+    """The next piece of a command's report, not yet checked."""
+
+    command_id: int
+    fence: int
+    #: 0 = whatever comes next: the events' own ids tell a repetition
+    n: int
+    worker_id: str
+    events: list[Event]
+    #: sha256 of the content of those that brought ids of their own, by that id
+    digests: dict[int, str] = {}
+    #: it is one event of `POST /api/events`: what it leaves out, and what a task's policy makes of an outcome, is for the
+    #: server to find out
+    from_wire: bool = False
+
+
+class Observed(Struct, frozen=True):
+    """Facts from outside, for readers of the log alone: whatever they say, nothing is decided."""
+
+    events: list[Event]
+    #: sha256 of the content of those that brought ids of their own, by that id
+    digests: dict[int, str] = {}
+    #: how many of them one run may have
+    most: int = 0
+
+
+class LeaseEnded(Struct, frozen=True):
+    """A worker did not keep up its lease."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+    max_losses: int
+
+
+class GaveUp(Struct, frozen=True):
+    """The holder of a command says that it cannot be carried out."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+    max_losses: int
+    #: its command.failed
+    event: Event
+    #: sha256 of the event's content, by the id that it brought
+    digests: dict[int, str] = {}
+
+
+class Reclaimed(Struct, frozen=True):
+    """Work whose lease was lost has found a worker again."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+
+
+class Abort(Struct, frozen=True):
+    """The engine itself cannot go on with this run."""
+
+    problem: TaskError
+    #: even what is open cannot be ended one by one: end the run alone
+    bare: bool = False
+
+
+class TimerFired(Struct, frozen=True):
+    """A durable timer has come due."""
+
+    timer_id: str
+
+
+class ChildEnded(Struct, frozen=True):
+    """What became of the child that a task waits for (or why there is none)."""
+
+    key: str
+    child: int
+    #: lean outcome record of the waiting task
+    record: dict[str, Any]
+
+
+class ParentTold(Struct, frozen=True):
+    """The parent of this ended run, if it has one, has its result; its webhooks are delivered or given up."""
+
+
+class Continue(Struct, frozen=True):
+    """Go on with tokens that an earlier decision left ready."""
+
+
+class Forked(Struct, frozen=True):
+    """Go on from events that were taken over from another run: offer their open work, route what has ended."""
+
+
+class Signal(Struct, frozen=True):
+    """Somebody wants the run to do something."""
+
+    signal: str
+    #: the same id again is answered as before
+    signal_id: str
+    reason: str = ""
+    by: str = ""
+    step: str = ""
+    data: Any = None
+    #: what the sender may be; None: it owns the home, and may everything
+    roles: frozenset[str] | None = None
+    #: with PAUSE: open commands that no worker holds
+    idle: tuple[int, ...] = ()
+    #: how many signals a run keeps that nothing waits for yet
+    most_kept: int = 0
+
+
+class GivenBack(Struct, frozen=True):
+    """A worker stopped between two tasks and hands its command back."""
+
+    command_id: int
+    fence: int
+    worker_id: str
+
+
+class TakeSlot(Struct, frozen=True):
+    """Start a run that waits for one of its playbook's concurrency slots."""
+
+    #: executions that hold all slots; none = there was one when the engine looked, and the commit makes sure
+    holders: tuple[int, ...] = ()
+
+
+Input = (
+    Request
+    | WorkReported
+    | Observed
+    | LeaseEnded
+    | GaveUp
+    | Reclaimed
+    | Abort
+    | TimerFired
+    | ChildEnded
+    | ParentTold
+    | Continue
+    | Forked
+    | Signal
+    | GivenBack
+    | TakeSlot
+)
+
+
+class NewWork(Struct, frozen=True):
+    """A command to issue."""
+
+    command_id: int
+    step: str
+    run: int
+    kinds: tuple[str, ...]
+    pool: str = "default"
+    priority: int = 0
+    resources: tuple[str, ...] = ()
+
+
+class Refused(Struct, frozen=True):
+    """Why an input changes nothing. Data, not an exception."""
+
+    #: closed | stale | duplicate | gap | ended | malformed | early | signal | forbidden | no_slot | full
+    reason: str
+    message: str
+    #: with gap: the n that is expected
+    expected: int = 0
+    #: with malformed: the type of the event that does not fit; '' when it is the report as a whole
+    event_type: str = ""
+
+
+class Txn(Struct):
+    """The answer of `decide`: what must be committed together. Effects leave only once it is."""
+
+    events: list[Event] = field(default_factory=list)
+    issue: list[NewWork] = field(default_factory=list)
+    close: list[int] = field(default_factory=list)
+    release: list[int] = field(default_factory=list)
+    #: timers by id: when they are due; 0 = cleared
+    timers: dict[str, int] = field(default_factory=dict)
+    #: (command_id, fence as the store has it): out of everybody's reach; the commit fails if it was claimed meanwhile
+    hold: list[tuple[int, int]] = field(default_factory=list)
+    #: held commands that may be claimed again
+    unhold: list[int] = field(default_factory=list)
+    #: the run starts: it needs a concurrency slot
+    slot: bool = False
+    #: ready tokens were left: put Continue next
+    more: bool = False
+    refused: Refused | None = None
+    #: something was waiting for the signal
+    waiting: bool = False
+    #: content of events that brought ids of their own, by that id
+    digests: dict[int, str] = field(default_factory=dict)
+    #: of a report over the wire: index of the event that stands for the one that was sent
+    spoken: int = 0

@@ -1,0 +1,118 @@
+"""Commands that come back: their lease was lost, or their holder gave them up or handed them back; and who takes them next.
+
+Law: only the fence that the state knows counts. Whoever comes with another one is told so, and nothing changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from arclog.core.boundary.inputs import GaveUp, GivenBack, LeaseEnded, Reclaimed, Refused
+from arclog.core.flow import waits
+from arclog.core.transitions import closing
+from arclog.core.transitions.state import OpenCommand, run_key
+from arclog.model.events import Event
+from arclog.model.outcome import as_error, error
+
+if TYPE_CHECKING:
+    from arclog.core.transitions.decide import Decision
+
+
+def lose(decision: Decision, lost: LeaseEnded) -> None:
+    """Offer the command again; one that loses every worker is poison and fails its step."""
+    command = _held(decision, lost)
+    if command is None:
+        return
+    losses = command.losses + 1
+    message = f"the command's lease was lost {losses} times (leases.max_losses); does its task kill the worker?"
+    _lose(decision, command, lost, message, {})
+
+
+def give_up(decision: Decision, given: GaveUp) -> None:
+    """The holder's command.failed: counted like a lost lease, or with `retryable: false` the failure of its task."""
+    command = _held(decision, given)
+    if command is None:
+        return
+    payload = given.event.payload
+    problem = as_error(payload.get("error"), "the worker gave the command up")
+    is_final = payload.get("retryable", (payload.get("error") or {}).get("retryable")) is False
+    event = replace(
+        given.event,
+        step=command.step,
+        run=command.run,
+        fence=given.fence,
+        worker_id=given.worker_id,
+        informative=not is_final,  # else the command goes on, with whoever gets it next
+    )
+    decision.emit(event)
+    decision.txn.digests.update(given.digests)
+    if not is_final:
+        message = f"the command failed {command.losses + 1} times (leases.max_losses): {problem['message']}"
+        _lose(decision, command, given, message, {"error": problem})
+        return
+    decision.txn.close.append(command.id)
+    problem = {**problem, "retryable": False}
+    cause = len(decision.txn.events) - 1
+    if not waits.fail_task(decision, command, problem, cause):
+        reason = closing.Reason("command_failed", closing.clipped(f"the command failed: {problem['message']}"))
+        _fail_step(decision, command, reason, problem, cause)
+
+
+def _lose(
+    decision: Decision, command: OpenCommand, lost: LeaseEnded | GaveUp, message: str, more: dict[str, Any]
+) -> None:
+    """Offer the command again; with `message`, give it up for good once it was lost too often."""
+    losses = command.losses + 1
+    if losses < lost.max_losses:
+        decision.reissue(command, {"reason": "lease_lost", "losses": losses, "worker_id": lost.worker_id, **more})
+        return
+    problem = error("poison", message).as_dict()
+    payload = {"error": problem, "source": "server"}
+    failed = decision.say("command.failed", payload, step=command.step, run=command.run, command_id=command.id)
+    decision.txn.close.append(command.id)
+    _fail_step(decision, command, closing.Reason("poison", message), problem, failed)
+
+
+def _fail_step(
+    decision: Decision, command: OpenCommand, reason: closing.Reason, problem: dict[str, Any], cause: int
+) -> None:
+    step, run = command.step, command.run
+    decision.withdraw_commands("the step failed", (step, run), cause=cause)
+    closing.end_parts(decision, decision.state.open[run_key(step, run)], reason, cause)
+    decision.fail_step(step, run, problem, cause)
+
+
+def take_back(decision: Decision, given: GivenBack) -> None:
+    """A worker stopped at a task boundary, because the run is to pause or because it leaves itself."""
+    command = _held(decision, given)
+    if command is not None:
+        reason = "given_back" if decision.state.pause is None else "paused"
+        decision.reissue(command, {"reason": reason, "worker_id": given.worker_id})
+
+
+def reclaim(decision: Decision, taken: Reclaimed) -> None:
+    """A command that had come back has a worker again."""
+    command = _held(decision, taken)
+    if command is not None:
+        decision.emit(
+            Event(
+                type="command.claimed",
+                at=decision.now,
+                step=command.step,
+                run=command.run,
+                command_id=command.id,
+                fence=taken.fence,
+                worker_id=taken.worker_id,
+            )
+        )
+
+
+def _held(decision: Decision, given: LeaseEnded | GaveUp | GivenBack | Reclaimed) -> OpenCommand | None:
+    command = decision.state.commands.get(given.command_id)
+    if command is None or command.fence != given.fence:
+        message = f"command {given.command_id} is over, or no longer held with fence {given.fence}"
+        decision.txn.refused = Refused("closed", message)
+        return None
+    return command

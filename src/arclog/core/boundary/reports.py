@@ -1,0 +1,275 @@
+"""What a worker may report: only the next piece, only for a command that it holds, only events that fit its place.
+
+A report is checked whole before any of it is applied, so a refused one changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import ValidationError
+from msgspec.structs import replace
+
+from arclog.core.boundary.inputs import Refused, WorkReported
+from arclog.core.flow.courses import Course
+from arclog.core.flow.waits import suspends
+from arclog.core.transitions.state import Chunk, State, StepRun, path_key
+from arclog.model.commands import Pipeline
+from arclog.model.errors import RequestRejected
+from arclog.model.events import Event
+from arclog.model.outcome import ERROR, OK
+from arclog.model.refs import as_ref, parse_ref
+from arclog.plan.program import Program, StepProgram
+
+#: Event types that a worker may send for a command that it holds.
+WORKER_TYPES = frozenset({
+    "step.started", "step.done", "step.failed",
+    "task.started", "task.attempt.started", "task.attempt.done", "task.attempt.failed", "task.done", "task.failed",
+    "loop.iteration.started", "loop.iteration.done", "loop.iteration.failed",
+    "policy.task.evaluated", "result.stored", "result.manifest.updated",
+})  # fmt: skip
+TASK_TYPES = frozenset(name for name in WORKER_TYPES if name.startswith(("task.", "policy.", "result.")))
+
+#: What no worker may say of a task that waits: only its end is a success.
+_SUCCESSES = frozenset({"task.done", "task.attempt.done"})
+
+#: A pipeline that has not begun; it is only looked at.
+_NEW = Pipeline()
+
+#: A larger report must be sent in pieces; ids of one transaction come from one run of 4,096.
+MAX_REPORT_EVENTS = 1000
+
+
+def numbered(state: State, report: WorkReported) -> WorkReported:
+    """A report that leaves its place in the stream open takes the next one."""
+    command = state.commands.get(report.command_id)
+    return report if report.n or command is None else replace(report, n=command.report + 1)
+
+
+def check_report(program: Program, state: State, report: WorkReported) -> Refused | None:
+    """Why the report is refused, or None."""
+    command = state.commands.get(report.command_id)
+    if command is None:
+        return Refused("closed", f"command {report.command_id} is over")
+    if report.fence != command.fence:
+        return Refused(
+            "stale", f"command {report.command_id} has fence {command.fence}, the report came with {report.fence}"
+        )
+    if report.n <= command.report:
+        return Refused("duplicate", f"report {report.n} was accepted before", command.report + 1)
+    if report.n > command.report + 1:
+        return Refused("gap", f"report {report.n} came before {command.report + 1}", command.report + 1)
+    if not report.events or len(report.events) > MAX_REPORT_EVENTS:
+        return Refused("malformed", f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(report.events)}")
+    step_run = state.run_of(command.step, command.run)
+    if step_run is None:
+        return Refused("closed", f"step {command.step} run {command.run} is over")
+    chunk = step_run.chunks.get(command.chunk)
+    place = _Place(program, program.steps[command.step], step_run, chunk, state.execution_id)
+    first = True
+    for event in report.events:
+        problem = _forged(event, report, first=first) or place.take(event)
+        if problem:
+            return Refused("malformed", f"{event.type}: {problem}", event_type=event.type)
+        first = False
+    return None
+
+
+def _forged(event: Event, report: WorkReported, *, first: bool) -> str:
+    """The server fills these; the first event may carry them from a decision that was not committed."""
+    if (
+        event.informative
+        or event.cause
+        or (event.own_id and event.own_id not in report.digests)
+        or (event.sent and not report.from_wire)
+        or (event.payload and event.payload.get("source") == "server")
+        or (not first and (event.report or event.command_id or event.fence or event.worker_id))
+    ):
+        return "fills a field that is the server's"
+    return ""
+
+
+class _Place:
+    """Follows a report through the shape of a step run: started once, tasks inside a pipeline, one end.
+
+    A command also ends where a task is handed over to the engine.
+    """
+
+    def __init__(
+        self, program: Program, step: StepProgram, step_run: StepRun, chunk: Chunk | None, execution_id: int
+    ) -> None:
+        self.execution_id = execution_id
+        self.program = program
+        self.step = step
+        self.name = step.name
+        self.step_run = step_run
+        self.run = step_run.run
+        self.started = step_run.started
+        self.chunk = chunk
+        self.next = 0 if chunk is None else chunk.next
+        self.open = set(step_run.iterations)
+        self.over = False
+        self.expanding = step_run.expanding is not None
+        #: pipelines that the report touches, by iteration; None is the step's own
+        self.courses: dict[str | None, Course] = {}
+
+    def take(self, event: Event) -> str:
+        """What is wrong with the next event, '' when nothing is."""
+        kind = event.type
+        if kind not in WORKER_TYPES:
+            return "is not a worker's to emit"
+        if event.run != self.run or event.step != self.name:
+            return f"belongs to step {event.step} run {event.run}, the command to step {self.step.name} run {self.run}"
+        if self.over:
+            return "comes after the end of the command"
+        if kind == "step.started":
+            if self.started:
+                return "the step run has started already"
+            self.started = True
+            return ""
+        if not self.started:
+            return "comes before step.started"
+        if kind == "result.stored" and (problem := self._stored_problem(event.payload.get("result_ref"))):
+            return problem
+        if self.expanding:
+            return self._take_expansion(event)
+        if kind == "result.manifest.updated":
+            return "the items of this loop are known"
+        if kind in TASK_TYPES:
+            return self._take_task(event, kind)
+        if kind.startswith("loop."):
+            return self._take_iteration(event, kind)
+        if self.chunk is not None:
+            return "the server ends a loop step"
+        self.over = True
+        return self._course(None).end(failed=kind == "step.failed")
+
+    def _course(self, key: str | None) -> Course:
+        course = self.courses.get(key)
+        if course is None:
+            if key is None:
+                pipeline = self.step_run.pipeline
+            else:
+                iteration = self.step_run.iterations.get(key)
+                pipeline = None if iteration is None else iteration.pipeline
+            course = self.courses[key] = Course(self.step, pipeline or _NEW)
+        return course
+
+    def _take_task(self, event: Event, kind: str) -> str:
+        if event.task not in self.step.index:
+            return f"step {self.step.name} has no task {event.task!r}"
+        key = None
+        if self.chunk is None:
+            if event.iteration is not None:
+                return f"step {self.step.name} is no loop"
+        elif event.iteration is None or not self._is_open(event.iteration, key := path_key(event.iteration)):
+            return "comes outside an iteration"
+        if kind in ("task.done", "task.failed"):
+            outcome = event.payload.get("outcome")
+            if not isinstance(outcome, dict) or outcome.get("status") not in (OK, ERROR):
+                return "has no outcome"
+            if "result_ref" in outcome and (problem := self._stored_problem(outcome["result_ref"])):
+                return problem
+            if "files" in outcome and (problem := self._files_problem(outcome["files"])):
+                return problem
+        elif kind == "policy.task.evaluated":
+            problem = self._take_action(event)
+            if problem:
+                return problem
+        elif event.payload and "rounds" in event.payload and (problem := self._wrong_rounds(event.payload["rounds"])):
+            return problem
+        if event.task in self.step.on_engine and kind in _SUCCESSES:
+            return f"task {event.task} is the engine's to do"
+        if problem := self._course(key).take(event):
+            return problem
+        if suspends(self.program, event):
+            self.over = True
+        return ""
+
+    def _wrong_rounds(self, rounds: Any) -> str:
+        """What is wrong with the counts of rounds that a task begins with."""
+        names = frozenset[str]() if self.step.guards is None else self.step.guards.names
+        if not isinstance(rounds, dict) or not names.issuperset(rounds):
+            return f"step {self.step.name} counts no such rounds"
+        return "" if all(type(count) is int and count >= 0 for count in rounds.values()) else "rounds are whole numbers"
+
+    def _take_expansion(self, event: Event) -> str:
+        """Items are stored and told, or the step fails."""
+        if event.type == "result.stored":
+            return ""
+        self.over = True
+        if event.type == "step.failed":
+            return ""
+        if event.type != "result.manifest.updated":
+            return "comes before the items of the loop are known"
+        items, total = event.payload.get("items"), event.payload.get("total")
+        if type(total) is not int or not 0 <= total <= self.program.plan.limits.max_iterations:
+            return "has no possible number of items"
+        if isinstance(items, list):
+            return "" if len(items) == total else "has another number of items than it says"
+        if not isinstance(items, dict):
+            return "has no items"
+        if "range" in items:
+            return "" if len(range(*items["range"])) == total else "has another number of items than it says"
+        ref = items.get("ref")
+        if isinstance(ref, dict) and ref.get("kind") == "loop":
+            return ""
+        if self.step.loop.inner is not None:
+            return "the items of an outer loop cannot be stored"
+        return self._stored_problem(ref, own=False)
+
+    def _files_problem(self, files: Any) -> str:
+        if not isinstance(files, dict):
+            return "has files that are no map"
+        return next(filter(None, map(self._stored_problem, files.values())), "")
+
+    def _stored_problem(self, ref: Any, *, own: bool = True) -> str:
+        """A ref must be one, and of what this execution stored; that it can be read is checked when it is."""
+        try:
+            known = as_ref(ref)
+            named = parse_ref(known.ref)
+        except (ValidationError, RequestRejected):
+            return "has no result ref"
+        if own and named.execution_id != self.execution_id:
+            return "has a ref of another execution"
+        return "" if named.sha256 == known.meta.sha256 else "has a ref that names other content"
+
+    def _take_action(self, event: Event) -> str:
+        action = event.payload.get("action")
+        if not isinstance(action, dict):
+            return "has no action"
+        do = action.get("do")
+        if do not in ("retry", "jump", "continue", "break", "fail"):
+            return f"has no action {do!r}"
+        if do == "jump" and action.get("to") not in self.step.index:
+            return f"step {self.step.name} has no task {action.get('to')!r} to jump to"
+        if do == "retry" and not isinstance(event.payload.get("due"), int):
+            return "a retry has no due time"
+        if not all(isinstance(event.payload.get(key, {}), dict) for key in ("set_iter", "set_ctx")):
+            return "set_iter and set_ctx are maps"
+        return ""
+
+    def _take_iteration(self, event: Event, kind: str) -> str:
+        chunk = self.chunk
+        if chunk is None:
+            return f"step {self.step.name} is no loop"
+        if event.iteration is None or event.iteration[:-1] != chunk.path:
+            return f"iteration {event.iteration} does not belong to the command"
+        key, index = path_key(event.iteration), event.iteration[-1]
+        if kind == "loop.iteration.started":
+            if index != self.next or index >= chunk.last:
+                return f"iteration {key} is not the next one of the command"
+            self.next += 1
+            self.open.add(key)
+            return ""
+        if not self._is_open(event.iteration, key):
+            return f"iteration {key} is not open"
+        self.open.discard(key)
+        return self._course(key).end(failed=kind == "loop.iteration.failed")
+
+    def _is_open(self, path: tuple[int, ...], key: str) -> bool:
+        """Whether an iteration is under way, and this command's: other commands run iterations of the same loop."""
+        chunk = self.chunk
+        if chunk is None or path[:-1] != chunk.path or not chunk.first <= path[-1] < chunk.last:
+            return False
+        return key in self.open

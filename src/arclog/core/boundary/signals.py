@@ -1,0 +1,370 @@
+"""Signals: what people and other programs tell a run to do.
+
+Law: a signal is recorded (signal.received) before it takes effect, in the same transaction, and once per signal_id. One
+that cannot be applied is recorded with its reason and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from arclog.core.boundary.inputs import Refused, Signal
+from arclog.core.flow import routing, waits
+from arclog.core.flow.loops import encoded_size, errors_of
+from arclog.core.transitions import closing
+from arclog.core.transitions.signal_effects import RETRIED
+from arclog.core.transitions.state import Signalled, StepRun, Wait
+from arclog.model import status
+from arclog.model.config.reducers import unfit
+from arclog.model.outcome import error
+from arclog.model.principal import may_decide
+
+if TYPE_CHECKING:
+    from arclog.core.transitions.decide import Decision
+
+__all__ = ["DESTRUCTIVE", "KNOWN", "RETRIED", "answered", "receive", "settle_pause"]
+
+#: Signals that need a reason.
+DESTRUCTIVE = frozenset({"CANCEL", "SKIP_STEP", "EMERGENCY_STOP", "REJECT"})
+#: Signals that can be given to a run that has not started yet.
+_BEFORE_START = frozenset({"CANCEL", "EMERGENCY_STOP", "APPROVE", "REJECT", "UPDATE_PARAMS"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+MAX_ID = 200
+
+
+def answered(decision: Decision, given: Signal) -> bool:
+    """Whether this signal_id was heard before; then the answer is the same, and nothing happens."""
+    before = decision.state.signals.get(given.signal_id)
+    if before is None:
+        return False
+    if before.signal != given.signal:
+        message = f"signal_id {given.signal_id} was used for {before.signal}; give each signal an id of its own"
+        decision.txn.refused = Refused("signal", message)
+    elif before.problem:
+        decision.txn.refused = Refused("signal", before.problem)
+    else:
+        decision.txn.waiting = _was_waited_for(before)
+    return True
+
+
+def receive(decision: Decision, given: Signal) -> None:
+    """Record a signal, and apply it when it can be."""
+    shape = _misshapen(decision, given)
+    if shape:
+        # What is not even a signal is not recorded: it may be of any size.
+        decision.txn.refused = Refused("malformed", shape)
+        return
+    problem = _untimely(decision, given)
+    if problem is None:
+        forbidden = _forbidden(decision, given)
+        if forbidden:
+            # Nor is what the sender may not do: others must not fill a run's log.
+            decision.txn.refused = Refused("forbidden", forbidden)
+            return
+        rule = KNOWN.get(given.signal, _named)
+        problem = rule(decision, given)
+    if problem:
+        _record(decision, given, error={"kind": "conflict", "message": problem, "code": "SIGNAL", "retryable": False})
+        decision.txn.refused = Refused("signal", problem)
+
+
+def settle_pause(decision: Decision) -> None:
+    """A run that drains is paused once nobody works on it any more."""
+    state = decision.state
+    if state.terminal is not None or state.pause is None or state.paused_at is not None:
+        return
+    if all(command.held for command in state.commands.values()):
+        payload: dict[str, Any] = {"signal_id": state.pause.signal_id, "cycle": state.pauses + 1}
+        if state.pause.reason:
+            payload["reason"] = state.pause.reason
+        decision.say("playbook.paused", payload, cause=len(decision.txn.events) - 1)
+
+
+def _misshapen(decision: Decision, given: Signal) -> str:
+    if not _NAME.fullmatch(given.signal):
+        return f"{given.signal[:100]!r} is no signal's name: letters, digits and _ . : - (at most 128), a letter first"
+    if not given.signal_id or len(given.signal_id) > MAX_ID:
+        return f"a signal_id has 1 to {MAX_ID} characters"
+    size, cap = encoded_size({"data": given.data, "reason": given.reason}), decision.event_room
+    if size > cap:
+        return f"the signal takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+    return ""
+
+
+def _untimely(decision: Decision, given: Signal) -> str | None:
+    """What is wrong with the signal whatever it does."""
+    if given.signal in DESTRUCTIVE and not given.reason.strip():
+        return f"{given.signal} needs a reason"
+    if decision.state.status == status.PENDING and given.signal in KNOWN and given.signal not in _BEFORE_START:
+        return "the run has not started yet"
+    return None
+
+
+def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, **more: Any) -> int:
+    payload: dict[str, Any] = {"signal": given.signal, "signal_id": given.signal_id}
+    named = {"reason": given.reason, "by": given.by, "step": given.step, "data": given.data}
+    payload.update({key: value for key, value in named.items() if value not in ("", None)})
+    payload.update(more)
+    bad = "error" if "error" in more else ""
+    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
+    return index
+
+
+def _was_waited_for(signal: Signalled) -> bool:
+    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
+    return not (own or signal.kept or signal.problem)
+
+
+# -- pause and resume -------------------------------------------------------------------------------------------------
+
+
+def _pause(decision: Decision, given: Signal) -> str | None:
+    state = decision.state
+    if state.pause is not None:
+        return "the run is paused already" if state.paused_at is not None else "the run is being paused already"
+    idle = [state.commands[each] for each in given.idle if each in state.commands]
+    held = [command.id for command in idle]
+    if encoded_size({"held": held}) > decision.event_room:
+        return f"{len(held)} commands are open, which is more than one event can name (limits.max_payload_bytes)"
+    _record(decision, given, held=held)
+    # Nobody has claimed them: the store still counts one claim less than the next holder's fence.
+    decision.txn.hold += [(command.id, command.fence - 1) for command in idle]
+    return None
+
+
+def _resume(decision: Decision, given: Signal) -> str | None:
+    state = decision.state
+    if state.pause is None:
+        return "the run is not paused"
+    was_paused, cycle = state.paused_at is not None, state.pauses
+    decision.txn.unhold += [command.id for command in state.commands.values() if command.held]
+    index = _record(decision, given)
+    if was_paused:
+        payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
+        if given.reason:
+            payload["reason"] = given.reason
+        decision.say("playbook.resumed", payload, cause=index)
+    return None
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def _cancel(decision: Decision, given: Signal) -> str | None:
+    decision.cancel(given.reason, _record(decision, given))
+    return None
+
+
+def _emergency_stop(decision: Decision, given: Signal) -> str | None:
+    decision.cancel(given.reason, _record(decision, given), code="EMERGENCY_STOP")
+    return None
+
+
+# -- approval ---------------------------------------------------------------------------------------------------------
+
+
+def _approve(decision: Decision, given: Signal) -> str | None:
+    state = decision.state
+    if state.pending_for == "approval":
+        index = _record(decision, given)
+        if not state.pending_for:
+            decision.begin(index)
+        return None
+    return _decide_task(decision, given, {"status": "ok", "result": _verdict(given, approved=True)})
+
+
+def _reject(decision: Decision, given: Signal) -> str | None:
+    problem = error("cancelled", f"rejected: {given.reason}", code="REJECTED").as_dict()
+    if decision.state.pending_for == "approval":
+        decision.fail_execution(problem, _record(decision, given))
+        return None
+    record = {"status": "error", "result": _verdict(given, approved=False), "error": problem}
+    return _decide_task(decision, given, record)
+
+
+def _forbidden(decision: Decision, given: Signal) -> str:
+    """Why the sender may not decide about what waits for an approval, by its `approvers`; '' when it may."""
+    if given.roles is None or given.signal not in ("APPROVE", "REJECT", "SKIP_STEP"):
+        return ""
+    for wait in _waiting(decision, given, "approval"):
+        approvers = wait.config.get("approvers")
+        if approvers and not may_decide(given.by, given.roles, approvers):
+            return f"{given.by} may not decide about {wait.key}; its approvers are {', '.join(approvers)}"
+    return ""
+
+
+def _decide_task(decision: Decision, given: Signal, record: dict[str, Any]) -> str | None:
+    found = _waiting(decision, given, "approval")
+    if not found:
+        return f"nothing waits for an approval{f' in step {given.step}' if given.step else ''}"
+    if len(found) > 1:
+        # Iterations of one step may wait side by side, so the step's name alone does not always tell them apart.
+        steps = sorted({wait.step for wait in found})
+        which = steps if len(steps) == len(found) else [wait.key for wait in found]
+        more = f", and {len(which) - 10} more" if len(which) > 10 else ""
+        what = "the step" if which is steps else "one"
+        return f"{len(found)} tasks wait for an approval ({', '.join(which[:10])}{more}); name {what}"
+    waits.resolve(decision, found[0].key, record, _record(decision, given))
+    return None
+
+
+def _verdict(given: Signal, *, approved: bool) -> dict[str, Any]:
+    return {"approved": approved, "by": given.by, "comment": given.reason, "data": given.data}
+
+
+def _named(decision: Decision, given: Signal) -> str | None:
+    """A signal of the user's own: it ends the waits for its name, or is kept for the next one."""
+    waiting = _waiting(decision, given, "wait")
+    if not waiting:
+        kept = len(decision.state.kept_signals)
+        if kept >= given.most_kept:
+            return (
+                f"nothing waits for signal {given.signal}, and the run keeps {kept} signals already (signals.max_kept); "
+                "send it again when a task waits for it"
+            )
+        _record(decision, given, kept=True)
+        return None
+    index = _record(decision, given)
+    for wait in waiting:
+        waited_ms = max(0, decision.now - wait.since) // 1000
+        waits.resolve(decision, wait.key, waits.signalled(given.signal, given.data, waited_ms), index)
+    return None
+
+
+def _waiting(decision: Decision, given: Signal, kind: str) -> list[Wait]:
+    """What waits for this signal, oldest first. The only place where signals look at waits."""
+    return [
+        wait
+        for wait in decision.state.waits.values()
+        if wait.kind == kind
+        and given.step in ("", wait.step, wait.key)
+        and (kind != "wait" or wait.config.get("signal") == given.signal)
+    ]
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _retry_step(decision: Decision, given: Signal) -> str | None:
+    state = decision.state
+    problem = _unknown_step(decision, given)
+    if problem:
+        return problem
+    step_run = _latest_open(decision, given.step)
+    if step_run is None:
+        failure = state.failures.get(given.step)
+        if failure is None:
+            return f"the latest run of step {given.step} has not failed and is not open"
+        token = state.tokens_made + 1
+        decision.made[token] = _record(decision, given, step=given.step, token=token)
+        return None
+    place = (step_run.step, step_run.run)
+    commands = [one for one in state.commands.values() if (one.step, one.run) == place]
+    suspended = [one for one in state.waits.values() if (one.step, one.run) == place]
+    if not commands and not suspended:
+        return f"no attempt of step {given.step} is under way"
+    under_way = [(path, one, one.attempt) for path, one in step_run.open_pipelines() if one.in_flight]
+    index = _record(decision, given, step=step_run.step, run=step_run.run)
+    for path, pipeline, attempt in under_way:
+        ended = error("cancelled", closing.clipped(f"RETRY_STEP: {given.reason}"), retryable=True)
+        closing.end_attempt(decision, step_run, path, pipeline, ended, index, "step_retried", attempt)
+    for command in commands:
+        if command.held:
+            continue
+        if command.id in given.idle:
+            # Nobody has begun with it. Holding it for the time of the commit makes sure of that.
+            decision.txn.hold.append((command.id, command.fence - 1))
+            decision.txn.unhold.append(command.id)
+        else:
+            decision.reissue(command, {"reason": "retry", "signal": len(decision.txn.events) - index})
+    for wait in suspended:
+        waits.resume(decision, wait, index)
+    return None
+
+
+def _skip_step(decision: Decision, given: Signal) -> str | None:
+    problem = _unknown_step(decision, given)
+    if problem:
+        return problem
+    step_run = _latest_open(decision, given.step)
+    if step_run is None:
+        return f"step {given.step} has no open run"
+    step, run = step_run.step, step_run.run
+    index = _record(decision, given, step=step, run=run)
+    for command in [one for one in decision.state.commands.values() if (one.step, one.run) == (step, run)]:
+        decision.withdraw(command, f"skipped: {given.reason}", cause=index)
+    reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
+    closing.end_parts(decision, step_run, reason, index)
+    _end_loop(decision, step_run, index)
+    done = decision.say(
+        "step.done",
+        {"source": "server", "reason": given.reason},
+        step=step,
+        run=run,
+        cause=index,
+        event_status="skipped",
+    )
+    routing.route(decision, step, run, done)
+    return None
+
+
+def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Arcs of a loop step wait for loop.done, also when what is left of it is skipped."""
+    loop = step_run.loop
+    if loop is None:
+        return
+    step, run = step_run.step, step_run.run
+    if not step_run.started:
+        decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+        mode = decision.program.steps[step].loop.mode
+        decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
+    left = loop.total - loop.ok - loop.failed
+    payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
+    payload["cancelled"] = loop.cancelled
+    payload |= errors_of(decision, loop)
+    decision.say("loop.done", payload, step=step, run=run, cause=cause)
+
+
+def _unknown_step(decision: Decision, given: Signal) -> str | None:
+    if not given.step:
+        return f"{given.signal} needs the name of a step"
+    if given.step not in decision.program.steps:
+        return f"the playbook has no step {given.step[:128]!r}"
+    if not decision.state.runs.get(given.step):
+        return f"step {given.step} has not run yet"
+    return None
+
+
+def _latest_open(decision: Decision, step: str) -> StepRun | None:
+    return decision.state.run_of(step, decision.state.runs[step])
+
+
+def _update_params(decision: Decision, given: Signal) -> str | None:
+    if not isinstance(given.data, dict) or not given.data:
+        return "UPDATE_PARAMS needs data: a map of ctx keys and their new values"
+    for key, reducer in decision.program.names.reducers.items():
+        wrong = unfit(reducer, given.data.get(key))
+        if wrong:
+            return f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
+    _record(decision, given)
+    return None
+
+
+Rule = Callable[["Decision", Signal], str | None]
+
+#: Each records the signal and applies it, or answers why it cannot be applied. Other names are the user's own.
+KNOWN: dict[str, Rule] = {
+    "PAUSE": _pause,
+    "RESUME": _resume,
+    "CANCEL": _cancel,
+    "EMERGENCY_STOP": _emergency_stop,
+    "APPROVE": _approve,
+    "REJECT": _reject,
+    "RETRY_STEP": _retry_step,
+    "SKIP_STEP": _skip_step,
+    "UPDATE_PARAMS": _update_params,
+}

@@ -1,0 +1,1 @@
+"""Control flow: routing, joins, loops, pipelines and waits."""

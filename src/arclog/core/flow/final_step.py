@@ -1,0 +1,83 @@
+"""The final step: one last step run when nothing else is left to run, whatever becomes of the run.
+
+Law: it runs once, inside the workflow. Its `step.scheduled` says how the run will end (`final`) and takes the tokens that
+are left; from then on `State.final` holds it. Only a run that had succeeded fails with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from arclog.core.transitions import closing
+from arclog.core.transitions.state import State, Token
+from arclog.model import status
+from arclog.model.errors import ExpressionError
+from arclog.model.ids import timestamp
+
+if TYPE_CHECKING:
+    from arclog.core.transitions.decide import Decision
+
+#: What `event.name` is in the templates of the final step.
+EVENT = "workflow.finished"
+PLACE = "final"
+
+
+def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | None, cause: int) -> bool:
+    """Start the final step of a run that is about to end as `final` says; False if it has none, or its admission denies it.
+    Open commands must have been withdrawn before.
+    """
+    from arclog.core.flow import arrivals
+
+    state, name = decision.state, decision.program.plan.final_step
+    if not name or state.final is not None or state.workflow != status.RUNNING:
+        return False
+    if reason is not None:
+        closing.end_step_runs(decision, reason, cause)
+    token = Token(0, PLACE, name, {}, arrival(final, decision.now))
+    if cause >= 0:
+        decision.made[token.id] = cause
+    try:
+        allowed = arrivals.admits(decision, token)
+    except ExpressionError:
+        allowed = True  # an end that has to be tidied up after does not depend on a condition that is wrong
+    if allowed:
+        arrivals.schedule(decision, token, {"tokens": closing.tokens_left(state), "final": final})
+    return allowed
+
+
+def arrival(final: dict[str, Any], at: int) -> dict[str, Any]:
+    """`event` in the templates of the final step."""
+    ok = final["state"] == "completed"
+    return {
+        "name": EVENT,
+        "step": "",
+        "status": "success" if ok else "error",
+        "timestamp": timestamp(at),
+        "payload": final,
+    }
+
+
+def names(event: dict[str, Any]) -> dict[str, Any]:
+    """The names that templates of the final step have beside those of every step."""
+    final = event["payload"]
+    problem = final.get("error")
+    outcome = {"status": "ok" if problem is None else "error", "state": final["state"], "error": problem}
+    return {"event": event, "outcome": outcome, "error": problem}
+
+
+def is_final(event: Any) -> bool:
+    """Whether a step run began as the final one, by what it sees as `event`."""
+    return bool(event) and event.get("name") == EVENT
+
+
+# -- folding: called by core.apply only ----------------------------------------------------------------------------------
+
+
+def fold(state: State, final: dict[str, Any]) -> None:
+    """The final step was scheduled: nothing but it is left."""
+    state.final = final
+    state.tokens.clear()
+    state.waiting.clear()
+    state.absorbs.clear()
+    state.failures.clear()
+    state.pause, state.paused_at = None, None

@@ -1,0 +1,280 @@
+"""Joins: which tokens wait, when a join fires, and what it takes. Decides by the state alone; `core.transitions.apply` moves tokens.
+
+Law: the k-th token of each incoming place belongs to the k-th wave. `all` fires when every place has a token or can no
+longer get one; `{count: n}` fires once n places have one, and absorbs the rest of its wave when that comes later.
+A waiting token is not live: it holds a join back only by a join of its own that could still fire first. Joins that hold
+back each other, and that nothing live can reach, are let go one at a time, the first in plan order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.core.transitions.state import State, Token
+from arclog.model.data.merge import deep_merge
+from arclog.model.errors import InvariantBroken
+from arclog.model.outcome import TaskError, error
+from arclog.plan.program import Program
+from arclog.plan.reach import Join, held_back_by_each_other
+
+
+class Firing(Struct, frozen=True):
+    """What a join that fires takes."""
+
+    #: all tokens as one: args merged in arc order, the last arrival's event
+    token: Token
+    #: as the event says it: ids of the tokens taken, in arc order; places whose token of this wave is absorbed later
+    taken: dict[str, Any]
+    #: too few tokens came: the step run fails at once
+    problem: TaskError | None = None
+    #: why the step is left out; '' runs it
+    skipped: str = ""
+
+
+class Lack(Struct, frozen=True):
+    """A place that a waiting join has no token from."""
+
+    place: str
+    source: str
+    #: steps that could still bring one: open, about to start, or waiting joins themselves
+    from_steps: tuple[str, ...]
+
+
+class Waiting(Struct, frozen=True):
+    """A join that holds tokens and has not fired."""
+
+    step: str
+    #: tokens that it takes to fire; 0 is all that can come
+    count: int
+    #: sources that it has a token from; '' is the entry
+    held: tuple[str, ...]
+    lacks: tuple[Lack, ...]
+    #: it will fire as soon as the engine goes on
+    ready: bool
+
+
+def next_firing(program: Program, state: State) -> Firing | None:
+    """The join to fire now, None when each one still waits for something. Never None when nothing is live."""
+    if not state.waiting:
+        return None
+    join = _ripe(program, state)
+    return None if join is None else _firing(program, state, join)
+
+
+def waiting(program: Program, state: State) -> list[Waiting]:
+    """What each join that holds tokens lacks, and what could still bring it."""
+    found: list[Waiting] = []
+    if not state.waiting:
+        return found
+    ripe = _ripe(program, state) if not state.tokens else None
+    live = 0
+    for step in _live_steps(state):
+        live |= program.reach.graph.bit_of[step]
+    for join in _waiting_joins(program, state):
+        held = state.waiting[join.step]
+        sources = live | _waiting_mask(program, state, join)
+        lacks = tuple(
+            Lack(place.place, place.source, tuple(program.reach.graph.named(place.reach & sources)))
+            for place in join.incoming
+            if place.place not in held
+        )
+        here = tuple(place.source for place in join.incoming if place.place in held)
+        can = join is ripe or not any(lack.from_steps for lack in lacks)
+        found.append(Waiting(join.step, join.count, here, lacks, can))
+    return found
+
+
+# -- what `core.transitions.apply` does to a state ------------------------------------------------------------------------------------
+
+
+def put(state: State, token: Token) -> None:
+    """A token has come to a join."""
+    state.waiting.setdefault(token.step, {}).setdefault(token.place, []).append(token)
+
+
+def last_arrival(state: State, step: str, tokens: Sequence[int]) -> dict[str, Any]:
+    """The event that the newest of these tokens came with."""
+    held = [token for queue in state.waiting[step].values() for token in queue if token.id in tokens]
+    return max(held, key=lambda token: token.id).event
+
+
+def take(state: State, step: str, tokens: Sequence[int], absorbs: Sequence[str]) -> None:
+    """A join fired: its tokens are gone, and the rest of their wave is owed."""
+    held = state.waiting[step]
+    left = {place: [token for token in queue if token.id not in tokens] for place, queue in held.items()}
+    left = {place: queue for place, queue in left.items() if queue}
+    if left:
+        state.waiting[step] = left
+    else:
+        del state.waiting[step]
+    owed = state.absorbs.setdefault(step, {}) if absorbs else {}
+    for place in absorbs:
+        owed[place] = owed.get(place, 0) + 1
+
+
+def absorb(state: State, step: str, place: str) -> None:
+    """A token of a wave that has fired already came to its end."""
+    owed = state.absorbs[step]
+    owed[place] -= 1
+    if not owed[place]:
+        del owed[place]
+    if not owed:
+        del state.absorbs[step]
+
+
+def settle(program: Program, state: State) -> None:
+    """Tokens that can no longer come are not owed: one that comes there afterwards is of a later wave."""
+    if not state.absorbs:
+        return
+    live = _Live(program, state)
+    for step in list(state.absorbs):
+        join = program.reach.joins[step]
+        others = _waiting_mask(program, state, join)
+        owed = state.absorbs[step]
+        for place in join.incoming:
+            if place.place in owed and not place.reach & others and not live.meets(place.reach):
+                del owed[place.place]
+        if not owed:
+            del state.absorbs[step]
+
+
+def is_absorbed(state: State, step: str, place: str) -> bool:
+    """Whether a token that comes to this place now belongs to a wave that has fired."""
+    return bool(state.absorbs) and place in state.absorbs.get(step, ())
+
+
+# -- when a join fires ----------------------------------------------------------------------------------------------------
+
+
+class _Live:
+    """The steps that something live stands at, looked through only as far as the questions ask for."""
+
+    __slots__ = ("_bit_of", "_rest", "_seen")
+
+    def __init__(self, program: Program, state: State) -> None:
+        self._bit_of = program.reach.graph.bit_of
+        self._rest = _live_steps(state)
+        self._seen = 0
+
+    def meets(self, mask: int) -> bool:
+        if self._seen & mask:
+            return True
+        for step in self._rest:
+            bit = self._bit_of[step]
+            self._seen |= bit
+            if bit & mask:
+                return True
+        return False
+
+
+def _live_steps(state: State) -> Iterator[str]:
+    for token in state.tokens.values():
+        yield token.step
+    for step_run in state.open.values():
+        yield step_run.step
+
+
+def _waiting_joins(program: Program, state: State) -> list[Join]:
+    """The joins that hold tokens, in plan order."""
+    joins = program.reach.joins
+    return sorted((joins[step] for step in state.waiting), key=lambda join: join.bit)
+
+
+def _waiting_mask(program: Program, state: State, join: Join) -> int:
+    """The other joins that hold tokens."""
+    bit_of = program.reach.graph.bit_of
+    mask = 0
+    for step in state.waiting:
+        mask |= bit_of[step]
+    return mask & ~join.bit
+
+
+def _ripe(program: Program, state: State) -> Join | None:
+    """The first join in plan order that may fire, by the rules in the order of this module's law."""
+    joins = _waiting_joins(program, state)
+    for join in joins:
+        came = len(state.waiting[join.step])
+        if came == len(join.incoming) or came >= (join.count or came + 1):
+            return join
+    live = _Live(program, state)
+    #: joins that wait for nothing live themselves, with the joins that hold them back
+    behind: dict[int, int] = {}
+    for join in joins:
+        held = state.waiting[join.step]
+        others = _waiting_mask(program, state, join)
+        if join.count and not _enough(join, held, others, live):
+            return join
+        # The first place that something live can reach settles it: a wide join is not looked through each time.
+        if not any(place.place not in held and live.meets(place.reach) for place in join.incoming):
+            behind[join.bit] = others & _reaching(join, held)
+    free = held_back_by_each_other(behind)
+    return next((join for join in joins if join.bit == free), None)
+
+
+def _enough(join: Join, held: Container[str], others: int, live: _Live) -> bool:
+    """Whether a counted join can still come to its count."""
+    missing = join.count
+    for place in join.incoming:
+        if place.place in held or place.reach & others or live.meets(place.reach):
+            missing -= 1
+            if not missing:
+                return True
+    return False
+
+
+def _reaching(join: Join, held: Container[str]) -> int:
+    """Steps that could bring what the join lacks."""
+    mask = 0
+    for place in join.incoming:
+        if place.place not in held:
+            mask |= place.reach
+    return mask
+
+
+def _firing(program: Program, state: State, join: Join) -> Firing:
+    held = state.waiting[join.step]
+    taken = [held[place.place][0] for place in join.incoming if place.place in held]
+    if not taken:
+        raise InvariantBroken(f"join {join.step} fires without a token")
+    args = taken[0].args
+    for token in taken[1:]:
+        args = deep_merge(args, token.args)
+    last = max(taken, key=lambda token: token.id)
+    named: dict[str, Any] = {"tokens": [token.id for token in taken]}
+    problem = None
+    if join.count:
+        live, others = _Live(program, state), _waiting_mask(program, state, join)
+        later = [
+            place.place
+            for place in join.incoming
+            if place.place not in held and (place.reach & others or live.meets(place.reach))
+        ]
+        if later:
+            named["absorbs"] = later
+        if len(taken) < join.count:
+            came = ", ".join(place.source or "the entry" for place in join.incoming if place.place in held)
+            message = f"join {{count: {join.count}}} of step {join.step}: only {len(taken)} came ({came}), and too few others still can"
+            problem = error("config", message, code="JOIN_COUNT")
+    merged = Token(last.id, last.place, join.step, args, last.event)
+    skipped = _broken(program, state, join) if program.steps[join.step].plan.join == "all_ok" else ""
+    return Firing(merged, named, problem, skipped)
+
+
+def _broken(program: Program, state: State, join: Join) -> str:
+    """Which branch of an `all_ok` join failed or was denied: its token came from a failed step, or none came and a step on
+    the way failed or was denied; ''.
+    """
+    held = state.waiting[join.step]
+    for place in join.incoming:
+        if place.place in held:
+            if held[place.place][0].event.get("name") == "step.failed":
+                return f"step {place.source} failed"
+            continue
+        for step in program.reach.graph.named(place.reach):
+            tally = state.tally.get(step)
+            if tally is not None and (tally.error or tally.denied):
+                return f"step {step} {'failed' if tally.error else 'was denied'}"
+    return ""

@@ -1,0 +1,364 @@
+"""Loops: the decide side. Which items go to which command, and when a loop is over.
+
+A loop with `exec: local` is one command. Otherwise the server hands out chunks of items, as many at a time as may be in
+flight, and expands outer loops of a nested one as it goes. Iterations run on workers; the server writes loop.started,
+loop.done and the iterations of outer loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arclog.core.flow import gathering, routing
+from arclog.core.flow.items import as_payload
+from arclog.core.flow.scopes import inner_scope
+from arclog.core.transitions import closing
+from arclog.core.transitions.iterations import iter_of, level_of, loop_at, manifest_of
+from arclog.core.transitions.state import Gathered, Loop, StepRun, path_key, path_of
+from arclog.expr import Stored, Unread
+from arclog.model.errors import ExpressionError, InvariantBroken
+from arclog.model.events import Event
+from arclog.model.outcome import TaskError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from arclog.core.transitions.decide import Decision
+    from arclog.expr import Tree
+    from arclog.plan.net import LoopPlan
+    from arclog.plan.program import StepProgram
+
+#: A chunk should keep a worker busy for about this long, and has at most that many items.
+CHUNK_US = 100_000
+MAX_CHUNK = 200
+
+_INNER_STORED = (
+    "the items of an inner loop are stored outside the log, where the server cannot read them; "
+    "make them part of the outer items, or loop over them in a step of their own"
+)
+
+_ENDS = frozenset({"loop.done", "loop.iteration.done", "loop.iteration.failed"})
+
+#: Types whose values can be of any size.
+_MEASURED = (str, list, dict)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encoded_size(payload: Mapping[str, Any]) -> int:
+    """Bytes that a payload takes in the log; the small common ones are not measured."""
+    if not any(isinstance(value, _MEASURED) and value for key, value in payload.items() if key != "tokens"):
+        return 0
+    return len(_encode(payload))
+
+
+def items(
+    decision: Decision, step: StepProgram, level: Tree, scope: Any
+) -> tuple[list[Any] | range | None, TaskError | None]:
+    """The evaluated `loop.in` of one level, and what is wrong with it; None: it reads what only a worker can read."""
+    try:
+        found = level.evaluate_items(scope)
+    except ExpressionError as failure:
+        if isinstance(failure.__cause__, Unread):
+            return None, None
+        raise
+    if isinstance(found, Stored):
+        return None, None
+    if not isinstance(found, list | range):
+        return [], not_a_list(step.name, found)
+    return found, too_many(step.name, len(found), decision.program.plan.limits.max_iterations)
+
+
+def not_a_list(step: str, found: Any) -> TaskError:
+    kind = {dict: "a map", str: "text", type(None): "null"}.get(type(found), type(found).__name__)
+    return error("config", f"loop.in of step {step} gave {kind}, not a list", code="NOT_A_LIST")
+
+
+def too_many(step: str, total: int, cap: int) -> TaskError | None:
+    if total <= cap:
+        return None
+    message = f"loop.in of step {step} gave {total} items; at most {cap} are run (limits.max_iterations)"
+    return error("limit", message, code="MAX_ITERATIONS")
+
+
+def on_one_lease(step: StepProgram) -> bool:
+    """Whether a single command runs the whole loop."""
+    plan = step.loop
+    return plan.inner is None and plan.exec == "local"
+
+
+def begin(decision: Decision, event: Event) -> None:
+    """A worker began a step run: if it is a loop, say so."""
+    step_run = decision.state.run_of(event.step, event.run)
+    if step_run is not None and step_run.loop is not None:
+        _say_started(decision, step_run, len(decision.txn.events) - 1)
+
+
+def expanded(decision: Decision, event: Event) -> None:
+    """A worker told the items of a loop: begin it."""
+    step_run = decision.state.run_of(event.step, event.run)
+    if step_run is None:
+        raise InvariantBroken(f"{event.type} of step {event.step}, which is not open")
+    _say_started(decision, step_run, len(decision.txn.events) - 1)
+    _go_on(decision, step_run, ())
+
+
+def spread(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Start a loop whose parts go to several commands; one without items is done at once."""
+    step, run = step_run.step, step_run.run
+    decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+    _say_started(decision, step_run, cause)
+    _go_on(decision, step_run, ())
+
+
+def go_on_with_all(decision: Decision) -> None:
+    """Hand out what an earlier decision had no room for."""
+    for step_run in list(decision.state.open.values()):
+        for key in list(step_run.loops):
+            if key in step_run.loops and step_run.state == "open" and step_run.started:
+                _go_on(decision, step_run, path_of(key) if key else ())
+
+
+def iteration_ended(decision: Decision, event: Event, command_id: int = 0, coming: Iterable[Event] = ()) -> None:
+    """An iteration of the innermost loop ended: close its command, hand out more, or end the loop.
+
+    `coming` is the rest of the report. When the loop fails here, what was done beyond is kept as a fact only.
+    """
+    step_run = decision.state.run_of(event.step, event.run)
+    if step_run is None or event.iteration is None:
+        raise InvariantBroken(f"{event.type} of step {event.step}, which is no open loop")
+    problem = _stops(decision, step_run, event.iteration)
+    if problem is not None:
+        cause = len(decision.txn.events) - 1
+        for beyond in coming:
+            beyond.informative = True
+            decision.emit(beyond)
+        _fail(decision, step_run, problem, command_id, cause, _broken_at(step_run, event.iteration))
+        return
+    if command_id and command_id not in decision.state.commands:
+        decision.txn.close.append(command_id)
+    _go_on(decision, step_run, event.iteration[:-1])
+
+
+def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
+    """Why the loop must not go on."""
+    loop = loop_at(step_run, path[:-1])
+    if loop.broken is not None:
+        return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
+    gathered = step_run.gathered or Gathered()
+    if gathered.problem is not None:
+        return gathered.problem
+    cap = decision.program.plan.limits.max_loop_results_bytes
+    if loop_at(step_run, ()).results_bytes > cap or gathered.ordered_bytes > cap:
+        step = step_run.step
+        message = f"the results of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes)"
+        if gathered.ordered_bytes > cap:
+            message = (
+                f"the ctx values of the loop of step {step} take more than {cap} bytes (limits.max_loop_results_bytes); "
+                f"let its tasks return them, and read {{{{ {step}.results }}}} in the steps behind"
+            )
+        return error("limit", message, code="MAX_LOOP_RESULTS_BYTES").as_dict()
+    return None
+
+
+def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None:
+    """Hand out what there is room for; when a level is over, go on one level up."""
+    while True:
+        loop = loop_at(step_run, path)
+        _hand_out(decision, step_run, loop)
+        if not _is_over(step_run, loop) or not _close(decision, step_run, loop) or not path:
+            return
+        path = path[:-1]
+
+
+def _is_over(step_run: StepRun, loop: Loop) -> bool:
+    return step_run.state == "open" and loop.ok + loop.failed == loop.total
+
+
+def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
+    """All items of a level have ended, and so has the outer iteration or the step. Tells whether the loop goes on."""
+    cause = len(decision.txn.events) - 1
+    if loop.path:
+        _say_done(decision, step_run, loop, cause)
+        _end_outer(decision, step_run, loop)
+        problem = _stops(decision, step_run, loop.path)
+    else:
+        _, problem = gathering.outcome(decision.program, decision.state, step_run)
+        if problem is None:
+            if loop.results_in_log:
+                emit_manifest(decision, step_run, cause)
+            _say_done(decision, step_run, loop, cause)
+            done = decision.say("step.done", {"source": "server"}, step=step_run.step, run=step_run.run, cause=cause)
+            routing.route(decision, step_run.step, step_run.run, done)
+    if problem is not None:
+        _fail(decision, step_run, problem, failed_at=_broken_at(step_run, loop.path) if loop.path else ())
+    return problem is None
+
+
+def _broken_at(step_run: StepRun, path: tuple[int, ...]) -> tuple[int, ...]:
+    """The iteration, if its own failure stops the loop."""
+    return path if loop_at(step_run, path[:-1]).broken is not None else ()
+
+
+def _fail(
+    decision: Decision,
+    step_run: StepRun,
+    problem: dict[str, Any],
+    command_id: int = 0,
+    cause: int = -1,
+    failed_at: tuple[int, ...] = (),
+) -> None:
+    """End the step run, and what its other commands are doing; `command_id` is the one whose report is being taken,
+    `failed_at` the iteration whose failure stops the loop.
+    """
+    cause = cause if cause >= 0 else len(decision.txn.events) - 1
+    if command_id:
+        decision.txn.close.append(command_id)
+    decision.withdraw_commands("the loop failed", (step_run.step, step_run.run), command_id, cause=cause)
+    closing.end_parts(decision, step_run, closing.loop_failed(problem), cause, failed_at, problem)
+    decision.fail_step(step_run.step, step_run.run, problem, cause)
+
+
+def _hand_out(decision: Decision, step_run: StepRun, loop: Loop) -> None:
+    plan = level_of(decision.program.steps[step_run.step], loop.path)
+    if plan.inner is None:
+        _issue_chunks(decision, step_run, loop, plan)
+    else:
+        _start_outer(decision, step_run, loop, plan)
+
+
+def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
+    """Commands for items of the innermost loop: as many as may be in flight, as large as their items are quick."""
+    if loop.handed >= loop.total:
+        return
+    at_a_time = plan.max_in_flight if plan.mode == "parallel" and plan.exec == "distributed" else 1
+    chunks = step_run.chunks
+    # Chunks of a loop that is not nested are all its own.
+    busy = sum(1 for chunk in chunks.values() if chunk.path == loop.path) if loop.path else len(chunks)
+    while busy < at_a_time and loop.handed < loop.total:
+        if decision.state.pause is not None:
+            return
+        if decision.is_full:
+            decision.txn.more = True
+            return
+        if busy and not decision.has_room_for_commands:
+            return
+        first = loop.handed
+        # What takes a token of a resource takes one for each item.
+        single = bool(decision.program.steps[step_run.step].plan.resources)
+        size = 1 if single else _chunk_size(loop, at_a_time)
+        last = loop.total if plan.exec == "local" else first + size
+        command_id = decision.next_id
+        payload = {"reason": "loop", "items": [loop.path, first, last]}
+        decision.say("command.issued", payload, step=step_run.step, run=step_run.run, command_id=command_id)
+        _say_scheduled(decision, step_run, loop, first, last)
+        decision.issue(command_id, step_run.step, step_run.run)
+        busy += 1
+
+
+def _chunk_size(loop: Loop, at_a_time: int) -> int:
+    """Enough items for CHUNK_US at the speed seen so far, but a fair share of what is left for everybody."""
+    size = int(CHUNK_US / loop.item_us) if loop.item_us else 1
+    share = -(-(loop.total - loop.handed) // at_a_time)
+    return max(1, min(size, share, MAX_CHUNK))
+
+
+def _start_outer(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopPlan) -> None:
+    """Iterations of an outer loop: their inner items are evaluated as they start."""
+    step = decision.program.steps[step_run.step]
+    at_a_time = plan.max_in_flight if plan.mode == "parallel" else 1
+    busy = sum(1 for inner in step_run.loops.values() if inner.path[:-1] == loop.path and inner.path)
+    while step_run.state == "open" and loop.handed < loop.total:
+        if busy >= at_a_time or (busy and not decision.has_room_for_commands):
+            return
+        if decision.state.pause is not None:
+            return
+        if decision.is_full:
+            decision.txn.more = True
+            return
+        path = (*loop.path, loop.handed)
+        iteration = iter_of(plan, loop, path[-1])
+        try:
+            scope = inner_scope(decision.program, decision.state, step_run, iteration, decision.meter)
+            found, problem = items(decision, step, step.items_at(len(path)), scope)
+            if found is None:
+                found, problem = [], error("result", _INNER_STORED, code="INNER_STORED")
+        except ExpressionError as failure:
+            found, problem = [], error("template", str(failure))
+        payload: dict[str, Any] = {"total": len(found), "items": as_payload(found)}
+        problem = problem or decision.too_large(payload, f"the inner loop items of step {step.name}")
+        if problem is not None:
+            message = f"iteration {path_key(path)}: {problem.message}"
+            _fail(decision, step_run, {**problem.as_dict(), "message": message}, failed_at=path)
+            return
+        inner = plan.inner
+        mode = inner.mode if inner is not None else plan.mode
+        _say_of(decision, step_run, "loop.iteration.started", path)
+        _say_of(decision, step_run, "loop.started", path, {**payload, "mode": mode})
+        below = loop_at(step_run, path)
+        _hand_out(decision, step_run, below)
+        if _is_over(step_run, below):
+            _close(decision, step_run, below)
+        else:
+            busy += 1
+
+
+def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
+    """The inner loop of an outer iteration is over, and so is the iteration; it failed when an item in it did."""
+    if inner.failed:
+        problem = {key: value for key, value in inner.errors[0].items() if key != "index"}
+        _say_of(decision, step_run, "loop.iteration.failed", inner.path, {"error": problem})
+    else:
+        _say_of(decision, step_run, "loop.iteration.done", inner.path)
+
+
+def emit_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
+    """Name the results of a loop that stand in the log."""
+    payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
+    decision.say("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
+
+
+def _say_done(decision: Decision, step_run: StepRun, loop: Loop, cause: int) -> None:
+    payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed}
+    payload |= errors_of(decision, loop)
+    if loop.path:
+        _say_of(decision, step_run, "loop.done", loop.path, payload)
+    else:
+        decision.say("loop.done", payload, step=step_run.step, run=step_run.run, cause=cause)
+
+
+def errors_of(decision: Decision, loop: Loop) -> dict[str, Any]:
+    """The first errors of a loop, as many as an event holds."""
+    shown = loop.errors
+    while shown and encoded_size({"errors": shown}) > decision.event_room:
+        shown = shown[: len(shown) // 2]
+    return {"errors": shown} if shown else {}
+
+
+def _say_started(decision: Decision, step_run: StepRun, cause: int) -> None:
+    loop = loop_at(step_run, ())
+    plan = decision.program.steps[step_run.step].loop
+    payload = {"total": loop.total, "mode": plan.mode}
+    decision.say("loop.started", payload, step=step_run.step, run=step_run.run, cause=cause)
+    if on_one_lease(decision.program.steps[step_run.step]):
+        _say_scheduled(decision, step_run, loop, 0, loop.total)
+
+
+def _say_scheduled(decision: Decision, step_run: StepRun, loop: Loop, first: int, last: int) -> None:
+    """Name the iterations that were handed out, when the step asks for that; as many as a decision has room for."""
+    if "loop.iteration.scheduled" in decision.program.steps[step_run.step].emit:
+        for index in range(first, min(last, first + MAX_CHUNK)):
+            _say_of(decision, step_run, "loop.iteration.scheduled", (*loop.path, index))
+
+
+def _say_of(
+    decision: Decision, step_run: StepRun, kind: str, path: tuple[int, ...], payload: dict[str, Any] | None = None
+) -> None:
+    """Emit a server event of one iteration."""
+    said = {**(payload or {}), "source": "server"} if kind.startswith("loop.iteration.") else payload or {}
+    event = Event(kind, decision.now, step=step_run.step, run=step_run.run, iteration=path, payload=said)
+    if kind in _ENDS:
+        decision.measure(event)
+    decision.emit(event)

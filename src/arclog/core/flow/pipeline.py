@@ -1,0 +1,468 @@
+"""A pipeline of tasks: what to do next, and what an outcome leads to.
+
+Law: the worker asks `next_move`, runs the task, hands its outcome to `conclude`, and folds the events that this gives
+with `fold`; the server folds the same events with the same function. So both hold the same Pipeline, and another worker
+can go on exactly where the log ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from arclog.core.flow.guards import follow
+from arclog.core.flow.reducers import extended, refused
+from arclog.core.flow.scopes import guard_scope, task_scope
+from arclog.expr import Reader
+from arclog.model.commands import UNEVALUABLE, UNMATCHED, Captured, Pipeline
+from arclog.model.errors import ExpressionError, InvariantBroken
+from arclog.model.events import Event
+from arclog.model.ids import MICROS
+from arclog.model.outcome import ERROR, OK, TaskError, error
+from arclog.plan.net import Action
+from arclog.plan.program import Absent, Names, RuleProgram, StepProgram, TaskProgram
+
+
+class Run(Struct, frozen=True):
+    """Start (or repeat) an attempt of a task."""
+
+    task: TaskProgram
+    task_run: int
+    attempt: int
+    #: not before this moment; 0 = at once
+    due: int
+    #: its start stands in the log already: the worker that started it is gone
+    repeated: bool
+    #: counts of rounds that change with it, by block
+    rounds: dict[str, int] = {}
+
+
+class Ask(Struct, frozen=True):
+    """Guards say what comes next: `asked` gives the answer. Only a worker can read all that they may look at."""
+
+
+class Over(Struct, frozen=True):
+    """The pipeline has ended."""
+
+    #: None = done
+    error: dict[str, Any] | None
+
+
+class Frame(Struct):
+    """What surrounds a pipeline: the names its templates see beside its own."""
+
+    execution_id: str
+    args: dict[str, Any]
+    captured: Captured
+    step: str
+    run: int
+    #: what is known beside the values
+    names: Names = Names(Absent())
+    iteration: tuple[int, ...] | None = None
+    #: optional event types that are written all the same
+    emit: frozenset[str] = frozenset()
+    #: bytes that the payload of one event may take
+    event_room: int = 1 << 30
+    #: reads stored data; the server has none
+    read: Reader | None = None
+
+
+def next_move(pipeline: Pipeline, step: StepProgram, max_task_runs: int) -> Run | Ask | Over:
+    """What a worker must do now."""
+    if pipeline.state != "open":
+        return Over(pipeline.error)
+    at = next_index(pipeline, step)
+    return Ask() if at is None else _run(pipeline, step, at, max_task_runs)
+
+
+def next_index(pipeline: Pipeline, step: StepProgram) -> int | None:
+    """The index of the task that runs or comes next, the number of tasks behind the last one. None: guards say."""
+    if step.guards is None or pipeline.attempt or pipeline.direct:
+        return pipeline.at
+    return step.guards.certain(pipeline.at)
+
+
+def asked(pipeline: Pipeline, step: StepProgram, frame: Frame, max_task_runs: int) -> Run | Over:
+    """What a worker must do where `next_move` tells it to ask."""
+    if step.guards is None:
+        raise InvariantBroken(f"the task list of step {step.name} has no guards")
+    reached = follow(step.guards, pipeline.at, pipeline.rounds, lambda: guard_scope(pipeline, frame))
+    if reached.problem is not None:
+        return Over(reached.problem.as_dict())
+    at = len(step.tasks) if reached.index is None else reached.index
+    return _run(pipeline, step, at, max_task_runs, reached.rounds)
+
+
+def _run(
+    pipeline: Pipeline, step: StepProgram, at: int, max_task_runs: int, rounds: dict[str, int] | None = None
+) -> Run | Over:
+    if at >= len(step.tasks):
+        return Over(None)
+    task = step.tasks[at]
+    if pipeline.attempt:
+        return Run(task, pipeline.runs[task.plan.name], pipeline.attempt, pipeline.due, pipeline.in_flight)
+    if pipeline.total_runs >= max_task_runs:
+        message = (
+            f"the pipeline of step {step.name} reached {max_task_runs} task runs (limits.max_task_runs); "
+            "does a jump lack its way out?"
+        )
+        return Over(error("limit", message, code="MAX_TASK_RUNS").as_dict())
+    return Run(task, pipeline.runs.get(task.plan.name, 0) + 1, 1, 0, repeated=False, rounds=rounds or {})
+
+
+def started(move: Run, frame: Frame, now: int, inputs: Any, config: dict[str, Any] | None = None) -> list[Event]:
+    """The events that say an attempt begins: task.started, and task.attempt.started from the second on.
+
+    With a `config` the attempt is the engine's to make: one event says so and hands the pipeline over.
+    """
+    payload: dict[str, Any] = {"inputs": inputs} if inputs else {}
+    if move.rounds:
+        payload["rounds"] = move.rounds
+    if config is not None:
+        payload["config"] = config
+        first = move.attempt == 1
+        return [
+            _event("task.started" if first else "task.attempt.started", move, frame, now, payload, attempt=not first)
+        ]
+    events = []
+    if move.attempt == 1:
+        events.append(_event("task.started", move, frame, now, payload))
+    if move.attempt > 1 or "task.attempt.started" in frame.emit:
+        events.append(_event("task.attempt.started", move, frame, now, {}, attempt=True))
+    return events
+
+
+def conclude(
+    pipeline: Pipeline,
+    move: Run,
+    frame: Frame,
+    record: dict[str, Any],
+    now: int,
+    roll: float,
+    max_set_bytes: int,
+    longest_sleep_s: float = 60.0,
+    *,
+    stores_iter: bool = False,
+) -> list[Event]:
+    """The events of an ended attempt: its outcome, and what the task's policy makes of it.
+
+    `roll` is a random number in [0, 1) for the jitter; the due time that it leads to stands in the event. A delay longer
+    than `longest_sleep_s` suspends the pipeline: the engine's timer ends it, and no worker holds a slot meanwhile.
+    `stores_iter`: the caller moves large set_iter values to the result store, so any size will do.
+    """
+    ok = record["status"] == OK
+    if move.task.plan.policy is None:
+        return _final(move, frame, record, now, failed=not ok)
+    try:
+        index, rule = _matched(pipeline, move, frame, record)
+        then = Action(do=move.task.plan.policy.on_unmatched) if rule is None else rule.rule.then
+        set_iter, set_ctx = _changes(pipeline, move, frame, record, rule)
+        failure_error = _failure(pipeline, move, frame, record, rule)
+        problem = refused(frame.names.reducers, set_ctx) or _oversized(set_ctx, "set_ctx", max_set_bytes, frame)
+        if not stores_iter:
+            problem = problem or _oversized({**set_ctx, **set_iter}, "set_iter", max_set_bytes, frame)
+    except ExpressionError as failure:
+        problem = error("template", str(failure))
+    if problem is not None:
+        events = _final(move, frame, record, now, failed=not ok)
+        reason = problem.as_dict() if ok else {**problem.as_dict(), "cause": record.get("error")}
+        payload: dict[str, Any] = {"matched_rule_index": None, "action": {"do": "fail"}, "error": reason}
+        events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
+        return events
+    payload = {"matched_rule_index": index, "action": _action_payload(then)}
+    if set_iter:
+        payload["set_iter"] = set_iter
+    if set_ctx:
+        payload["set_ctx"] = set_ctx
+    if then.do != "retry":
+        if failure_error is not None:
+            payload["error"] = failure_error
+        elif then.do == "fail" and ok and not move.task.plan.origin:
+            payload["error"] = _refusal(move, index).as_dict()
+        events = _final(move, frame, record, now, failed=not ok)
+        events.append(_event("policy.task.evaluated", move, frame, now, payload))
+        return events
+    if move.attempt < then.attempts:
+        payload["due"] = now + round(_delay(then, move.attempt, record, roll) * MICROS)
+        if payload["due"] - now > longest_sleep_s * MICROS:
+            payload["suspended"] = True
+        kind = "task.attempt.done" if ok else "task.attempt.failed"
+        attempt = _event(kind, move, frame, now, {"outcome": record}, attempt=True)
+        return [attempt, _event("policy.task.evaluated", move, frame, now, payload, attempt=True)]
+    message = f"task {move.task.plan.name} used all {then.attempts} attempts"
+    last = record.get("error")
+    exhausted = error("limit", message, code="ATTEMPTS").as_dict()
+    if last:
+        exhausted = {**last, "message": f"{message}: {last['message']}"}
+    payload["action"] = {"do": "fail"}
+    payload["error"] = exhausted
+    events = _final(move, frame, record, now, failed=True)
+    events.append(_event("policy.task.evaluated", move, frame, now, payload, status="error"))
+    return events
+
+
+def _refusal(move: Run, index: int | None) -> TaskError:
+    """The error of a task that ended ok and whose policy fails it all the same."""
+    name, policy = move.task.plan.name, move.task.plan.policy
+    which = "no rule of its policy matched, and on_unmatched is fail"
+    if index is not None and policy is not None:
+        rule = policy.rules[index]
+        when = "else" if rule.when is None else f"when {rule.when}"
+        which = f"rule {index + 1} of its policy{f' at {rule.at}' if rule.at.line else ''} ({when}) says fail"
+    return error("exception", f"task {name} ended ok, but {which}", code="POLICY")
+
+
+def fold(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    """Take one event of the pipeline into its state."""
+    _FOLD[event.type](pipeline, step, event)
+
+
+def _on_started(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    pipeline.at = step.index[event.task]
+    pipeline.runs = {**pipeline.runs, event.task: event.task_run}
+    pipeline.total_runs += 1
+    pipeline.direct = False
+    if "rounds" in event.payload:
+        pipeline.rounds = {**pipeline.rounds, **event.payload["rounds"]}
+    pipeline.attempt = 1
+    pipeline.in_flight = True
+    pipeline.due = 0
+    pipeline.since = event.at
+
+
+def _on_attempt_started(pipeline: Pipeline, _: StepProgram, event: Event) -> None:
+    pipeline.attempt = event.attempt
+    pipeline.in_flight = True
+    pipeline.due = 0
+    pipeline.since = event.at
+
+
+def _on_attempt_ended(pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
+    pipeline.in_flight = False
+
+
+def _on_ended(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    record = event.payload["outcome"]
+    pipeline.results = {**pipeline.results, event.task: record}
+    pipeline.prev = event.task
+    pipeline.in_flight = False
+    pipeline.attempt = 0
+    # Until its policy has said otherwise, that task comes next.
+    pipeline.direct = step.tasks[step.index[event.task]].plan.policy is not None
+    if not pipeline.direct:
+        if event.type == "task.done":
+            pipeline.at += 1
+        else:
+            _fail(pipeline, record.get("error"))
+
+
+def _on_policy(pipeline: Pipeline, step: StepProgram, event: Event) -> None:
+    payload = event.payload
+    if "set_iter" in payload or "set_iter_refs" in payload:
+        plain, refs = payload.get("set_iter") or {}, payload.get("set_iter_refs") or {}
+        # What was set last holds, whichever way it is kept.
+        pipeline.iter = {name: value for name, value in pipeline.iter.items() if name not in refs} | plain
+        pipeline.stored = {name: ref for name, ref in pipeline.stored.items() if name not in plain} | refs
+    if "set_ctx" in payload:
+        reducers = step.names.reducers
+        pipeline.ctx = extended(reducers, pipeline.ctx, payload["set_ctx"])
+        problem = refused(reducers, payload["set_ctx"])
+        if problem is not None:
+            _fail(pipeline, problem.as_dict())
+            return
+    action = payload["action"]
+    match action["do"]:
+        case "retry":
+            pipeline.attempt = event.attempt + 1
+            pipeline.due = payload["due"]
+        case "continue":
+            pipeline.at += 1
+            pipeline.direct = False
+        case "jump":
+            pipeline.at = step.index[action["to"]]
+            pipeline.direct = True
+        case "break":
+            pipeline.state = "done"
+        case _:
+            last = pipeline.results[event.task].get("error")
+            origin = step.tasks[step.index[event.task]].plan.origin
+            message = origin or f"the policy of task {event.task} chose to fail"
+            pipeline.rule = _failing_rule(event)
+            _fail(pipeline, payload.get("error") or last or error("exception", message, code="POLICY").as_dict())
+
+
+def last_record(step: StepProgram, pipeline: Pipeline, *, failed: bool) -> dict[str, Any] | None:
+    """The outcome record of a pipeline that has ended: that of its last task. A list whose guards let no task run has
+    nothing to show but its success.
+    """
+    if pipeline.prev:
+        record: dict[str, Any] = pipeline.results[pipeline.prev]
+        return record
+    return {"status": OK} if step.plan.flow and not failed else None
+
+
+def _failing_rule(event: Event) -> int:
+    """Which rule failed the pipeline, as `Pipeline.rule` counts."""
+    index = event.payload["matched_rule_index"]
+    if index is not None:
+        return int(index) + 1
+    return UNEVALUABLE if event.status == "error" else UNMATCHED
+
+
+def _fail(pipeline: Pipeline, problem: dict[str, Any] | None) -> None:
+    pipeline.state = "failed"
+    pipeline.error = problem
+
+
+def _on_stored(_pipeline: Pipeline, _step: StepProgram, _event: Event) -> None:
+    """What was stored is named by the event that follows."""
+
+
+_FOLD = {
+    "task.started": _on_started,
+    "task.attempt.started": _on_attempt_started,
+    "task.attempt.done": _on_attempt_ended,
+    "task.attempt.failed": _on_attempt_ended,
+    "task.done": _on_ended,
+    "task.failed": _on_ended,
+    "policy.task.evaluated": _on_policy,
+    "result.stored": _on_stored,
+}
+
+
+def _matched(
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any]
+) -> tuple[int | None, RuleProgram | None]:
+    scope: Mapping[str, Any] | None = None
+    for index, rule in enumerate(move.task.rules):
+        if rule.condition.template is None:
+            return index, rule
+        if scope is None:
+            scope = task_scope(pipeline, frame, move, record)
+        if rule.condition.holds(scope):
+            return index, rule
+    return None, None
+
+
+def _changes(
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the rule sets in iter and ctx, all evaluated against the scope before it."""
+    if rule is None or not (rule.rule.then.set_iter or rule.rule.then.set_ctx):
+        return {}, {}
+    scope = task_scope(pipeline, frame, move, record)
+    return rule.set_iter.evaluate(scope), rule.set_ctx.evaluate(scope)
+
+
+#: Characters of the message that a rule gives an error.
+_MAX_MESSAGE = 4_000
+
+
+def _failure(
+    pipeline: Pipeline, move: Run, frame: Frame, record: dict[str, Any], rule: RuleProgram | None
+) -> dict[str, Any] | None:
+    """The error of a rule that fails the task with a message or code of its own; None: it has neither."""
+    if rule is None or not (rule.rule.then.message or rule.rule.then.code):
+        return None
+    own = record.get("error")
+    problem = dict(own or error("exception", f"task {move.task.plan.name} ended ok", code="POLICY").as_dict())
+    if rule.message is not None:
+        said = rule.message.evaluate(task_scope(pipeline, frame, move, record))
+        text = said if isinstance(said, str) else encode(said).decode()
+        problem["message"] = text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+    if rule.rule.then.code:
+        problem["code"] = rule.rule.then.code
+    return {**problem, "cause": own} if own else problem
+
+
+def _final(move: Run, frame: Frame, record: dict[str, Any], now: int, *, failed: bool) -> list[Event]:
+    """The end of a task run; its attempts are spelled out from the first retry on, the last one without its data."""
+    events = []
+    kind = "task.attempt.done" if record["status"] == OK else "task.attempt.failed"
+    if move.attempt > 1 or kind in frame.emit:
+        outcome = {key: record[key] for key in ("status", "error", "meta") if key in record}
+        events.append(_event(kind, move, frame, now, {"outcome": outcome}, attempt=True))
+    kind = "task.failed" if failed else "task.done"
+    events.append(_event(kind, move, frame, now, {"outcome": record}))
+    return events
+
+
+def _event(
+    kind: str,
+    move: Run,
+    frame: Frame,
+    now: int,
+    payload: dict[str, Any],
+    *,
+    attempt: bool = False,
+    status: str = "",
+) -> Event:
+    return Event(
+        type=kind,
+        at=now,
+        step=frame.step,
+        run=frame.run,
+        iteration=frame.iteration,
+        task=move.task.plan.name,
+        task_run=move.task_run,
+        attempt=move.attempt if attempt or move.attempt > 1 else 0,
+        status=status,
+        payload=payload,
+    )
+
+
+def _oversized(values: dict[str, Any], what: str, max_bytes: int, frame: Frame) -> TaskError | None:
+    """Why values cannot be kept: each has its own limit, and one event holds them all."""
+    most = min(max_bytes, frame.event_room)
+    total = 0
+    for key, value in values.items():
+        if isinstance(value, (str, list, dict)) and value:
+            size = len(encode(value))
+            total += size
+            if size > most:
+                setting = "limits.max_ctx_bytes" if max_bytes <= frame.event_room else "limits.max_payload_bytes"
+                message = f"{what}.{key} is {size} bytes; at most {most} are kept ({setting}); {_way_out(frame)}"
+                return error("limit", message, code="MAX_CTX_BYTES")
+    if total > frame.event_room:
+        message = (
+            f"the values of {what} take {total} bytes; one event holds {frame.event_room} (limits.max_payload_bytes); "
+            f"{_way_out(frame)}"
+        )
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
+    return None
+
+
+def _way_out(frame: Frame) -> str:
+    """Where large data belongs: what a task returns is stored by reference, whatever its size."""
+    view = frame.step if frame.iteration is None else f"{frame.step}.results"
+    return f"let the task return it, and read {{{{ {view} }}}} in the steps behind"
+
+
+def _delay(action: Action, attempt: int, record: Mapping[str, Any], roll: float) -> float:
+    """Seconds before the attempt after this one; what the server asked for (Retry-After) is a floor."""
+    if action.delays:
+        delay = action.delays[min(attempt, len(action.delays)) - 1]
+    else:
+        delay = action.delay * _factor(action.backoff, attempt)
+    delay = min(delay, action.max_delay)
+    delay += delay * action.jitter * roll
+    asked = (record.get("meta") or {}).get("retry_after_s")
+    return max(delay, float(asked)) if record["status"] == ERROR and asked else delay
+
+
+def _factor(backoff: str, attempt: int) -> float:
+    return {"none": 1.0, "linear": float(attempt), "exponential": 2.0 ** min(attempt - 1, 62)}[backoff]
+
+
+def _action_payload(action: Action) -> dict[str, Any]:
+    payload: dict[str, Any] = {"do": action.do}
+    if action.do == "jump":
+        payload["to"] = action.to
+    elif action.do == "retry":
+        payload.update(attempts=action.attempts, backoff=action.backoff, delay=action.delay)
+        if action.delays:
+            payload["delays"] = list(action.delays)
+    return payload

@@ -1,0 +1,307 @@
+"""Waits: tasks that hold no worker. A command ends where one begins; a new command goes on where one ends.
+
+Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
+`suspended`) to the first event that the server writes about its task (or to the end of its step run). Whoever has an
+outcome for it (a timer, a signal, a child) calls `resolve`; the log then says what a worker would have said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import encode
+
+from arclog.core.flow import loops, pipeline, routing
+from arclog.core.flow.pipeline import Frame, Over, Run
+from arclog.core.flow.wait_configs import ends_at
+from arclog.core.transitions.iterations import chunk_with, pipeline_of
+from arclog.core.transitions.state import KeptSignal, OpenCommand, State, StepRun, Wait
+from arclog.core.transitions.timers import wait_key
+from arclog.model.errors import InvariantBroken
+from arclog.model.events import Event
+from arclog.model.outcome import ERROR, TaskError, error, failed
+from arclog.plan.program import Program, TaskProgram
+
+if TYPE_CHECKING:
+    from arclog.core.transitions.decide import Decision
+
+RETRY = "retry"
+
+
+# -- folding: called by core.apply only ----------------------------------------------------------------------------------
+
+
+def fold_task(program: Program, state: State, event: Event) -> None:
+    """A task event: it may begin a wait or end one."""
+    payload = event.payload
+    if not payload:
+        return
+    if payload.get("source") == "server":
+        state.waits.pop(wait_key(event), None)
+    if "config" in payload and runs_here(program, event):
+        kind = _task(program, event).plan.kind
+        _begin(state, event, kind, payload["config"])
+    elif payload.get("suspended"):
+        _begin(state, event, RETRY, {}).until = payload["due"]
+
+
+def fold_suspended(state: State, event: Event) -> None:
+    """A command ended because its task waits."""
+    state.commands.pop(event.command_id, None)
+    wait = state.waits.get(event.payload.get("wait", ""))
+    if wait is not None:
+        wait.since = event.at
+        wait.until = event.payload.get("until", wait.until)
+        wait.child = int(event.payload.get("child", 0))
+    taken = event.payload.get("signal_id")
+    if taken is not None:
+        state.kept_signals = [kept for kept in state.kept_signals if kept.signal_id != taken]
+
+
+def drop_run(state: State, step: str, run: int) -> None:
+    """A step run ended: nothing of it waits any more."""
+    for wait in [wait for wait in state.waits.values() if wait.step == step and wait.run == run]:
+        del state.waits[wait.key]
+
+
+def _begin(state: State, event: Event, kind: str, config: dict[str, Any]) -> Wait:
+    key = wait_key(event)
+    wait = Wait(
+        key=key,
+        kind=kind,
+        step=event.step,
+        run=event.run,
+        iteration=event.iteration,
+        task=event.task,
+        task_run=event.task_run,
+        config=config,
+        since=event.at,
+    )
+    state.waits[key] = wait
+    return wait
+
+
+# -- deciding ------------------------------------------------------------------------------------------------------------
+
+
+def suspends(program: Program, event: Event) -> bool:
+    """Whether a worker's event hands its pipeline over to the server, so that its command ends there."""
+    payload = event.payload
+    if not payload:
+        return False
+    if event.type in ("task.started", "task.attempt.started"):
+        return "config" in payload and runs_here(program, event)
+    return event.type == "policy.task.evaluated" and bool(payload.get("suspended"))
+
+
+def runs_here(program: Program, event: Event) -> bool:
+    """Whether an event is about a task that the engine itself handles."""
+    return event.task in program.steps[event.step].on_engine
+
+
+def suspend(decision: Decision, event: Event, command_id: int) -> None:
+    """A worker reached a task that waits: its command is over, and what ends the wait is put in place."""
+    wait = decision.state.waits[wait_key(event)]
+    payload: dict[str, Any] = {"source": "server", "reason": "suspended", "wait": wait.key}
+    problem: TaskError | None = None
+    kept: KeptSignal | None = None
+    if wait.kind != RETRY:
+        until, problem = ends_at(wait, _task(decision.program, event).plan, decision.now)
+        if problem is None:
+            kept = _kept(decision.state, wait)
+        if kept is not None:
+            payload["signal_id"] = kept.signal_id
+        elif until:
+            payload["until"] = until
+        if wait.kind == "playbook" and problem is None:
+            # The child's id is this event's own: it is known before the child is there, and given out once.
+            payload["child"] = str(decision.next_id)
+    cause = len(decision.txn.events) - 1
+    _emit(decision, "command.completed", wait, payload, cause, command_id=command_id)
+    decision.txn.close.append(command_id)
+    if problem is not None:
+        resolve(decision, wait.key, failed(problem).as_record(), cause)
+    elif kept is not None:
+        resolve(decision, wait.key, signalled(kept.signal, kept.data), cause)
+
+
+def signalled(signal: str, data: Any, waited_ms: int = 0) -> dict[str, Any]:
+    """The outcome record of a wait that a signal has ended."""
+    return {"status": "ok", "result": {"waited_ms": waited_ms, "signal": signal, "data": data}}
+
+
+def _kept(state: State, wait: Wait) -> KeptSignal | None:
+    """The oldest signal that came before its wait and is meant for this one."""
+    name = wait.config.get("signal") if wait.kind == "wait" else None
+    if name is None:
+        return None
+    fitting = (kept for kept in state.kept_signals if kept.signal == name and kept.step in ("", wait.step, wait.key))
+    return next(fitting, None)
+
+
+def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
+    """Give a wait its outcome and go on with its pipeline: a new command, or the end of the step run."""
+    _conclude(decision, decision.state.waits[key], record, cause)
+
+
+def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any], cause: int) -> bool:
+    """A command ended with an error in the middle of a task: that is the task's outcome, and its policy decides. False when
+    the command had no task, or several, under way.
+    """
+    step_run = decision.state.run_of(command.step, command.run)
+    if step_run is None:
+        return False
+    mine = step_run.pipelines(command.chunk)
+    under_way = [one for one in step_run.open_pipelines() if one[1].attempt and any(one[1] is each for each in mine)]
+    if len(under_way) != 1:
+        return False
+    path, place = under_way[0]
+    task = decision.program.steps[command.step].tasks[place.at].plan.name
+    where = Event("task.failed", decision.now, command.step, command.run, path, task, place.runs[task])
+    wait = Wait(
+        key=wait_key(where),
+        kind="failed",
+        step=command.step,
+        run=command.run,
+        iteration=path,
+        task=task,
+        task_run=place.runs[task],
+        config={},
+        since=place.since,
+    )
+    _conclude(decision, wait, {"status": ERROR, "error": problem}, cause)
+    return True
+
+
+def _conclude(decision: Decision, wait: Wait, record: dict[str, Any], cause: int) -> None:
+    state, program = decision.state, decision.program
+    step = program.steps[wait.step]
+    step_run = _open_run(state, wait)
+    place = pipeline_of(step_run, wait.iteration)
+    task = step.tasks[step.index[wait.task]]
+    move = Run(task, wait.task_run, place.attempt, 0, repeated=True)
+    frame = frame_of(program, state, step_run, wait.iteration)
+    room = decision.event_room
+    outcome = _complete(record, task, wait, place.attempt, decision.now, room)
+    events = pipeline.conclude(place, move, frame, outcome, decision.now, jitter(decision), room, longest_sleep_s=0.0)
+    for event in events:
+        event.payload = {**event.payload, "source": "server"}
+        event.cause = len(decision.txn.events) - cause if cause >= 0 else 0
+        decision.emit(event)
+    _go_on(decision, wait, len(decision.txn.events) - 1)
+
+
+def resume(decision: Decision, wait: Wait, cause: int) -> None:
+    """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
+    command_id = decision.next_id
+    payload = {"reason": "resumed", "wait": wait.key}
+    _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)
+    decision.issue(command_id, wait.step, wait.run)
+
+
+def _go_on(decision: Decision, wait: Wait, cause: int) -> None:
+    step = decision.program.steps[wait.step]
+    place = pipeline_of(_open_run(decision.state, wait), wait.iteration)
+    move = pipeline.next_move(place, step, decision.program.plan.limits.max_task_runs)
+    if not isinstance(move, Over):
+        if wait.key not in decision.state.waits:  # else a retry is due later
+            resume(decision, wait, cause)
+        return
+    _end(decision, wait, move, cause)
+
+
+def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
+    """The wait was the pipeline's last task: say what a worker would say."""
+    payload: dict[str, Any] = {"source": "server"}
+    if over.error is not None:
+        payload["error"] = over.error
+    ending = "done" if over.error is None else "failed"
+    if wait.iteration is None:
+        ended = decision.say(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
+        routing.route(decision, wait.step, wait.run, ended)
+        return
+    step_run = _open_run(decision.state, wait)
+    chunk = chunk_with(step_run, wait.iteration)
+    event = _emit(decision, f"loop.iteration.{ending}", wait, payload, cause, of_task=False)
+    loops.iteration_ended(decision, event)
+    if step_run.state == "open" and chunk.id in step_run.chunks:
+        resume(decision, wait, len(decision.txn.events) - 1)
+
+
+def _emit(
+    decision: Decision,
+    kind: str,
+    wait: Wait,
+    payload: dict[str, Any],
+    cause: int,
+    *,
+    command_id: int = 0,
+    of_task: bool = True,
+) -> Event:
+    event = Event(
+        type=kind,
+        at=decision.now,
+        step=wait.step,
+        run=wait.run,
+        iteration=wait.iteration,
+        task=wait.task if of_task else "",
+        task_run=wait.task_run if of_task else 0,
+        command_id=command_id,
+        cause=len(decision.txn.events) - cause if cause >= 0 else 0,
+        payload=payload,
+    )
+    if not of_task:
+        decision.measure(event)
+    decision.emit(event)
+    return event
+
+
+def _complete(
+    record: dict[str, Any], task: TaskProgram, wait: Wait, attempt: int, now: int, room: int
+) -> dict[str, Any]:
+    """The record as a worker would write it: with the kind's helper and meta, and no larger than an event."""
+    meta = {**(record.get("meta") or {}), "attempt": attempt, "duration_ms": max(0, now - wait.since) // 1000}
+    found = {**task.plan.helper, **record, "meta": meta}
+    size = len(encode(found))
+    if size <= room:
+        return found
+    if record.get("error") is not None and (record["error"].get("cause") or record.get("result")):
+        # Of a failure, what it says itself comes first.
+        short = {key: value for key, value in record["error"].items() if key != "cause"}
+        return _complete({**record, "error": short, "result": None}, task, wait, attempt, now, room)
+    message = f"the outcome of task {wait.task} takes {size} bytes; an event holds {room} (limits.max_payload_bytes)"
+    problem = failed(error("limit", message, code="MAX_PAYLOAD_BYTES"))
+    return {**task.plan.helper, **problem.as_record(), "meta": meta}
+
+
+def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
+    """What surrounds a pipeline that the server itself goes on with."""
+    step = program.steps[step_run.step]
+    return Frame(
+        execution_id=str(state.execution_id),
+        args=step_run.args,
+        captured=step_run.captured,
+        step=step_run.step,
+        run=step_run.run,
+        names=step.names,
+        iteration=iteration,
+        emit=step.emit,
+        event_room=program.event_room,
+    )
+
+
+def jitter(decision: Decision) -> float:
+    """A number in [0, 1) for the jitter of a retry: pure, and different for each decision."""
+    return (decision.base_id * 2_654_435_761 % 2**32) / 2**32
+
+
+def _task(program: Program, event: Event) -> TaskProgram:
+    step = program.steps[event.step]
+    return step.tasks[step.index[event.task]]
+
+
+def _open_run(state: State, wait: Wait) -> StepRun:
+    step_run = state.run_of(wait.step, wait.run)
+    if step_run is None:
+        raise InvariantBroken(f"wait {wait.key} outlived its step run")
+    return step_run

@@ -1,0 +1,1 @@
+"""The state of an execution, the decisions about it, and how events change it."""

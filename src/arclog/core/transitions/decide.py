@@ -1,0 +1,471 @@
+"""Decisions: what an input leads to. Pure; state is changed only by applying the events that are emitted here.
+
+`decide` runs on a working state: each event is applied at once, so decisions cascade (step.done → next → schedule →
+completion) and the answer is one Txn. If that Txn is not committed, the state must be thrown away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arclog.core.boundary import leases, observed, signals, slots, wire_reports
+from arclog.core.boundary.inputs import (
+    Abort,
+    ChildEnded,
+    Continue,
+    Forked,
+    GaveUp,
+    GivenBack,
+    Input,
+    LeaseEnded,
+    NewWork,
+    Observed,
+    ParentTold,
+    Reclaimed,
+    Refused,
+    Request,
+    Signal,
+    TakeSlot,
+    TimerFired,
+    Txn,
+    WorkReported,
+)
+from arclog.core.boundary.reports import check_report, numbered
+from arclog.core.boundary.webhooks import to_tell
+from arclog.core.flow import arrivals, final_step, joins, loops, routing, waits
+from arclog.core.flow.scopes import result_scope
+from arclog.core.transitions import closing, forking
+from arclog.core.transitions import timer_handling as firing
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import OpenCommand, State, path_key
+from arclog.expr import Meter, Stored
+from arclog.model import ids, status
+from arclog.model.errors import ExpressionError
+from arclog.model.events import Event
+from arclog.model.ids import milliseconds
+from arclog.model.outcome import TaskError, error
+from arclog.plan.program import Program
+
+#: A decision stops starting further step runs after this many events; the rest is left to a Continue.
+EVENTS_PER_DECISION = 500
+#: What a report leads to may go this far beyond the report itself, so that a long one still hands out the next work.
+EVENTS_AFTER_REPORT = 50
+#: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
+MAX_OPEN_COMMANDS = 1000
+#: The same of iterations: a command whose items run side by side counts for as many as may be under way.
+MAX_OPEN_PIPELINES = 5000
+#: Events of a report that something follows from.
+_LEADING = frozenset({
+    "step.started", "step.done", "step.failed", "result.manifest.updated", "loop.iteration.done", "loop.iteration.failed",
+    "task.started", "task.attempt.started", "policy.task.evaluated",
+})  # fmt: skip
+#: Event types that say how long it took what they end. Tasks say it in their outcome.
+_TIMED = frozenset({
+    "step.done", "step.failed", "loop.done", "loop.iteration.done", "loop.iteration.failed",
+    "workflow.finished", "playbook.finished", "execution.cancelled",
+})  # fmt: skip
+
+
+def decide(program: Program, state: State, given: Input, now: int, base_id: int, meter: Meter | None = None) -> Txn:
+    """What `given` leads to. `base_id` is the event_id of the first event of this transaction; `meter` bounds what all
+    of its templates cost together.
+    """
+    return Decision(program, state, now, base_id, meter).run(given)
+
+
+class Decision:
+    """One decision in the making. Routing, loops and joins work on it."""
+
+    def __init__(self, program: Program, state: State, now: int, base_id: int, meter: Meter | None = None) -> None:
+        self.program = program
+        self.meter = meter
+        self.state = state
+        self.now = now
+        self.base_id = base_id
+        self.txn = Txn()
+        self._enough = EVENTS_PER_DECISION
+        #: tokens that this decision made → index of the event that did
+        self.made: dict[int, int] = {}
+        #: index of the input's own event; -1 = it has none
+        self._input = -1
+
+    def run(self, given: Input) -> Txn:
+        if isinstance(given, ParentTold):
+            return self._parent_told()
+        if isinstance(given, Observed):
+            observed.record(self, given)
+            return self.txn
+        if isinstance(given, Signal) and signals.answered(self, given):
+            return self.txn
+        if self.state.terminal is not None:
+            return self._refuse("ended", f"the execution has ended ({self.state.status})")
+        match given:
+            case WorkReported():
+                given = numbered(self.state, given)
+                sent = given.events[0] if given.from_wire and given.events else None
+                if sent is not None:
+                    found = wire_reports.completed(self, given)
+                    if isinstance(found, Refused):
+                        self.txn.refused = found
+                        return self.txn
+                    given = found
+                    self.txn.spoken = wire_reports.spoken(given, sent)
+                refused = check_report(self.program, self.state, given)
+                if refused is not None:
+                    self.txn.refused = refused
+                    return self.txn
+                self._take_report(given)
+            case Request():
+                self._start(given)
+            case LeaseEnded():
+                leases.lose(self, given)
+            case GaveUp():
+                leases.give_up(self, given)
+            case Reclaimed():
+                leases.reclaim(self, given)
+            case TimerFired():
+                firing.fire(self, given)
+            case ChildEnded():
+                self._take_child(given)
+            case Signal():
+                signals.receive(self, given)
+                if given.signal == "RESUME" and self.state.pause is None:
+                    loops.go_on_with_all(self)
+            case GivenBack():
+                leases.take_back(self, given)
+            case TakeSlot():
+                slots.take(self, given)
+            case Abort():
+                self.fail_execution(given.problem.as_dict(), bare=given.bare)
+            case Continue():
+                loops.go_on_with_all(self)
+            case Forked():
+                forking.go_on(self)
+        if self.txn.events and not isinstance(given, Continue | Forked):
+            self._input = 0
+        self._advance()
+        return self.txn
+
+    def _refuse(self, reason: str, message: str) -> Txn:
+        self.txn.refused = Refused(reason, message)
+        return self.txn
+
+    # -- emitting -----------------------------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Write an event and let it take effect."""
+        self.txn.events.append(event)
+        moves = apply(self.program, self.state, event)
+        if moves:
+            self.txn.timers.update(moves)
+
+    def say(
+        self,
+        kind: str,
+        payload: dict[str, Any] | None = None,
+        *,
+        step: str = "",
+        run: int = 0,
+        cause: int = -1,
+        event_status: str = "",
+        command_id: int = 0,
+    ) -> int:
+        """Emit a server event; `cause` is the index of the event that caused it. Returns the new event's index."""
+        index = len(self.txn.events)
+        event = Event(
+            type=kind,
+            at=self.now,
+            step=step,
+            run=run,
+            status=event_status,
+            command_id=command_id,
+            cause=index - cause if cause >= 0 else 0,
+            payload=payload or {},
+        )
+        if kind in _TIMED:
+            self.measure(event)
+        self.emit(event)
+        return index
+
+    def measure(self, event: Event) -> None:
+        """Say how long it took what ends here."""
+        step_run = self.state.run_of(event.step, event.run)
+        if not event.step:
+            began = self.state.started_at or 0
+        elif step_run is None:
+            return
+        elif event.iteration is None:
+            loop = step_run.loop
+            began = loop.started_at if loop is not None and event.type == "loop.done" else step_run.started_at
+        else:
+            # An outer iteration begins and ends with its inner loop.
+            key = path_key(event.iteration)
+            part = step_run.iterations.get(key) or step_run.loops.get(key)
+            began = 0 if part is None else part.started_at
+        event.duration_ms = milliseconds(began, event.at)
+
+    def cause_of(self, token: int) -> int:
+        """What caused that a token is taken: the event that made it, else the input that let it go on."""
+        return self.made.get(token, self._input)
+
+    @property
+    def next_id(self) -> int:
+        """event_id of the event that is emitted next; a command has the id of the event that issues it."""
+        return ids.moved(self.base_id, len(self.txn.events))
+
+    @property
+    def is_full(self) -> bool:
+        """Enough for one decision; the rest is left to a Continue."""
+        meter = self.meter
+        return len(self.txn.events) >= self._enough or (meter is not None and meter.is_half_spent)
+
+    @property
+    def has_room_for_commands(self) -> bool:
+        commands, wide = self.state.commands, self.program.side_by_side
+        if len(commands) >= MAX_OPEN_COMMANDS:
+            return False
+        return not wide or sum(wide.get(one.step, 1) for one in commands.values()) < MAX_OPEN_PIPELINES
+
+    def issue(self, command_id: int, step: str, run: int) -> None:
+        program = self.program.steps[step]
+        plan, asked = program.plan, self.state.priority
+        priority = (
+            plan.priority if plan.priority is not None else self.program.plan.priority if asked is None else asked
+        )
+        self.txn.issue.append(NewWork(command_id, step, run, program.kinds, plan.pool, priority, plan.resources))
+
+    # -- inputs -------------------------------------------------------------------------------------------------------
+
+    def _start(self, request: Request) -> None:
+        payload: dict[str, Any] = {"path": request.path, "version": str(request.version), "plan": self.program.digest}
+        if request.workload:
+            payload["workload"] = request.workload
+        if request.scope:
+            payload["scope"] = request.scope
+        if request.parent is not None:
+            payload.update(parent=request.parent, depth=request.depth)
+        if request.files:
+            payload["files"] = request.files
+        if request.original_run_id:
+            payload["original_run_id"] = request.original_run_id
+        if request.priority is not None:
+            payload["priority"] = request.priority
+        if request.file:
+            payload["file"] = request.file
+        refused = request.problem
+        oversized = self.too_large(payload, "the workload and files of the request")
+        if oversized is not None:
+            payload = {key: value for key, value in payload.items() if key not in ("workload", "files")}
+            refused = refused or oversized
+        asked = self.say("playbook.execution.requested", payload)
+        if refused is not None:
+            problem = refused.as_dict()
+            self.say("playbook.request.evaluated", {"error": problem}, event_status="error", cause=asked)
+            self.say("playbook.finished", {"error": problem}, event_status="error", cause=asked)
+            self._processed(asked)
+            return
+        if self.program.plan.approval:
+            self.say("playbook.request.evaluated", {"waits_for": "approval"}, cause=asked)
+        elif not self.state.pending_for:
+            self.say("playbook.request.evaluated", cause=asked)
+            self.begin(asked)
+
+    def begin(self, cause: int) -> None:
+        """Nothing holds the start any more."""
+        self.say("playbook.started", cause=cause)
+        token = self.state.tokens_made + 1
+        self.made[token] = self.say("workflow.started", {"token": token}, cause=cause)
+
+    def _take_report(self, report: WorkReported) -> None:
+        self.txn.digests.update(report.digests)
+        first = report.events[0]
+        first.report, first.command_id, first.fence = report.n, report.command_id, report.fence
+        first.worker_id = report.worker_id
+        self._enough = max(EVENTS_PER_DECISION, len(report.events) + EVENTS_AFTER_REPORT)
+        coming = iter(report.events)
+        for event in coming:
+            if event.type in _TIMED:
+                self.measure(event)
+            self.emit(event)
+            if event.type not in _LEADING:
+                continue
+            match event.type:
+                case "step.started":
+                    loops.begin(self, event)
+                case "step.done" | "step.failed":
+                    self.txn.close.append(report.command_id)
+                    routing.route(self, event.step, event.run, len(self.txn.events) - 1)
+                case "result.manifest.updated":
+                    self.txn.close.append(report.command_id)
+                    loops.expanded(self, event)
+                case "loop.iteration.done" | "loop.iteration.failed":
+                    loops.iteration_ended(self, event, report.command_id, coming)
+                case "task.started" | "task.attempt.started" | "policy.task.evaluated":
+                    if waits.suspends(self.program, event):
+                        waits.suspend(self, event, report.command_id)
+
+    def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
+        """Take a command from whoever holds it and offer it again, unless the run pauses."""
+        fence = command.fence
+        self.say("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
+        if command.held:
+            self.txn.hold.append((command.id, fence))
+        else:
+            self.txn.release.append(command.id)
+
+    def cancel(self, reason: str, cause: int = -1, code: str = "") -> None:
+        """End the run at once; with a code, tasks are killed without grace."""
+        payload = {"reason": reason, "code": code} if code else {"reason": reason}
+        problem, closed_by = error("cancelled", reason, code=code or None).as_dict(), closing.run_cancelled(reason)
+        self.withdraw_commands(reason, kill=bool(code), cause=cause)
+        final = {"state": "cancelled", "reason": reason, "error": problem}
+        if not code and final_step.begin(self, final, closed_by, cause):
+            return
+        self._end_workflow(closed_by, problem, cause)
+        self.say("execution.cancelled", payload, cause=cause)
+        self._processed(cause)
+
+    def _end_workflow(self, reason: closing.Reason | None, problem: dict[str, Any], cause: int) -> None:
+        """End all that is open, then the workflow; tokens that are left end with it."""
+        if self.state.workflow != status.RUNNING:
+            return
+        if reason is not None:
+            closing.end_step_runs(self, reason, cause)
+        payload: dict[str, Any] = {"error": problem}
+        if left := closing.tokens_left(self.state):
+            payload["tokens"] = left
+        self.say("workflow.finished", payload, event_status="error", cause=cause)
+
+    def _take_child(self, ended: ChildEnded) -> None:
+        wait = self.state.waits.get(ended.key)
+        if wait is None or wait.child != ended.child:
+            self._refuse("closed", "nothing waits for that child")
+            return
+        waits.resolve(self, ended.key, ended.record, -1)
+
+    def _parent_told(self) -> Txn:
+        if self.state.terminal is None or self.state.processed:
+            return self._refuse("closed", "the run has not ended, or all was taken care of before")
+        self.say("playbook.processed")
+        return self.txn
+
+    def _processed(self, cause: int = -1) -> None:
+        """All is taken care of; a child's parent, and whoever is told by webhook, must be told first."""
+        if self.state.parent is None and not to_tell(self.program.plan, self.state.status):
+            self.say("playbook.processed", cause=cause)
+
+    # -- going on -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Start what can be started, oldest token first; end the run when nothing is left."""
+        state = self.state
+        while state.terminal is None and state.pause is None and (state.tokens or state.waiting):
+            firing = None if state.tokens else joins.next_firing(self.program, state)
+            if not state.tokens and firing is None:
+                return
+            if self.is_full:
+                self.txn.more = True
+                return
+            if not self.has_room_for_commands:
+                return
+            if firing is None:
+                token = next(iter(state.tokens.values()))
+                arrivals.arrive(self, token, {"tokens": [token.id]})
+            else:
+                arrivals.fire(self, firing)
+        # A pause that was asked for holds the final step, as it holds every other.
+        holds = state.pause is not None and bool(self.program.plan.final_step)
+        idle = not (state.open or state.tokens or state.waiting or holds)
+        if state.terminal is None and state.workflow == status.RUNNING and idle:
+            self._complete()
+        signals.settle_pause(self)
+
+    @property
+    def event_room(self) -> int:
+        """Bytes that a payload may take."""
+        return self.program.event_room
+
+    def too_large(self, payload: dict[str, Any], what: str) -> TaskError | None:
+        cap = self.event_room
+        size = loops.encoded_size(payload)
+        if size <= cap:
+            return None
+        message = f"{what} take {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        return error("limit", message, code="MAX_PAYLOAD_BYTES")
+
+    def _complete(self) -> None:
+        """Nothing is live any more: the workflow and the run have ended."""
+        final = self.state.final or {}
+        problem = final.get("error") or self.state.error
+        payload: dict[str, Any] = {}
+        if problem is None:
+            try:
+                payload = self._result()
+            except ExpressionError as failure:
+                problem = error("template", f"the execution's result: {failure}").as_dict()
+            else:
+                oversized = self.too_large(payload, "the execution's result")
+                problem = oversized.as_dict() if oversized is not None else None
+        if problem is not None:
+            self.fail_execution(problem)
+            return
+        if final_step.begin(self, {"state": "completed"}, None, -1):
+            return
+        self.say("workflow.finished")
+        self.say("playbook.finished", payload)
+        self._processed()
+
+    def _result(self) -> dict[str, Any]:
+        """The execution's result as its last event carries it: data, or the ref of what is stored."""
+        value, ref = self.state.last_data, self.state.last_ref
+        if self.program.result is not None:
+            scope = result_scope(self.program, self.state, self.meter)
+            value, ref = self.program.result.evaluate_items(scope), None
+            if isinstance(value, Stored) and value.is_whole:
+                ref = dict(value.ref)
+            elif isinstance(value, Stored | range):
+                value = self.program.result.evaluate(scope)
+        if ref is not None:
+            return {"result_ref": ref}
+        return {} if value is None else {"result": value}
+
+    # -- failing ------------------------------------------------------------------------------------------------------
+
+    def fail_step(self, step: str, run: int, problem: dict[str, Any], cause: int) -> None:
+        """The server ends a step run in a worker's place. What is open in it must have been ended before."""
+        step_run = self.state.run_of(step, run)
+        if step_run is not None and step_run.loop is not None and step_run.loop.results_in_log:
+            loops.emit_manifest(self, step_run, cause)
+        payload = closing.step_failed(step_run, problem)
+        failed = self.say("step.failed", payload, step=step, run=run, cause=cause)
+        routing.route(self, step, run, failed)
+
+    def fail_execution(self, problem: dict[str, Any], cause: int = -1, *, bare: bool = False) -> None:
+        """Nothing handles this: withdraw open work and end the run, in this transaction."""
+        self.withdraw_commands("the execution failed", cause=cause)
+        final = self.state.final
+        if not bare:
+            if final_step.begin(self, {"state": "failed", "error": problem}, closing.run_failed(problem), cause):
+                return
+            if final is not None and final["state"] == "cancelled":
+                self.cancel(final["reason"], cause)
+                return
+            problem = (final or {}).get("error") or problem
+        self._end_workflow(None if bare else closing.run_failed(problem), problem, cause)
+        self.say("playbook.finished", {"error": problem}, event_status="error", cause=cause)
+        self._processed(cause)
+
+    def withdraw_commands(
+        self, reason: str, of: tuple[str, int] | None = None, but: int = 0, *, kill: bool = False, cause: int = -1
+    ) -> None:
+        """Take back open work: all of it, or that of one step run."""
+        for command in list(self.state.commands.values()):
+            if command.id != but and (of is None or of == (command.step, command.run)):
+                self.withdraw(command, reason, kill=kill, cause=cause)
+
+    def withdraw(self, command: OpenCommand, reason: str, *, kill: bool = False, cause: int = -1) -> None:
+        payload: dict[str, Any] = {"reason": closing.clipped(reason)}
+        if kill:
+            payload["kill"] = True
+        self.say("command.cancelled", payload, step=command.step, run=command.run, command_id=command.id, cause=cause)
+        self.txn.close.append(command.id)

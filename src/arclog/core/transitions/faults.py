@@ -1,0 +1,151 @@
+"""What went wrong in a run, and where first: the part of the state that the account of a run is made of.
+
+Laws: a failure that another one led to (kind `cancelled`) is never the first. What is kept is bounded by the number of
+steps, whatever the run's length, so that whoever asks what failed needs the state alone.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from typing import Any
+
+from arclog.core.transitions.state import Fault, ItemFault, Loop, State, StepRun, StepTally, path_key
+from arclog.model.commands import Pipeline
+from arclog.model.events import Event
+from arclog.model.outcome import is_consequence
+from arclog.plan.program import StepProgram
+
+#: Failed items of a loop step that are kept by name, those of the first indexes.
+MAX_ITEM_FAULTS = 10
+#: Unhandled failures whose origin is kept; the first of them is the run's.
+MAX_FAULTS = 20
+MAX_MESSAGE = 500
+#: Of a traceback the end is kept: it names the line that failed.
+MAX_TRACEBACK = 16_384
+
+
+def tally_of(state: State, step: str) -> StepTally:
+    tally = state.tally.get(step)
+    if tally is None:
+        tally = state.tally[step] = StepTally()
+    return tally
+
+
+def scheduled(state: State, event: Event, loop: Loop | None) -> None:
+    """A step run was scheduled."""
+    tally = tally_of(state, event.step)
+    tally.since = event.at
+    if loop is not None:
+        tally.total += loop.total
+
+
+def step_ended(state: State, step_run: StepRun, at: int | None) -> None:
+    """A step run is over; `at` None: it was open when the run ended."""
+    tally = tally_of(state, step_run.step)
+    if at is not None:
+        tally.took = max(0, at - tally.since)
+    if step_run.loop is not None:
+        tally.ok += step_run.loop.ok
+
+
+def denied(state: State, event: Event) -> None:
+    """A token was refused by its step's admission rules."""
+    tally = tally_of(state, event.step)
+    index = event.payload.get("matched_rule_index")
+    tally.denied += 1
+    tally.denied_by = 0 if index is None else index + 1
+
+
+def item_failed(step: StepProgram, state: State, step_run: StepRun, event: Event, pipeline: Pipeline | None) -> None:
+    """An iteration failed; one of an outer loop (without a pipeline) only says that an item inside it did."""
+    problem = event.payload.get("error") or {}
+    path = event.iteration or ()
+    if is_consequence(problem):
+        return
+    tally = tally_of(state, event.step)
+    if len(path) == 1:
+        tally.failed += 1
+        state.failed_items += 1
+    if pipeline is None:
+        return
+    fault = _pipeline_fault(step, state, event, pipeline, problem)
+    step_run.fault = step_run.fault or fault
+    own = fault.own or fault.error
+    kept = ItemFault(path, fault.task, str(own.get("kind")), shortened(str(own.get("message", ""))))
+    insort(tally.item_faults, kept, key=lambda known: known.path)
+    del tally.item_faults[MAX_ITEM_FAULTS:]
+
+
+def step_failed(step: StepProgram, state: State, step_run: StepRun, event: Event) -> None:
+    """A step run failed: find the failure that made it fail, in its tasks or in the step itself."""
+    problem = event.payload.get("error") or {}
+    tally = tally_of(state, event.step)
+    tally.error = {"kind": problem.get("kind"), "message": shortened(str(problem.get("message", "")))}
+    if is_consequence(problem):
+        step_run.fault = None
+    elif step_run.pipeline is not None:
+        step_run.fault = _pipeline_fault(step, state, event, step_run.pipeline, problem)
+    elif step_run.fault is None or not explains(step_run.fault, problem):
+        # Not an item's failure: the loop as a whole took too long, or its items do not go together.
+        step_run.fault = Fault(state.head, problem, event.step, event.run)
+
+
+def unhandled(state: State, step_run: StepRun, key: str) -> None:
+    """No arc took the failure of a step run. Of many, the first ones and the newest are kept: it may end the run."""
+    if step_run.fault is None:
+        return
+    if len(state.faults) >= MAX_FAULTS:
+        state.faults.popitem()
+    state.faults[key] = step_run.fault
+
+
+def run_failed(state: State, problem: Mapping[str, Any]) -> None:
+    """The run has failed: of the failures that nothing handled, keep the one that explains its error."""
+    step = str(problem.get("step", ""))
+    of_step = [fault for fault in state.faults.values() if fault.step == step]
+    origin = next((fault for fault in of_step if explains(fault, problem)), None)
+    if origin is None and problem.get("cause") is not None:
+        # What happened while the failure of a step was routed: the step's failure came first.
+        origin = next(reversed(of_step), None)
+    state.fault = origin or Fault(state.head, dict(problem), step)
+    state.faults = {}
+
+
+def _pipeline_fault(
+    step: StepProgram, state: State, event: Event, pipeline: Pipeline, problem: dict[str, Any]
+) -> Fault:
+    fault = Fault(state.head, problem, event.step, event.run, event.iteration)
+    if pipeline.state == "failed" and not is_consequence(pipeline.error or {}):
+        record = pipeline.results.get(pipeline.prev) or {}
+        own = record.get("error")
+        fault.task = pipeline.prev
+        fault.task_run = pipeline.runs.get(pipeline.prev, 0)
+        fault.attempt = (record.get("meta") or {}).get("attempt") or 1
+        fault.rule = pipeline.rule
+        fault.own = own if own and own != problem else None
+        fault.traceback = str((record.get("py") or {}).get("traceback") or "")[-MAX_TRACEBACK:]
+        fault.child = str((record.get("child") or {}).get("execution_id") or "")
+    elif pipeline.state == "failed":
+        # The step failed as a whole and closed its task before.
+        fault.task, fault.task_run = pipeline.prev, pipeline.runs.get(pipeline.prev, 0)
+    elif pipeline.attempt and pipeline.at < len(step.tasks):
+        fault.task = step.tasks[pipeline.at].plan.name
+        fault.task_run, fault.attempt = pipeline.runs.get(fault.task, 0), pipeline.attempt
+    return fault
+
+
+def explains(fault: Fault, problem: Mapping[str, Any]) -> bool:
+    """Whether a fault led to an error: the error repeats it, and a loop puts the iteration before the message."""
+    same = problem.get("kind") == fault.error.get("kind")
+    return same and str(problem.get("message", "")).endswith(str(fault.error.get("message", "")))
+
+
+def shortened(message: str) -> str:
+    """The message, cut to MAX_MESSAGE characters."""
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
+def item_name(path: tuple[int, ...] | None) -> str:
+    """An item as people see it: '3', or '3.1' in a nested loop; '' outside loops."""
+    return "" if path is None else path_key(path)

@@ -1,0 +1,262 @@
+"""What loop events do to a state: the apply side of loops.
+
+Law: state holds what is in flight and a few totals, never what is over, so a loop of a million items stays small.
+Iterations of a chunk start in order; one that was started and is not open any more is over.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any
+
+from msgspec.json import encode
+
+from arclog.core.flow import gathering
+from arclog.core.flow.items import are_stored, item_at, stored_item
+from arclog.core.flow.pipeline import last_record
+from arclog.core.transitions import faults
+from arclog.core.transitions.state import Chunk, Iteration, Loop, OpenCommand, State, StepRun, path_key, path_of
+from arclog.model.commands import Pipeline
+from arclog.model.errors import InvariantBroken
+from arclog.model.events import Event, is_closing
+from arclog.model.outcome import data_of
+from arclog.plan.net import LoopPlan
+from arclog.plan.program import Program, StepProgram
+
+#: How many errors loop.done names, those of the first items, and how long their messages are at most.
+MAX_ERRORS = 100
+MAX_MESSAGE = 500
+#: Weight of the newest item in the moving average of item times.
+_NEWEST = 0.2
+#: `null` and a comma
+_NULL_BYTES = 5
+
+
+def open_loop(event: Event, *, keeps_results: bool) -> Loop | None:
+    """The step run's own loop, from its step.scheduled."""
+    return opened(event, keeps_results=keeps_results) if "total" in event.payload else None
+
+
+def opened(event: Event, *, keeps_results: bool) -> Loop:
+    """The loop whose items an event names."""
+    return Loop((), event.payload["total"], event.payload.get("items", []), results={} if keeps_results else None)
+
+
+def open_chunk(step_run: StepRun, path: tuple[int, ...], first: int, last: int) -> Chunk:
+    """A new part of a loop."""
+    step_run.chunks_made += 1
+    chunk = step_run.chunks[step_run.chunks_made] = Chunk(step_run.chunks_made, path, first, last, first)
+    loop = loop_at(step_run, path)
+    loop.handed = max(loop.handed, last)
+    return chunk
+
+
+def loop_at(step_run: StepRun, path: tuple[int, ...]) -> Loop:
+    loop = step_run.loops.get(path_key(path) if path else "")
+    if loop is None:
+        raise InvariantBroken(f"step {step_run.step} run {step_run.run} has no loop at {path}")
+    return loop
+
+
+def chunk_with(step_run: StepRun, path: tuple[int, ...]) -> Chunk:
+    """The chunk that holds an iteration."""
+    outer, index = path[:-1], path[-1]
+    for chunk in step_run.chunks.values():
+        if chunk.path == outer and chunk.first <= index < chunk.last:
+            return chunk
+    raise InvariantBroken(f"step {step_run.step} run {step_run.run}: nobody was given iteration {path_key(path)}")
+
+
+def pipeline_of(step_run: StepRun, path: tuple[int, ...] | None) -> Pipeline:
+    """The open pipeline of a step run, or of one of its iterations."""
+    if path is None:
+        pipeline = step_run.pipeline
+    else:
+        iteration = step_run.iterations.get(path_key(path))
+        pipeline = None if iteration is None else iteration.pipeline
+    if pipeline is None:
+        where = "" if path is None else f" iteration {path_key(path)}"
+        raise InvariantBroken(f"step {step_run.step} run {step_run.run}{where} has no open pipeline")
+    return pipeline
+
+
+def iter_of(plan: LoopPlan, loop: Loop, index: int) -> dict[str, Any]:
+    """What templates see as `iter` at the start of an iteration."""
+    names: dict[str, Any] = {} if are_stored(loop.items) else {plan.iterator: item_at(loop.items, index)}
+    names |= {"index": index, "total": loop.total}
+    if loop.parent is not None:
+        names["parent"] = loop.parent
+    return names
+
+
+def level_of(step: StepProgram, path: tuple[int, ...]) -> LoopPlan:
+    """The plan of the loop below these outer indexes."""
+    plan = step.loop
+    for _ in path:
+        if plan.inner is None:
+            raise InvariantBroken(f"step {step.name} has no loop at depth {len(path)}")
+        plan = plan.inner
+    return plan
+
+
+def iterator_of(step: StepProgram) -> str:
+    """Name of the innermost loop's items; '' without a loop."""
+    plan = step.plan.loop
+    while plan is not None and plan.inner is not None:
+        plan = plan.inner
+    return "" if plan is None else plan.iterator
+
+
+def started(program: Program, step_run: StepRun, event: Event) -> None:
+    """loop.iteration.started: of the innermost loop a pipeline opens, of an outer one its inner loop follows."""
+    path = _path(event)
+    outer, index = path[:-1], path[-1]
+    plan = level_of(program.steps[event.step], outer)
+    loop = loop_at(step_run, outer)
+    if plan.inner is not None:
+        loop.handed = max(loop.handed, index + 1)
+        return
+    chunk = chunk_with(step_run, path)
+    chunk.next = index + 1
+    chunk.open += 1
+    stored = {plan.iterator: stored_item(loop.items, index)} if are_stored(loop.items) else {}
+    pipeline = Pipeline(iter=iter_of(plan, loop, index), stored=stored)
+    step_run.iterations[path_key(path)] = Iteration(event.at, pipeline)
+
+
+def inner_started(step: StepProgram, step_run: StepRun, event: Event) -> None:
+    """loop.started of an inner loop."""
+    path = _path(event)
+    outer = loop_at(step_run, path[:-1])
+    parent = iter_of(level_of(step, path[:-1]), outer, path[-1])
+    items = event.payload.get("items", [])
+    step_run.loops[path_key(path)] = Loop(path, event.payload["total"], items, parent=parent, started_at=event.at)
+
+
+def ended(program: Program, state: State, step_run: StepRun, event: Event) -> None:
+    """loop.iteration.done or failed."""
+    path = _path(event)
+    step, outer = program.steps[event.step], path[:-1]
+    loop = loop_at(step_run, outer)
+    failed = event.type == "loop.iteration.failed"
+    inner = level_of(step, outer).inner is not None
+    if failed and is_closing(event):
+        _cancelled(step_run, path, inner=inner)
+        return
+    problem = event.payload.get("error") or {}
+    if failed:
+        loop.failed += 1
+        insort(loop.errors, {"index": path[-1], **_shortened(problem)}, key=lambda known: int(known["index"]))
+        del loop.errors[MAX_ERRORS:]
+        if step.plan.failure_mode == "fail_fast":
+            loop.broken = loop.broken or problem
+    else:
+        loop.ok += 1
+    if inner:
+        if failed:
+            faults.item_failed(step, state, step_run, event, None)
+        step_run.loops.pop(path_key(path), None)
+        return
+    iteration = step_run.iterations.pop(path_key(path))
+    pipeline = iteration.pipeline
+    if failed:
+        faults.item_failed(step, state, step_run, event, pipeline)
+    taken = max(event.at - iteration.started_at, 1)
+    loop.item_us = float(taken) if not loop.item_us else loop.item_us * (1 - _NEWEST) + taken * _NEWEST
+    record = last_record(step, pipeline, failed=failed)
+    if record is not None and (loop.broken is not None or path >= step_run.record_of):
+        # Not the one that ended last: that would depend on who was quicker.
+        step_run.record, step_run.record_of = record, path
+    _keep_result(program, step_run, path, record)
+    gathering.take(program, state, step_run, path, pipeline)
+    chunk = chunk_with(step_run, path)
+    chunk.open -= 1
+    if chunk.open == 0 and chunk.next == chunk.last:
+        del step_run.chunks[chunk.id]
+        for command in [one for one in state.commands.values() if _runs(one, step_run, chunk)]:
+            del state.commands[command.id]
+
+
+def _cancelled(step_run: StepRun, path: tuple[int, ...], *, inner: bool) -> None:
+    """An iteration was ended from outside: nothing that it did is taken into the loop."""
+    own = loop_at(step_run, ())
+    own.cancelled += len(path) == 1
+    if inner:
+        step_run.loops.pop(path_key(path), None)
+        return
+    step_run.iterations.pop(path_key(path), None)
+    if own.results is not None:
+        own.results[path_key(path)] = None
+
+
+def _shortened(problem: dict[str, Any]) -> dict[str, Any]:
+    """loop.iteration.failed has the whole message; a hundred of them must fit into one event."""
+    message = str(problem.get("message", ""))
+    return problem if len(message) <= MAX_MESSAGE else {**problem, "message": message[: MAX_MESSAGE - 1] + "…"}
+
+
+def _keep_result(program: Program, step_run: StepRun, path: tuple[int, ...], record: dict[str, Any] | None) -> None:
+    """Keep an iteration's data while it is little, or when the server's own templates read it."""
+    own = loop_at(step_run, ())
+    if own.results is None:
+        return
+    data = data_of(record) if record is not None else None
+    own.results_bytes += len(encode(data))
+    own.results[path_key(path)] = data
+    routed = step_run.step in program.results_routed
+    too_much = own.results_bytes > program.plan.limits.inline_max_bytes and not routed
+    if too_much or (record is not None and "result_ref" in record):
+        own.results, own.results_bytes, own.results_in_log = None, 0, True
+
+
+def manifest_of(program: Program, state: State, step_run: StepRun) -> dict[str, Any]:
+    """What names the results of a loop, which stand in the log."""
+    step, run = step_run.step, step_run.run
+    # How many items the innermost loops have in all is known to whoever reads them.
+    nested = {"nested": True} if program.steps[step].loop.inner is not None else {}
+    return {
+        "kind": "loop",
+        "ref": f"noetl://execution/{state.execution_id}/loop/{step}/{run}",
+        "execution_id": str(state.execution_id),
+        "step": step,
+        "run": run,
+        "total": loop_at(step_run, ()).total,
+        **nested,
+    }
+
+
+def keep_results(program: Program, state: State, step_run: StepRun, record: dict[str, Any], *, gaps: bool) -> None:
+    """A loop is over: its results become part of the step run's record (or of `record`), where somebody reads them.
+    `gaps`: not all items came to an end; the others have null.
+    """
+    loop = loop_at(step_run, ())
+    if gaps and loop.results is not None and program.steps[step_run.step].loop.inner is None:
+        _fill_gaps(program, step_run, loop)
+    if loop.results_in_log:
+        step_run.record = {**(step_run.record or record), "results_in_log": manifest_of(program, state, step_run)}
+    elif loop.results is not None:
+        step_run.record = {**(step_run.record or record), "results": _in_order(loop.results)}
+
+
+def _fill_gaps(program: Program, step_run: StepRun, loop: Loop) -> None:
+    results = loop.results or {}
+    size = loop.results_bytes + _NULL_BYTES * (loop.total - len(results))
+    if size > program.plan.limits.inline_max_bytes and step_run.step not in program.results_routed:
+        loop.results, loop.results_bytes, loop.results_in_log = None, 0, True
+    else:
+        loop.results = {str(index): results.get(str(index)) for index in range(loop.total)}
+
+
+def _in_order(results: dict[str, Any]) -> list[Any]:
+    """The data of all innermost iterations in item order."""
+    return [results[key] for key in sorted(results, key=path_of)]
+
+
+def _runs(command: OpenCommand, step_run: StepRun, chunk: Chunk) -> bool:
+    return command.chunk == chunk.id and command.step == step_run.step and command.run == step_run.run
+
+
+def _path(event: Event) -> tuple[int, ...]:
+    if event.iteration is None:
+        raise InvariantBroken(f"{event.type} of step {event.step} without an iteration")
+    return event.iteration

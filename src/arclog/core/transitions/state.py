@@ -1,0 +1,399 @@
+"""The state of one execution: plain records, folded from its events by `core.transitions.apply` and changed by nothing else.
+
+Values held here (args, ctx, results) are never changed in place: a change replaces them, so they can be shared freely.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from arclog.model.commands import Captured, Pipeline
+from arclog.model.status import PENDING
+
+#: Rises when a snapshot of an older state can no longer be used.
+STATE_VERSION = "5"
+
+
+class Token(Struct, omit_defaults=True):
+    """A token with its own identity, standing at one place."""
+
+    id: int
+    place: str
+    #: step that it is on its way to
+    step: str
+    args: dict[str, Any]
+    #: of the event that put it there: what the next admission sees as `event`
+    event: dict[str, Any]
+
+
+class Loop(Struct, omit_defaults=True):
+    """One level of a loop: the step run's own, or the inner loop of one outer iteration."""
+
+    #: indexes of the outer iterations; () for the step run's own loop
+    path: tuple[int, ...]
+    total: int
+    #: the items, {"range": [start, stop, step]}, or {"ref": the ref of a stored list}
+    items: Any
+    #: `iter` of the outer iteration
+    parent: dict[str, Any] | None = None
+    #: items from here on were not handed out yet
+    handed: int = 0
+    ok: int = 0
+    failed: int = 0
+    #: items that were under way when the step run was ended
+    cancelled: int = 0
+    #: when it began; 0 = it has not
+    started_at: int = 0
+    #: the first errors, with their index
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    #: data of innermost iterations by path, on the step run's own loop; None: nobody reads it
+    results: dict[str, Any] | None = None
+    results_bytes: int = 0
+    #: they are too large for the state: whoever reads them finds them in the log
+    results_in_log: bool = False
+    #: a failure that stops the loop
+    broken: dict[str, Any] | None = None
+    #: moving average of an item's time, microseconds; sizes the next chunk
+    item_us: float = 0.0
+
+
+class Chunk(Struct, omit_defaults=True):
+    """Items [first, last) of one loop that are run by one command, one after the other or some at a time."""
+
+    id: int
+    path: tuple[int, ...]
+    first: int
+    last: int
+    #: items from here on were not started yet
+    next: int
+    #: iterations that were started and have not ended
+    open: int = 0
+
+
+class Gathered(Struct, omit_defaults=True):
+    """What the iterations of a parallel loop did to ctx so far."""
+
+    #: keys without a reducer: written once, or again with an equal value
+    written: dict[str, Any] = field(default_factory=dict)
+    #: declared keys whose order does not matter, folded as they come
+    folded: dict[str, Any] = field(default_factory=dict)
+    #: declared keys that are folded in item order at the end: key → path → value
+    ordered: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: floats of a sum, exact: a whole number of the smallest float, in hex
+    exact: dict[str, str] = field(default_factory=dict)
+    ordered_bytes: int = 0
+    #: why these writes cannot stand together
+    problem: dict[str, Any] | None = None
+
+
+class Fault(Struct, omit_defaults=True):
+    """A failure that is no consequence of another, with what it belongs to."""
+
+    #: of the event that says so
+    seq: int
+    #: what the pipeline, the step or the run failed with
+    error: dict[str, Any]
+    step: str = ""
+    run: int = 0
+    iteration: tuple[int, ...] | None = None
+    #: the task that failed, or that was under way when its step failed; '' when no task is to blame
+    task: str = ""
+    task_run: int = 0
+    attempt: int = 0
+    #: as in `Pipeline.rule`
+    rule: int = 0
+    #: the task's own error, where `error` says something else: the policy could not be evaluated, the attempts were used
+    own: dict[str, Any] | None = None
+    traceback: str = ""
+    #: execution id of the child whose failure it is
+    child: str = ""
+
+
+class ItemFault(Struct, omit_defaults=True):
+    """A failed item of a loop."""
+
+    path: tuple[int, ...]
+    task: str
+    kind: str
+    message: str
+
+
+class StepTally(Struct, omit_defaults=True):
+    """What became of all runs of one step; `core.transitions.faults` keeps it."""
+
+    #: when the latest run began, and how long the latest ended run took, microseconds; None: none has ended
+    since: int = 0
+    took: int | None = None
+    #: kind and message of the latest failed run
+    error: dict[str, Any] | None = None
+    #: tokens that its admission rules refused, and the rule (from 1) that refused the last one; 0: none matched
+    denied: int = 0
+    denied_by: int = 0
+    #: items of its loop, all runs together; `ok` counts ended runs only
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    #: the first failed items, by index
+    item_faults: list[ItemFault] = field(default_factory=list)
+
+
+class StepRun(Struct, omit_defaults=True):
+    """One firing of a step, from step.scheduled to next.evaluated."""
+
+    step: str
+    run: int
+    args: dict[str, Any]
+    captured: Captured
+    scheduled_at: int
+    started: bool = False
+    started_at: int = 0
+    #: a worker must evaluate `loop.in` first, since it reads stored data: the values that it needs
+    expanding: Captured | None = None
+    #: of a step without a loop
+    pipeline: Pipeline | None = None
+    #: loops by path, '' is the step run's own
+    loops: dict[str, Loop] = field(default_factory=dict)
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    chunks_made: int = 0
+    #: open iterations by path
+    iterations: dict[str, Iteration] = field(default_factory=dict)
+    #: of a parallel loop whose iterations wrote ctx
+    gathered: Gathered | None = None
+    #: outcome record of the task executed last; of a loop: of its last item, or of the item that failed it
+    record: dict[str, Any] | None = None
+    #: path of the item that the record is of
+    record_of: tuple[int, ...] = ()
+    #: open | done | failed
+    state: str = "open"
+    error: dict[str, Any] | None = None
+    #: event_name, status, timestamp and payload of the boundary event, once there is one
+    boundary: dict[str, Any] | None = None
+    #: what its token had seen as `event`
+    arrival: dict[str, Any] = field(default_factory=dict)
+    #: the first failure in it that is no consequence of another
+    fault: Fault | None = None
+
+    @property
+    def loop(self) -> Loop | None:
+        """The step run's own loop."""
+        return self.loops.get("")
+
+    def open_pipelines(self) -> list[tuple[tuple[int, ...] | None, Pipeline]]:
+        """The open pipelines with the iterations that they belong to."""
+        if self.pipeline is not None:
+            return [(None, self.pipeline)]
+        return [(path_of(key), one.pipeline) for key, one in self.iterations.items()]
+
+    def pipelines(self, chunk: int = 0) -> list[Pipeline]:
+        """The open pipelines: the step's own, or those of its iterations (of one chunk)."""
+        if self.pipeline is not None:
+            return [self.pipeline]
+        part = self.chunks.get(chunk)
+        return [
+            one.pipeline
+            for key, one in self.iterations.items()
+            if part is None or (path_of(key)[:-1] == part.path and part.first <= path_of(key)[-1] < part.last)
+        ]
+
+
+class Iteration(Struct, omit_defaults=True):
+    """One open iteration of the innermost loop."""
+
+    started_at: int
+    pipeline: Pipeline
+
+
+class Wait(Struct, omit_defaults=True):
+    """A task that no worker runs: its pipeline goes on when `core.flow.waits.resolve` gives it an outcome."""
+
+    key: str
+    #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
+    kind: str
+    step: str
+    run: int
+    iteration: tuple[int, ...] | None
+    task: str
+    task_run: int
+    #: the task's rendered config
+    config: dict[str, Any]
+    since: int
+    #: when it ends by itself, microseconds since 1970; 0 = it does not
+    until: int = 0
+    #: playbook: execution id of the child, given out before it is started
+    child: int = 0
+
+
+class OpenCommand(Struct, omit_defaults=True):
+    """A command that is not over."""
+
+    id: int
+    step: str
+    run: int
+    #: the part of a loop that it covers; 0 = a step run without a loop
+    chunk: int = 0
+    #: how often its lease was lost
+    losses: int = 0
+    #: how often it came back for another reason: given back for a pause, or taken back by a signal
+    returns: int = 0
+    #: n of the last accepted report of the current fence
+    report: int = 0
+    #: nobody may claim it: the run is paused, or about to be
+    held: bool = False
+
+    @property
+    def fence(self) -> int:
+        """What its holder's fence is, or its next holder's will be."""
+        return self.losses + self.returns + 1
+
+
+class Pause(Struct, omit_defaults=True):
+    """A pause that was asked for. It has taken effect once `State.paused_at` stands; until then the run drains."""
+
+    signal_id: str
+    by: str
+    reason: str
+    at: int
+
+
+class Signalled(Struct, omit_defaults=True):
+    """A signal that was recorded."""
+
+    signal: str
+    #: why it was refused; '' = it was applied
+    problem: str = ""
+    #: nothing was waiting for it
+    kept: bool = False
+
+
+class KeptSignal(Struct, omit_defaults=True):
+    """A signal of the playbook's own that nothing was waiting for: the next wait for it takes it."""
+
+    signal_id: str
+    signal: str
+    #: the step, or the wait, that is meant; '': any
+    step: str = ""
+    data: Any = None
+
+
+class Failure(Struct, omit_defaults=True):
+    """The latest run of a step failed: what firing it again needs."""
+
+    run: int
+    args: dict[str, Any]
+    event: dict[str, Any]
+
+
+class State(Struct, omit_defaults=True):
+    """Everything that decisions need."""
+
+    execution_id: int
+    #: seq of the last event applied
+    head: int = 0
+    #: how many of them were for readers only: they count for no limit of the playbook's
+    informative: int = 0
+    #: PENDING RUNNING COMPLETED FAILED CANCELLED
+    status: str = PENDING
+    workflow: str = PENDING
+    #: event type that ended it
+    terminal: str | None = None
+    processed: bool = False
+    workload: dict[str, Any] = field(default_factory=dict)
+    ctx: dict[str, Any] = field(default_factory=dict)
+    #: tenant/project/environment
+    scope: str = ""
+    #: tokens that are ready to start their step, the oldest first
+    tokens: dict[int, Token] = field(default_factory=dict)
+    tokens_made: int = 0
+    #: tokens at joins that have not fired, by step and place, the oldest first
+    waiting: dict[str, dict[str, list[Token]]] = field(default_factory=dict)
+    #: tokens still to come of waves that a counted join has fired for, by step and place: they end on arrival
+    absorbs: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: open step runs by (step, run)
+    open: dict[str, StepRun] = field(default_factory=dict)
+    #: firings per step
+    runs: dict[str, int] = field(default_factory=dict)
+    step_runs: int = 0
+    #: status of the latest run per step: running | done | failed | skipped | cancelled (by the end of the run)
+    latest: dict[str, str] = field(default_factory=dict)
+    #: outcome record of the latest ended run per step
+    results: dict[str, Any] = field(default_factory=dict)
+    commands: dict[int, OpenCommand] = field(default_factory=dict)
+    #: tasks that wait without a worker, by key
+    waits: dict[str, Wait] = field(default_factory=dict)
+    #: when each open timer is due, by its id
+    timers: dict[str, int] = field(default_factory=dict)
+    #: time limits that stand still while the run is paused: what was left of each, in microseconds
+    stopped: dict[str, int] = field(default_factory=dict)
+    #: the task that called this run: execution_id, step_run_id, task_run_id, wait
+    parent: dict[str, Any] | None = None
+    #: how many runs stand above this one
+    depth: int = 0
+    #: what the request says; None: the playbook's own
+    priority: int | None = None
+    #: playbooks called by file, as they were registered: plan → file → (path, version)
+    files: dict[str, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    #: data of the last step run that ended without a successor
+    last_data: Any = None
+    #: its ref, when it is stored outside the log
+    last_ref: dict[str, Any] | None = None
+    #: first failure that nothing handled
+    error: dict[str, Any] | None = None
+    result: Any = None
+    result_ref: dict[str, Any] | None = None
+    current_step: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    #: what a PENDING run waits for: '' | approval | slot
+    pending_for: str = ""
+    #: signals by signal_id
+    signals: dict[str, Signalled] = field(default_factory=dict)
+    #: signals that no wait has taken yet, the oldest first
+    kept_signals: list[KeptSignal] = field(default_factory=list)
+    pause: Pause | None = None
+    #: when the pause took effect; time limits stand still from then on
+    paused_at: int | None = None
+    #: how often the run was paused
+    pauses: int = 0
+    #: steps whose latest run failed
+    failures: dict[str, Failure] = field(default_factory=dict)
+    #: failures that nothing handled, by (step, run); `error` is the first of them
+    unhandled: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: where the first of those failures began, by the same keys
+    faults: dict[str, Fault] = field(default_factory=dict)
+    #: of a failed run: the failure that it all began with
+    fault: Fault | None = None
+    #: what became of each step
+    tally: dict[str, StepTally] = field(default_factory=dict)
+    #: loop items that failed, of all steps
+    failed_items: int = 0
+    #: the file that the playbook came from, as its author names it
+    file: str = ""
+    #: of a run that began with the events of another: execution_id and seq of where, how, how many events
+    origin: dict[str, Any] | None = None
+    #: how the run ends once its final step has: state (completed, failed, cancelled), error; None: it has not begun
+    final: dict[str, Any] | None = None
+
+    @property
+    def tenant(self) -> str:
+        return self.scope.partition("/")[0]
+
+    def run_of(self, step: str, run: int) -> StepRun | None:
+        return self.open.get(run_key(step, run))
+
+
+def run_key(step: str, run: int) -> str:
+    return f"{step}#{run}"
+
+
+def path_key(path: tuple[int, ...]) -> str:
+    if len(path) == 1:
+        # A dozen calls for each item of a loop: worth the short cut.
+        return str(path[0])
+    return ".".join(map(str, path))
+
+
+def path_of(key: str) -> tuple[int, ...]:
+    """The inverse of `path_key`."""
+    return tuple(int(part) for part in key.split("."))

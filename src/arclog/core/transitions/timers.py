@@ -1,0 +1,155 @@
+"""Durable timers: which event opens and closes which.
+
+Law: `state.timers` and the store's timers are the same set. `moved` is the only place that changes the former, and what
+it tells goes into the transaction that changes the latter. A timer's due time follows from its event alone.
+
+    execution           the whole run is late (executor.spec.timeout_s)
+    timeout:<step#run>  a step run is late (lifecycle.timeout_s, from step.scheduled)
+    deadline:<step#run> a step run is late (lifecycle.deadline_s, from playbook.started)
+    wait:<key>          a wait ends by itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil
+
+from arclog.core.transitions.state import State, run_key
+from arclog.model.events import Event, is_closing
+from arclog.model.ids import MICROS
+from arclog.plan.program import Program
+
+EXECUTION = "execution"
+TIMEOUT = "timeout:"
+DEADLINE = "deadline:"
+WAIT = "wait:"
+
+#: A timer's id and when it is due; 0 = it is closed.
+Move = tuple[str, int]
+
+
+def moved(program: Program, state: State, event: Event) -> Sequence[Move]:
+    """Open and close what the event says, before it takes effect elsewhere."""
+    found = _MOVES.get(event.type)
+    if found is None or (event.type in _CLOSING and not state.timers and not state.stopped):
+        return ()
+    moves = list(found(program, state, event))
+    for timer_id, due in moves:
+        if due:
+            state.timers[timer_id] = due
+        else:
+            state.timers.pop(timer_id, None)
+    return moves
+
+
+def wait_key(event: Event) -> str:
+    """The key of the wait of an event's task run; unique within the execution."""
+    where = "" if event.iteration is None else f"[{'.'.join(map(str, event.iteration))}]"
+    return f"{event.step}#{event.run}{where}:{event.task}#{event.task_run}"
+
+
+def after(moment: int, seconds: float) -> int:
+    """A moment that many seconds later, never rounded down."""
+    return moment + max(1, ceil(seconds * MICROS))
+
+
+def _execution_started(program: Program, _: State, event: Event) -> Iterator[Move]:
+    if program.plan.timeout_s is not None:
+        yield EXECUTION, after(event.at, program.plan.timeout_s)
+
+
+def _step_scheduled(program: Program, state: State, event: Event) -> Iterator[Move]:
+    plan = program.steps[event.step].plan
+    key = run_key(event.step, event.run)
+    if "final" in event.payload:
+        # The time limit of the run is over; the final step has its own.
+        state.stopped.clear()
+        if EXECUTION in state.timers:
+            yield EXECUTION, 0
+    if plan.timeout_s is not None:
+        yield TIMEOUT + key, after(event.at, plan.timeout_s)
+    if plan.deadline_s is not None:
+        yield DEADLINE + key, after(state.started_at or event.at, plan.deadline_s)
+
+
+def _step_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
+    if not state.timers and not state.stopped:
+        return
+    key = run_key(event.step, event.run)
+    state.stopped.pop(TIMEOUT + key, None)
+    waits: list[str] = []
+    if not is_closing(
+        event
+    ):  # else its tasks ended before it: thousands of others need not be looked through each time
+        waits = [WAIT + wait.key for wait in state.waits.values() if wait.step == event.step and wait.run == event.run]
+    for timer_id in (TIMEOUT + key, DEADLINE + key, *waits):
+        if timer_id in state.timers:
+            yield timer_id, 0
+
+
+def _wait_began(_: Program, _state: State, event: Event) -> Iterator[Move]:
+    until = event.payload.get("until")
+    if until:
+        yield WAIT + event.payload["wait"], until
+
+
+def _retry_chosen(_: Program, _state: State, event: Event) -> Iterator[Move]:
+    if event.payload.get("suspended"):
+        yield WAIT + wait_key(event), event.payload["due"]
+
+
+def _wait_ended(_: Program, state: State, event: Event) -> Iterator[Move]:
+    if state.timers and event.payload.get("source") == "server":
+        timer_id = WAIT + wait_key(event)
+        if timer_id in state.timers:
+            yield timer_id, 0
+
+
+def _resumed(_: Program, state: State, event: Event) -> Iterator[Move]:
+    timer_id = WAIT + event.payload.get("wait", "")
+    if timer_id in state.timers:
+        yield timer_id, 0
+
+
+def _paused(_: Program, state: State, event: Event) -> Iterator[Move]:
+    """Time limits stand still; deadlines and waits do not."""
+    for timer_id, due in list(state.timers.items()):
+        if timer_id == EXECUTION or timer_id.startswith(TIMEOUT):
+            state.stopped[timer_id] = max(due - event.at, 1)
+            yield timer_id, 0
+
+
+def _unpaused(_: Program, state: State, event: Event) -> Iterator[Move]:
+    stopped, state.stopped = state.stopped, {}
+    for timer_id, left in stopped.items():
+        yield timer_id, event.at + left
+
+
+def _fired(_: Program, _state: State, event: Event) -> Iterator[Move]:
+    yield event.payload["timer"], 0
+
+
+#: Types that close what is open, and open nothing.
+_CLOSING = frozenset({
+    "step.done", "step.failed", "command.issued",
+    "task.done", "task.failed", "task.attempt.done", "task.attempt.failed",
+})  # fmt: skip
+_MOVES: dict[str, Callable[[Program, State, Event], Iterator[Move]]] = {
+    "playbook.started": _execution_started,
+    "step.scheduled": _step_scheduled,
+    "step.done": _step_ended,
+    "step.failed": _step_ended,
+    "command.completed": _wait_began,
+    "command.issued": _resumed,
+    "policy.task.evaluated": _retry_chosen,
+    "task.done": _wait_ended,
+    "task.failed": _wait_ended,
+    "task.attempt.done": _wait_ended,
+    "task.attempt.failed": _wait_ended,
+    "timer.fired": _fired,
+    "playbook.paused": _paused,
+    "playbook.resumed": _unpaused,
+}
+
+#: Types that may move a timer.
+TYPES = frozenset(_MOVES)

@@ -1,0 +1,1 @@
+"""One transaction for each input: decisions, live states, snapshots and ids."""

@@ -1,0 +1,210 @@
+"""A batch: decisions that are committed together, what becomes durable with them, and what their askers are answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from arclog.core.boundary.inputs import NewWork, Refused, Txn
+from arclog.core.boundary.projection import command_of
+from arclog.core.transitions.state import State
+from arclog.engine.dispatch.queues import Queues
+from arclog.engine.views.account import headline
+from arclog.model.commands import Command
+from arclog.model.events import ENVELOPE_BYTES, Event
+from arclog.model.ids import moved
+from arclog.plan.program import Program
+from arclog.ports.storage.outbox import NewDelivery
+from arclog.ports.storage.store import Append, ExecutionState, Grant, NewCommand, NewExecution, Timer
+
+
+class Place(NamedTuple):
+    """Where a command waits: tenants share a pool."""
+
+    pool: str
+    tenant: str
+
+
+class Claimant(Grant, frozen=True):
+    """A worker that wants commands in the commit of its own report."""
+
+    wants: int = 0
+    kinds: frozenset[str] = frozenset()
+    #: none: all of them
+    pools: frozenset[str] = frozenset()
+    #: the worker is there for one run alone: there is nobody to share it with
+    own: bool = False
+
+    def can_take(self, work: NewWork, place: Place) -> bool:
+        """A token is taken by a claim alone. In the pool of the command that ends with the report, the next one takes its
+        place: no limit can be passed that way, whatever it is by now.
+        """
+        if work.resources or work.pool != place.pool or (self.pools and work.pool not in self.pools):
+            return False
+        return self.kinds.issuperset(work.kinds)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of an input, after its commit."""
+
+    refused: Refused | None = None
+    commands: list[Command] = field(default_factory=list)
+    #: something was waiting for the signal
+    waiting: bool = False
+    #: the run is to pause: whoever works on it stops at the next task boundary
+    pausing: bool = False
+    #: how many events the input led to, its own included, and of the last of them
+    events: int = 0
+    last_seq: int = 0
+    last_id: int = 0
+    #: of a report over the wire: type of the event that stands for the one that was sent, and its index among them
+    spoken: str = ""
+    spoken_at: int = 0
+
+
+class Batch:
+    """Several decisions on one execution, and the one append that makes them durable."""
+
+    def __init__(self, base_id: int, queues: Queues) -> None:
+        self.base_id = base_id
+        self._queues = queues
+        self.txns: list[Txn] = []
+        self.events: list[Event] = []
+        self.issue: list[NewCommand] = []
+        self.close: list[int] = []
+        self.release: list[int] = []
+        #: by id; 0 = cleared
+        self.timers: dict[str, int] = {}
+        self.answers: list[Answer] = []
+        self.hold: list[tuple[int, int]] = []
+        self.unhold: list[int] = []
+        self.slots = 0
+        self.digests: dict[int, str] = {}
+        self.more = False
+        #: how many commands are there for workers of each pool
+        self.offers: Counter[str] = Counter()
+        self._grants: dict[int, tuple[Answer, Claimant]] = {}
+        self._new: list[NewWork] = []
+        self._starts = False
+        self._asks = False
+        self._approvals = 0
+        self._max_event_bytes = 0
+
+    def take(self, txn: Txn, claimant: Claimant | None, last_seq: int, place: Place) -> None:
+        """`last_seq` is the head that the decision led to, `place` where its command came from."""
+        last_id = moved(self.base_id, len(self.events) + len(txn.events) - 1)
+        answer = Answer(txn.refused, waiting=txn.waiting, events=len(txn.events), last_seq=last_seq, last_id=last_id)
+        if txn.events:
+            answer.spoken, answer.spoken_at = txn.events[txn.spoken].type, txn.spoken
+        self.txns.append(txn)
+        self.answers.append(answer)
+        self.events.extend(txn.events)
+        self.close.extend(txn.close)
+        self.release.extend(txn.release)
+        self.timers.update(txn.timers)
+        self.hold.extend(txn.hold)
+        self.unhold.extend(txn.unhold)
+        self.digests.update(txn.digests)
+        self._starts = self._starts or txn.slot
+        self._new.extend(txn.issue)
+        self.more = self.more or txn.more
+        if claimant is not None:
+            for work in [work for work in txn.issue if claimant.can_take(work, place)][: claimant.wants]:
+                if claimant.own or self._queues.may_pass(work.pool, place.tenant):
+                    self._grants[work.command_id] = (answer, claimant)
+
+    def settle(self, program: Program, state: State) -> None:
+        """Turn new work into commands; what was withdrawn in the same batch is neither issued nor closed."""
+        self.slots = program.plan.concurrency or 0 if self._starts else 0
+        self._asks = program.asks
+        self._approvals = approvals_of(state) if program.asks else 0
+        self._max_event_bytes = program.event_room + ENVELOPE_BYTES
+        for answer in self.answers:
+            answer.pausing = state.pause is not None
+        for work in self._new:
+            command = state.commands.get(work.command_id)
+            if command is None:
+                self.close.remove(work.command_id)
+                continue
+            grant = self._grants.get(work.command_id)
+            if grant is None or command.held:
+                if not command.held:
+                    self.offers[work.pool] += 1
+                self.issue.append(self._command(work, held=command.held))
+                continue
+            answer, claimant = grant
+            self.issue.append(self._command(work, grant=Grant(claimant.worker_id, claimant.lease_until, claimant.by)))
+            answer.commands.append(command_of(program, state, command, claimant.lease_until))
+        for command_id in (*self.release, *self.unhold):
+            command = state.commands.get(command_id)
+            if command is not None and not command.held:
+                self.offers[program.steps[command.step].plan.pool] += 1
+
+    def _command(self, work: NewWork, *, grant: Grant | None = None, held: bool = False) -> NewCommand:
+        return NewCommand(
+            work.command_id,
+            work.step,
+            work.run,
+            work.kinds,
+            work.pool,
+            grant=grant,
+            held=held,
+            order=self._queues.order(work.command_id, work.priority),
+            resources=work.resources,
+        )
+
+    def append(
+        self,
+        state: State,
+        *,
+        expected: int,
+        new: NewExecution | None = None,
+        extend: Sequence[tuple[int, int, int]] = (),
+        tell: Sequence[NewDelivery] = (),
+    ) -> Append:
+        """What must be committed; `state` is the one that the decisions were made on."""
+        return Append(
+            execution_id=state.execution_id,
+            expected=expected,
+            events=self.events,
+            base_id=self.base_id,
+            now=projected(state, self._approvals),
+            new=new,
+            issue=self.issue,
+            close=self.close,
+            release=self.release,
+            hold=self.hold,
+            unhold=self.unhold,
+            slots=self.slots,
+            extend=extend,
+            set_timers=[Timer(state.execution_id, timer_id, due) for timer_id, due in self.timers.items() if due],
+            tell=tell,
+            clear_timers=[timer_id for timer_id, due in self.timers.items() if not due],
+            digests=self.digests,
+            asks=self._asks,
+            max_event_bytes=self._max_event_bytes,
+        )
+
+
+def approvals_of(state: State) -> int:
+    """How many approvals the run waits for."""
+    if state.pending_for == "approval":
+        return 1
+    return sum(wait.kind == "approval" for wait in state.waits.values())
+
+
+def projected(state: State, approvals: int) -> ExecutionState:
+    """The execution's record as its state says."""
+    return ExecutionState(
+        state=state.status,
+        current_step=state.current_step,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+        terminal_event=state.terminal,
+        paused=state.paused_at is not None,
+        approvals=approvals,
+        error=headline(state) if state.terminal is not None or state.failed_items else None,
+    )

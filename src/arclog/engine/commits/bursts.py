@@ -1,0 +1,32 @@
+"""Many things that are due at the same moment: some at a time, so that they share commits and reports pass between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from arclog.model.errors import ArclogError
+
+Item = TypeVar("Item")
+
+
+async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
+    """Do the work for each item, so many at a time, in their order. An error ends it after what is under way, and is raised."""
+    left = iter(items)
+    problems: list[ArclogError] = []
+
+    async def one_after_the_other() -> None:
+        for item in left:
+            if problems:
+                return
+            try:
+                await work(item)
+            except ArclogError as problem:
+                problems.append(problem)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(one_after_the_other())
+    if problems:
+        raise problems[0]

@@ -1,0 +1,179 @@
+"""Makes decisions: on the event loop while their templates are light, else in a thread, by turns.
+
+Law: a decision that used up its turn on the event loop leaves a state that must be thrown away; it is made again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from arclog.core.boundary.inputs import Forked, Input, Txn, WorkReported
+from arclog.core.transitions.decide import decide
+from arclog.core.transitions.state import State
+from arclog.engine.commits.batch import Batch, Claimant, Place
+from arclog.engine.commits.ids import Minter
+from arclog.engine.commits.quarantine import Quarantine, work_of
+from arclog.engine.commits.turns import SLICE_WORK, Turns
+from arclog.engine.dispatch.queues import Queues
+from arclog.expr import Meter
+from arclog.model.config.settings import Settings
+from arclog.model.events import Event
+from arclog.model.ids import moved
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.storage.marks import SLOTS
+
+#: So many events after which no input is added to a commit.
+EVENTS_PER_COMMIT = 2000
+#: Ids that a decision in a thread has to itself: others mint while it is made.
+_IDS_ASIDE = 50_000
+
+Given = Sequence[tuple[Input, Claimant | None]]
+#: (execution id, id of the first event, now) → the state that a new execution begins with, its events and its timers
+Beginning = Callable[[int, int, int], tuple[State, list[Event], dict[str, int]]]
+
+
+class Deciding:
+    """Decisions of one engine."""
+
+    def __init__(self, clock: Clock, settings: Settings, minter: Minter, queues: Queues) -> None:
+        self._clock = clock
+        self._minter = minter
+        self._queues = queues
+        self._max_work = settings.integer("decision.max_work")
+        self._max_bytes = settings.integer("decision.max_bytes")
+        self._turn = settings.integer("decision.turn_work")
+        self._free_slots = list(range(1, SLOTS))
+        #: where heavy decisions are made; None: all are made at once (a simulated world has no threads)
+        self.turns: Turns | None = None
+        #: marks what is decided on, should it kill the process; None: nobody would look
+        self.quarantine: Quarantine | None = None
+        #: takes ('decision', seconds); None: nothing is measured
+        self.measured: Callable[[str, float], None] | None = None
+
+    def is_heavy(self, program: Program) -> bool:
+        """Whether decisions of this program are made aside."""
+        return self.turns is not None and self.turns.heavy.get(program.digest) is not None
+
+    def mark_heavy(self, program: Program) -> None:
+        """A decision of this program used up its turn: the next ones are made aside."""
+        if self.turns is not None:
+            self.turns.heavy.put(program.digest, True)
+
+    def at_once(self, program: Program, state: State, given: Given, *, bounded: bool = True) -> Batch:
+        """Decide inputs one after the other, as many as fit; ids of their events are one run. Raises OutOfTurn when the
+        templates do more than a turn's work, unless that is not `bounded`.
+        """
+        began = self._clock.monotonic()
+        base = self._minter.peek()
+        batch = Batch(base, self._queues)
+        sliced = bounded and self.turns is not None
+        quarantine = self.quarantine
+        turn = self._turn if sliced else self._max_work
+        for one, claimant in given:
+            meter = Meter("decision.max", self._max_work, self._max_bytes, turn)
+            pool = _pool_of(program, state, one) if claimant is not None else ""
+            if quarantine is not None:
+                quarantine.begin(0, state.execution_id, work_of(one))
+            try:
+                txn = decide(program, state, one, self._clock.now(), moved(base, len(batch.events)), meter)
+            finally:
+                if quarantine is not None:
+                    quarantine.end(0)
+            batch.take(txn, claimant, state.head, Place(pool, state.tenant))
+            if sliced:
+                turn = meter.turn
+            if len(batch.events) >= EVENTS_PER_COMMIT or turn < self._turn // 2 or meter.is_half_spent:
+                break
+        batch.settle(program, state)
+        self._minter.take(len(batch.events))
+        self._took(began)
+        return batch
+
+    async def behind(self, program: Program, begin: Beginning, execution_id: int, most: int) -> tuple[State, Batch]:
+        """Decide how a run goes on that begins with at most so many events of another; those and what follows are one batch.
+        A long beginning is made in a thread.
+        """
+        began = self._clock.monotonic()
+        base, now = self._minter.peek(), self._clock.now()
+        self._minter.take(most + _IDS_ASIDE)
+        if self.turns is None or most <= EVENTS_PER_COMMIT:
+            state, events, timers = begin(execution_id, base, now)
+        else:
+            state, events, timers = await asyncio.to_thread(begin, execution_id, base, now)
+        batch = Batch(base, self._queues)
+        place = Place("", state.tenant)
+        batch.take(Txn(events=events, timers=timers), None, state.head, place)
+        batch.take(await self._forked(program, state, now, moved(base, len(events))), None, state.head, place)
+        batch.settle(program, state)
+        self._took(began)
+        return state, batch
+
+    async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
+        """How a run goes on after its beginning. Its templates are as heavy as any."""
+        turns = self.turns
+        if turns is None:
+            return decide(program, state, Forked(), now, base, self.meter())
+
+        def compute() -> Txn:
+            return decide(program, state, Forked(), now, base, self.sliced_meter(turns)())
+
+        return await turns.run(state.tenant, self._marked(state.execution_id, Forked(), compute))
+
+    def meter(self) -> Meter:
+        """Bounds a decision that is made to its end, however heavy its templates are."""
+        return Meter("decision.max", self._max_work, self._max_bytes, self._max_work)
+
+    def sliced_meter(self, turns: Turns) -> Callable[[], Meter]:
+        """Makes such bounds for what runs in turns: between its slices others have theirs."""
+        return lambda: Meter("decision.max", self._max_work, self._max_bytes, SLICE_WORK, turns.pause)
+
+    async def aside(self, program: Program, state: State, given: Given) -> Batch | None:
+        """Decide the first input in a thread. None: it needs more ids than it had, and the state must be thrown away."""
+        if self.turns is None:
+            return self.at_once(program, state, given)
+        turns, (one, claimant) = self.turns, given[0]
+        began, now = self._clock.monotonic(), self._clock.now()
+        base = self._minter.peek()
+        self._minter.take(_IDS_ASIDE)
+        pool = _pool_of(program, state, one) if claimant is not None else ""
+
+        def compute() -> Txn:
+            return decide(program, state, one, now, base, self.sliced_meter(turns)())
+
+        txn = await turns.run(state.tenant, self._marked(state.execution_id, one, compute))
+        if len(txn.events) > _IDS_ASIDE:
+            return None
+        batch = Batch(base, self._queues)
+        batch.take(txn, claimant, state.head, Place(pool, state.tenant))
+        batch.settle(program, state)
+        self._took(began)
+        return batch
+
+    def _marked(self, execution_id: int, given: Input, compute: Callable[[], Txn]) -> Callable[[], Txn]:
+        """The same with a mark around it; each thread has a slot."""
+        quarantine = self.quarantine
+        if quarantine is None:
+            return compute
+
+        def marked() -> Txn:
+            slot = self._free_slots.pop()
+            quarantine.begin(slot, execution_id, work_of(given))
+            try:
+                return compute()
+            finally:
+                quarantine.end(slot)
+                self._free_slots.append(slot)
+
+        return marked
+
+    def _took(self, began: float) -> None:
+        if self.measured is not None:
+            self.measured("decision", self._clock.monotonic() - began)
+
+
+def _pool_of(program: Program, state: State, given: Input) -> str:
+    """The pool of the command that a report is about."""
+    command = state.commands.get(given.command_id) if isinstance(given, WorkReported) else None
+    return "" if command is None else program.steps[command.step].plan.pool

@@ -1,0 +1,541 @@
+"""The engine: one transaction per input (or per few that came together), one writer per execution.
+
+Law: inputs of one execution are decided one after the other on its live state and committed before the next are looked
+at. Effects (answers, hints) leave only after the commit. A failed append throws the live state away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from arclog.core.boundary.inputs import (
+    Abort,
+    Continue,
+    Input,
+    Observed,
+    Refused,
+    Request,
+    Signal,
+    TakeSlot,
+    WorkReported,
+)
+from arclog.core.transitions.state import State
+from arclog.engine.commits.batch import Answer, Batch, Claimant
+from arclog.engine.commits.decisions import Beginning, Deciding, Given
+from arclog.engine.commits.hints import Hints
+from arclog.engine.commits.ids import Minter
+from arclog.engine.commits.live_states import Live, LiveStates
+from arclog.engine.commits.quarantine import Quarantine
+from arclog.engine.commits.snapshots import Snapshots
+from arclog.engine.dispatch.queues import Queues
+from arclog.engine.duties.end_notices import news_of
+from arclog.engine.history.imported import is_imported
+from arclog.expr import OutOfTurn
+from arclog.model.commands import TOO_LONG, Revocation
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Conflict, EventTooLarge, StoreError
+from arclog.model.events import Event
+from arclog.model.outcome import error
+from arclog.model.status import RUNNING
+from arclog.plan.program import Program
+from arclog.ports.clock import Clock
+from arclog.ports.secrets import Secrets
+from arclog.ports.storage.marks import CrashBook, Marks
+from arclog.ports.storage.store import (
+    Append,
+    EventIdTaken,
+    ExecutionRecord,
+    NewExecution,
+    NoSlot,
+    Store,
+)
+
+if TYPE_CHECKING:
+    from arclog.engine.runs.secrets import RunSecrets
+
+log = logging.getLogger("arclog.engine")
+
+#: Inputs of one execution that share a commit at most.
+INPUTS_PER_COMMIT = 64
+#: Between attempts to go on with a run while the store cannot be written.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 30.0
+#: Appends that lose the race for the head are decided again this often.
+MAX_CONFLICTS = 20
+#: Inputs that depend on the store's own state, or on what other processes did: each has a commit to itself.
+_ALONE = (Signal, TakeSlot, Continue)
+#: Signals that need to know which commands no worker holds.
+_NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An input, and who waits for what becomes of it."""
+
+    given: Input
+    claimant: Claimant | None
+    #: (command_id, fence, lease_until) to extend
+    extend: tuple[int, int, int] | None
+    done: asyncio.Future[Answer]
+
+    def answer(self, answer: Answer) -> None:
+        if not self.done.done():
+            self.done.set_result(answer)
+
+    def fail(self, problem: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(problem)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Inputs of one execution, in the order in which they came."""
+
+    waiting: list[_Asked] = field(default_factory=list)
+    #: commits what waits; a task of its own, since a caller that is cancelled must not take the inputs of others down with it
+    serving: asyncio.Task[None] | None = None
+
+
+class Engine:
+    """Puts inputs to executions."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        minter: Minter,
+        secrets: Secrets | None = None,
+        wall: Clock | None = None,
+    ) -> None:
+        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that passes."""
+        self.store = store
+        self.clock = clock
+        self.wall = wall or clock
+        self.settings = settings
+        self.minter = minter
+        #: looks at the keychain of a request; None: whoever runs it finds out
+        self._secrets = secrets
+        #: keeps the secret inputs of runs; None: there is no place for them
+        self.run_secrets: RunSecrets | None = None
+        #: whose steps are run with these secrets; None: all. The secrets of others are looked at where they are run
+        self.pools: Collection[str] | None = None
+        self.snapshots = Snapshots(store, settings)
+        self.live = LiveStates(store, settings, self.snapshots)
+        self.hints = Hints()
+        self.queues = Queues(store, settings)
+        self.deciding = Deciding(clock, settings, minter, self.queues)
+        self._measured: Callable[[str, float], None] | None = None
+        self._quarantine: Quarantine | None = None
+        self._queues: dict[int, _Queue] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
+        """Mark what is worked on, and leave runs alone that killed the process before; `book`: or other servers."""
+        quarantine = Quarantine(self, marks, book)
+        self._quarantine = self.deciding.quarantine = self.live.quarantine = quarantine
+        await quarantine.open()
+
+    async def look_at_crashes(self) -> None:
+        """Learn what killed other servers."""
+        if self._quarantine is not None:
+            await self._quarantine.look()
+
+    def is_held(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine."""
+        return self._quarantine is not None and self._quarantine.is_held(execution_id)
+
+    @property
+    def measured(self) -> Callable[[str, float], None] | None:
+        """Takes ('append' or 'decision', seconds); None: nothing is measured."""
+        return self._measured
+
+    @measured.setter
+    def measured(self, measure: Callable[[str, float], None] | None) -> None:
+        self._measured = self.deciding.measured = measure
+
+    async def start(self, program: Program, new: NewExecution, request: Request, execution_id: int = 0) -> int:
+        """Create an execution; its id once it is durable. With an id given, one that exists is a Conflict."""
+        execution_id = execution_id or await self.new_id()
+        request = await self._evaluated(program, request)
+        state, batch = await self._first_decision(program, request, execution_id)
+        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
+        await self._append(append)
+        record = ExecutionRecord(execution_id, state.head, new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self._committed(live, batch)
+        if state.pending_for == "slot":
+            await self.put(execution_id, TakeSlot())
+        return execution_id
+
+    async def new_id(self) -> int:
+        """An id for an execution that is to be made."""
+        if self.minter.is_over:
+            await self.minter.renew()
+        return self.minter.one()
+
+    async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
+        """Create an execution that begins with at most so many events of another; its id once all of it is durable."""
+        if self.minter.is_over:
+            await self.minter.renew()
+        execution_id = self.minter.one()
+        state, batch = await self.deciding.behind(program, begin, execution_id, most)
+        append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
+        # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
+        slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
+        await self._append(replace(append, max_event_bytes=0, slots=slots))
+        record = ExecutionRecord(execution_id, state.head, new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self._committed(live, batch)
+        return execution_id
+
+    async def problems_of(self, program: Program, request: Request) -> str:
+        """What keeps a request from running, as far as the pure core cannot know; '' when nothing does."""
+        problem = (await self._evaluated(program, request)).problem
+        return "" if problem is None else problem.message
+
+    async def _first_decision(self, program: Program, request: Request, execution_id: int) -> tuple[State, Batch]:
+        state, given = State(execution_id=execution_id), [(request, None)]
+        if not self.deciding.is_heavy(program):
+            try:
+                return state, self.deciding.at_once(program, state, given)
+            except OutOfTurn:
+                self.deciding.mark_heavy(program)
+                state = State(execution_id=execution_id)
+        batch = await self.deciding.aside(program, state, given)
+        if batch is None:
+            state = State(execution_id=execution_id)
+            batch = self.deciding.at_once(program, state, given, bounded=False)
+        return state, batch
+
+    async def _evaluated(self, program: Program, request: Request) -> Request:
+        """The request with what keeps it from running, as far as the pure core cannot know."""
+        if self._secrets is None or not program.plan.keychain or request.problem is not None:
+            return request
+        from arclog.plan.keychain_use import (
+            entries_for,  # few playbooks have a keychain
+        )
+
+        # Secret inputs come with the request.
+        entries = [entry for entry in entries_for(program, self.pools) if entry["kind"] != "input"]
+        problems = await self._secrets.check(entries, request.scope)
+        if not problems:
+            return request
+        return replace(request, problem=error("auth", "; ".join(problems), code="KEYCHAIN"))
+
+    async def put(
+        self,
+        execution_id: int,
+        given: Input,
+        *,
+        claimant: Claimant | None = None,
+        extend: tuple[int, int, int] | None = None,
+    ) -> Answer:
+        """Put an input to an execution; answers after the commit."""
+        if self._quarantine is not None and self._quarantine.is_held(execution_id):
+            refused = await self._quarantine.refusal(execution_id, given)
+            if refused is not None:
+                return Answer(refused)
+        if self._quarantine is not None and self._quarantine.is_suspect(execution_id):
+            await self._quarantine.try_again(execution_id, given)
+        loop = asyncio.get_running_loop()
+        asked = _Asked(given, claimant, extend, loop.create_future())
+        queue = self._queues.get(execution_id)
+        if queue is None:
+            queue = self._queues[execution_id] = _Queue()
+        queue.waiting.append(asked)
+        if queue.serving is None:
+            queue.serving = loop.create_task(self._serve(execution_id, queue))
+        return await asked.done
+
+    async def _serve(self, execution_id: int, queue: _Queue) -> None:
+        """Commit what waits in the queue, until nothing does."""
+        while queue.waiting:
+            count = _together(queue.waiting)
+            batched, queue.waiting = queue.waiting[:count], queue.waiting[count:]
+            try:
+                taken = await self._commit(execution_id, batched)
+                queue.waiting[:0] = batched[taken:]
+            except Exception as problem:  # noqa: BLE001 - it belongs to those who wait
+                for asked in batched:
+                    asked.fail(problem)
+        self._queues.pop(execution_id, None)
+
+    async def _commit(self, execution_id: int, batched: list[_Asked]) -> int:
+        """Decide and commit inputs; how many of them were taken."""
+        holders: tuple[int, ...] = ()
+        news = False
+        if self.minter.is_over:
+            await self.minter.renew()
+        for _ in range(MAX_CONFLICTS):
+            current = isinstance(batched[0].given, _ALONE) or self.live.look_first(execution_id)
+            if current:
+                news = await self.live.catch_up(execution_id) or news
+            live = await self.live.get(execution_id)
+            if is_imported(live.record.new):
+                refused = Refused(
+                    "imported", f"run {execution_id} was imported: it is read-only here; fork it to go on"
+                )
+                for asked in batched:
+                    asked.answer(Answer(refused))
+                return len(batched)
+            head = live.state.head
+            given = [(await self._prepared(execution_id, asked.given, holders), asked.claimant) for asked in batched]
+            try:
+                live, batch = await self._decision(execution_id, live, given)
+            except Exception as problem:  # noqa: BLE001 - whatever a decision does, only its own execution may suffer
+                self.live.drop(execution_id)
+                await self._give_up(execution_id, batched, problem)
+                return len(batched)
+            if batch.events:
+                extend = [
+                    asked.extend
+                    for asked, txn in zip(batched, batch.txns, strict=False)
+                    if asked.extend and txn.refused is None and asked.extend[0] not in batch.close
+                ]
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                append = batch.append(live.state, expected=head, extend=extend, tell=tell)
+                try:
+                    await self._append(append)
+                except EventIdTaken:
+                    # Deciding again would lead to the same: whoever brought the id must look at what it said before.
+                    self.live.drop(execution_id)
+                    raise
+                except Conflict as lost:
+                    self.live.drop(execution_id)
+                    if isinstance(lost, NoSlot):
+                        holders = lost.holders
+                    else:
+                        news = True
+                        self.live.contended(execution_id)
+                    continue
+                except (StoreError, asyncio.CancelledError):
+                    self.live.drop(execution_id)
+                    raise
+                except Exception as problem:
+                    # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
+                    self.live.drop(execution_id)
+                    given_first = batched[0].given
+                    # A signal's own event is bounded before it is written: what is too large is what it led to.
+                    led_to = isinstance(given_first, Signal) and isinstance(problem, EventTooLarge)
+                    if isinstance(given_first, Signal | Observed) and not led_to:
+                        raise
+                    await self._give_up(execution_id, batched, problem)
+                    return len(batched)
+            elif not current and await self.live.catch_up(execution_id):
+                # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
+                news = True
+                continue
+            self._committed(live, batch)
+            if news:
+                self.hints.caught_up(live.state)
+            for asked, answer in zip(batched, batch.answers, strict=False):
+                if self._quarantine is not None:
+                    self._quarantine.ended(execution_id, asked.given)
+                asked.answer(answer)
+            return len(batch.answers)
+        raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+
+    async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
+        """Decide inputs, with the state that they were decided on: heavy templates go aside."""
+        if not self.deciding.is_heavy(live.program):
+            try:
+                return live, self.deciding.at_once(live.program, live.state, given)
+            except OutOfTurn:
+                self.deciding.mark_heavy(live.program)
+                self.live.drop(execution_id)
+                live = await self.live.get(execution_id)
+        # Nobody else may look at a state that a thread changes.
+        self.live.drop(execution_id)
+        batch = await self.deciding.aside(live.program, live.state, given)
+        if batch is None:
+            live = await self.live.get(execution_id)
+            batch = self.deciding.at_once(live.program, live.state, given, bounded=False)
+        self.live.put(live)
+        return live, batch
+
+    async def _prepared(self, execution_id: int, given: Input, holders: tuple[int, ...]) -> Input:
+        """The input with what only the store knows."""
+        if isinstance(given, TakeSlot):
+            return TakeSlot(holders)
+        if isinstance(given, Signal) and given.signal in _NEEDS_IDLE:
+            commands = await self.store.commands(execution_id)
+            return replace(given, idle=tuple(each.command_id for each in commands if each.state == "issued"))
+        return given
+
+    async def load(self, execution_id: int) -> None:
+        """Have a state here that will be needed soon, unless it is here or in use."""
+        if execution_id in self._queues or self.live.kept(execution_id) is not None:
+            return
+        live = await self.live.folded(execution_id)
+        if execution_id not in self._queues and self.live.kept(execution_id) is None:
+            self.live.put(live)
+
+    async def seen(self, execution_id: int) -> Live:
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        kept = self.live.kept(execution_id)
+        if kept is not None and execution_id not in self._queues:
+            head = kept.state.head
+            record = await self.store.execution(execution_id)
+            if record is not None and record.head == head == kept.state.head and execution_id not in self._queues:
+                return kept
+        return await self.live.folded(execution_id)
+
+    async def look(self, execution_id: int) -> None:
+        """Take in what other processes appended to an execution, if they did."""
+        record = await self.store.execution(execution_id)
+        if record is not None and record.head > self.live.head(execution_id):
+            await self.put(execution_id, Continue())
+
+    async def _give_up(self, execution_id: int, batched: list[_Asked], problem: Exception) -> None:
+        """A decision broke a rule, or its outcome cannot be stored: end that one execution, and let the others be."""
+        if isinstance(problem, EventTooLarge):
+            message, why = str(problem), error("limit", str(problem), code="MAX_PAYLOAD_BYTES")
+            log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
+        else:
+            log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
+            message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+            message = message.encode("utf-8", "replace").decode()
+            why = error("internal", message)
+        abort = Abort(why)
+        live = await self.live.get(execution_id)
+        head = live.state.head
+        try:
+            batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
+        except Exception:
+            # A state that is not what it should be must not keep the run from ending.
+            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            self.live.drop(execution_id)
+            live = await self.live.get(execution_id)
+            bare = replace(abort, bare=True)
+            batch = self.deciding.at_once(live.program, live.state, [(bare, None)], bounded=False)
+        if batch.events:
+            try:
+                tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
+                await self._append(batch.append(live.state, expected=head, tell=tell))
+            finally:
+                self.live.drop(execution_id)
+            self._committed(live, batch)
+        for asked in batched:
+            asked.answer(Answer(Refused("closed", message)))
+
+    async def _append(self, append: Append) -> None:
+        began = self.clock.monotonic()
+        await self.store.append(append)
+        if self._measured is not None:
+            self._measured("append", self.clock.monotonic() - began)
+
+    def _committed(self, live: Live, batch: Batch) -> None:
+        """Effects of a committed transaction."""
+        state = live.state
+        execution_id = state.execution_id
+        if batch.events:
+            self.hints.appended(execution_id, state.head)
+            if all(event.informative for event in batch.events):
+                # Whoever acts on what happened must not take these for it: they only look like it.
+                self._keep_if_due(live)
+                return
+        if batch.offers:
+            for command in batch.issue:
+                if command.grant is None and not command.held:
+                    self.queues.offered(command.pool, state.tenant)
+            self.hints.offered(batch.offers)
+        if batch.close and self.queues.bounded:
+            self.hints.room_made()
+        if self.queues.is_due:
+            self._later(self.queues.look())
+        revoked = [one for event in batch.events for one in _revocations(event, state)]
+        if batch.close or revoked:
+            self.hints.closed(batch.close, revoked)
+        if batch.more:
+            self._later(self._go_on(execution_id))
+        for due in batch.timers.values():
+            if due:
+                self.hints.timer_set(due)
+        self.hints.committed(state, [event for event in batch.events if not event.informative])
+        if state.terminal is not None:
+            self.hints.ended(execution_id)
+            if live.program.plan.concurrency is not None:
+                self.hints.slot_freed((state.tenant, live.record.new.path))
+            # A child is kept until its parent has been told.
+            if state.processed or state.parent is None:
+                self.live.drop(execution_id)
+        self._keep_if_due(live)
+
+    def _keep_if_due(self, live: Live) -> None:
+        if self.snapshots.is_due(live.pace, live.state):
+            self.keep_snapshot(live)
+
+    def keep_snapshot(self, live: Live) -> None:
+        """Keep a state that is exactly what was committed, without anybody waiting for it."""
+        body = self.snapshots.taken(live.pace, live.state)
+        if body is not None:
+            self._later(self.snapshots.write(live.state.execution_id, live.state.head, live.program.digest, body))
+
+    async def _go_on(self, execution_id: int) -> None:
+        """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self.put(execution_id, Continue())
+            except StoreError as problem:
+                log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
+                await self.clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                return
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed: %s", task.exception())
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *(queue.serving for queue in self._queues.values() if queue.serving is not None)]
+        for task in tasks:
+            task.cancel()
+        if self.deciding.turns is not None:
+            self.deciding.turns.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _together(waiting: Sequence[_Asked]) -> int:
+    """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
+    theirs turns out to be taken, nobody else's input fails with them.
+    """
+    outside = _brings_ids(waiting[0].given)
+    for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):
+        if isinstance(asked.given, _ALONE) or _brings_ids(asked.given) != outside:
+            return max(index, 1)
+    return min(len(waiting), INPUTS_PER_COMMIT)
+
+
+def _brings_ids(given: Input) -> bool:
+    return isinstance(given, Observed) or (isinstance(given, WorkReported) and bool(given.digests))
+
+
+def _revocations(event: Event, state: State) -> list[Revocation]:
+    """What the holders of commands have to hear of an event."""
+    payload = event.payload
+    match event.type:
+        case "command.cancelled":
+            late = payload.get("reason") == TOO_LONG
+            return [Revocation(event.command_id, kill=payload.get("kill", False), late=late)]
+        case "command.issued" if payload["reason"] == "retry":
+            return [Revocation(event.command_id)]
+        case "signal.received" if payload["signal"] == "PAUSE" and state.pause is not None:
+            return [Revocation(command.id, pause=True) for command in state.commands.values() if not command.held]
+    return []

@@ -1,0 +1,238 @@
+"""Hints wake those who wait. Losing one costs time, never facts; still, listen first and then look, and none is lost.
+
+What is committed here wakes whoever waits here, and goes `outward` for those who wait elsewhere. What is heard from
+elsewhere (`moved`, `offer_heard`, …) wakes the same listeners and goes no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from arclog.core.transitions.state import State
+from arclog.engine.dispatch.waiting_claims import Claim, Listener, Offers
+from arclog.model.commands import Revocation
+from arclog.model.events import Event
+from arclog.ports.control import Until
+
+log = logging.getLogger("arclog.engine")
+
+#: Stands for every pool where pools are named.
+ANY_POOL = ""
+
+
+class Outward(Protocol):
+    """Tells other processes what was committed here, and who waits here."""
+
+    def moved(self, execution_id: int, head: int) -> None: ...
+
+    def slot_freed(self) -> None: ...
+
+    def offered(self, pools: Mapping[str, int]) -> None: ...
+
+    def timer_set(self, due: int) -> None: ...
+
+    def room(self) -> None:
+        """Something ended where limits hold: what waits elsewhere may be claimed now."""
+
+    def is_away(self) -> bool:
+        """What is told does not arrive, as far as is known."""
+
+    def waiting(self, pools: Collection[str]) -> None:
+        """Claims wait for commands of these pools. Said whenever one begins to wait, also if nothing has changed."""
+
+
+class Hints:
+    """What has just been committed, for those in this process who care."""
+
+    def __init__(self) -> None:
+        self._appended: dict[int, list[Listener]] = {}
+        self._ended: dict[int, list[Listener]] = {}
+        self._offers = Offers()
+        #: set when a timer is due before `timers_looked_at`
+        self.timers = asyncio.Event()
+        #: when somebody will look for due timers in any case, microseconds since 1970
+        self.timers_looked_at = 0
+        #: each is called with the state and the events of every committed transaction, without informative ones
+        self.on_committed: list[Callable[[State, Sequence[Event]], None]] = []
+        #: each is called with the ids of commands that are over, and what holders of commands have to hear
+        self.on_closed: list[Callable[[Sequence[int], Sequence[Revocation]], None]] = []
+        #: each is called with a state that another process had moved on
+        self.on_caught_up: list[Callable[[State], None]] = []
+        #: each is called with the id of a worker that shall leave
+        self.on_leaving: list[Callable[[str], None]] = []
+        #: each is called with the tenant and the path of a run that held a concurrency slot and has ended; None: one that
+        #: another process ended
+        self.on_slot_freed: list[Callable[[tuple[str, str] | None], None]] = []
+        #: each is called when some log has grown, here or elsewhere
+        self.on_grown: list[Callable[[], None]] = []
+        #: None: nobody is elsewhere
+        self.outward: Outward | None = None
+        #: how many claims wait, by pool
+        self._waiting: Counter[str] = Counter()
+
+    @property
+    def offers(self) -> int:
+        """How often commands were offered here, or may have been."""
+        return self._offers.count
+
+    @property
+    def is_away(self) -> bool:
+        """There are other processes, and what they do is not heard now."""
+        return self.outward is not None and self.outward.is_away()
+
+    @property
+    def listeners(self) -> int:
+        """How many wait, or are about to."""
+        return len(self._offers) + sum(len(one) for table in (self._appended, self._ended) for one in table.values())
+
+    # -- what was committed here ---------------------------------------------------------------------------------------
+
+    def appended(self, execution_id: int, head: int) -> None:
+        _tell(self._appended.get(execution_id, ()))
+        for told in self.on_grown:
+            _call(told)
+        if self.outward is not None:
+            self.outward.moved(execution_id, head)
+
+    def ended(self, execution_id: int) -> None:
+        _tell(self._ended.get(execution_id, ()))
+
+    def slot_freed(self, queue: tuple[str, str]) -> None:
+        """A run of this tenant and path that held a slot has ended."""
+        for told in self.on_slot_freed:
+            _call(told, queue)
+        if self.outward is not None:
+            self.outward.slot_freed()
+
+    def offered(self, pools: Mapping[str, int]) -> None:
+        """Commands are there, so many for each pool: as many claims are woken."""
+        self._offers.made(pools)
+        if self.outward is not None:
+            self.outward.offered(pools)
+
+    def room_made(self) -> None:
+        """Something ended where limits hold: whoever waits may find something, here or elsewhere."""
+        self._offers.tell_all()
+        if self.outward is not None:
+            self.outward.room()
+
+    def timer_set(self, due: int) -> None:
+        self.timer_heard(due)
+        if self.outward is not None:
+            self.outward.timer_set(due)
+
+    def committed(self, state: State, events: Sequence[Event]) -> None:
+        for told in self.on_committed:
+            _call(told, state, events)
+
+    def closed(self, command_ids: Sequence[int], revoked: Sequence[Revocation]) -> None:
+        for told in self.on_closed:
+            _call(told, command_ids, revoked)
+
+    # -- what happened elsewhere ---------------------------------------------------------------------------------------
+
+    def moved(self, execution_id: int) -> None:
+        """Another process appended to the execution: whoever follows it, or waits for its end, looks."""
+        _tell(self._appended.get(execution_id, ()))
+        _tell(self._ended.get(execution_id, ()))
+        for told in self.on_grown:
+            _call(told)
+
+    def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
+        """So many commands are there for each pool; None: there may be any, for anybody."""
+        if pools is None:
+            self._offers.tell_all()
+        else:
+            self._offers.made(pools)
+
+    def timer_heard(self, due: int) -> None:
+        if due < self.timers_looked_at:
+            self.timers.set()
+
+    def slot_heard(self) -> None:
+        for told in self.on_slot_freed:
+            _call(told, None)
+
+    def caught_up(self, state: State) -> None:
+        """What another process appended is known now: wake whoever may wait for it."""
+        self.moved(state.execution_id)
+        self.offer_heard()
+        for told in self.on_caught_up:
+            _call(told, state)
+
+    # -- listening -----------------------------------------------------------------------------------------------------
+
+    def on_append(self, execution_id: int) -> AbstractContextManager[Listener]:
+        """Listen for anything that is appended to the execution."""
+        return _listening(self._appended, execution_id)
+
+    def on_end(self, execution_id: int) -> AbstractContextManager[Listener]:
+        """Listen for the execution's terminal event."""
+        return _listening(self._ended, execution_id)
+
+    @contextmanager
+    def on_offer(self, pools: Sequence[str] = (), until: Until | None = None) -> Iterator[Claim]:
+        """Listen for commands that are offered to these pools; none: to any. `until`: the wait ends when that returns."""
+        with self._offers.listening(pools, until) as listener:
+            listener.around = lambda: self._wait(pools or (ANY_POOL,))
+            yield listener
+
+    @contextmanager
+    def _wait(self, pools: Sequence[str]) -> Iterator[None]:
+        """Let it be known elsewhere that a claim waits, while it does."""
+        outward = self.outward
+        if outward is None:
+            yield
+            return
+        self._waiting.update(pools)
+        outward.waiting(self._waiting.keys())
+        try:
+            yield
+        finally:
+            self._waiting.subtract(pools)
+            for pool in pools:
+                if self._waiting[pool] <= 0:
+                    del self._waiting[pool]
+            outward.waiting(self._waiting.keys())
+
+
+@contextmanager
+def _listening(table: dict[int, list[Listener]], key: int) -> Iterator[Listener]:
+    listener = Listener()
+    listeners = table.setdefault(key, [])
+    listeners.append(listener)
+    try:
+        yield listener
+    finally:
+        listeners.remove(listener)
+        if not listeners:
+            del table[key]
+
+
+def _call(told: Callable[..., None], *what: Any) -> None:
+    """A listener's own trouble is not that of whoever committed: what was committed stands, and others are still told."""
+    try:
+        told(*what)
+    except Exception:
+        log.exception("a listener to what was committed failed (%r); this is a bug in it, the run goes on", told)
+
+
+def _tell(listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        listener.tell()
+
+
+async def either(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return once one of them does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,208 @@
+"""Live states: folded once, from the newest snapshot and the log behind it, then kept.
+
+A cache only: any of them can be thrown away at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.commits.quarantine import Quarantine
+from arclog.engine.commits.snapshots import Pace, Snapshots
+from arclog.engine.commits.turns import Turns
+from arclog.engine.runs.compile_cache import Compiled
+from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
+from arclog.model.errors import NewerLog, NotFound, Poisoned
+from arclog.plan import net
+from arclog.plan.program import Program
+from arclog.plan.programs import LARGE, Programs
+from arclog.ports.storage.store import ExecutionRecord, Store
+
+log = logging.getLogger("arclog.engine")
+
+_PAGE = 5000
+#: Executions remembered as written to by others, too.
+_CONTENDED = 1000
+#: Decisions after a lost race for which the store is looked at first.
+_LOOKS = 100
+
+
+class Live:
+    """One execution in memory."""
+
+    __slots__ = ("pace", "program", "record", "state")
+
+    def __init__(self, program: Program, state: State, record: ExecutionRecord, pace: Pace) -> None:
+        self.program = program
+        self.state = state
+        self.record = record
+        self.pace = pace
+
+
+class LiveStates:
+    """Live executions by id, the least recently used given up first."""
+
+    def __init__(self, store: Store, settings: Settings, snapshots: Snapshots) -> None:
+        self._store = store
+        self._snapshots = snapshots
+        self._capacity = settings.integer("engine.cache_executions")
+        self._live: dict[int, Live] = {}
+        self._programs = Programs(settings)
+        #: large programs that are being made
+        self._coming: dict[str, asyncio.Future[Program]] = {}
+        #: where large programs are made; None: all are made at once
+        self.turns: Turns | None = None
+        #: marks whose log is read; None: nobody would look
+        self.quarantine: Quarantine | None = None
+        #: executions to which other processes write as well, with how many more decisions look first
+        self._contended: dict[int, int] = {}
+        #: executions that only a newer release understands: that was said
+        self._left_alone: Kept[int, bool] = Kept(_CONTENDED)
+
+    async def get(self, execution_id: int) -> Live:
+        """The live state, folded from the log when it is not here."""
+        live = self._live.pop(execution_id, None)
+        if live is None:
+            live = await self.folded(execution_id)
+        self._live[execution_id] = live
+        if len(self._live) > self._capacity:
+            del self._live[next(iter(self._live))]
+        return live
+
+    def kept(self, execution_id: int) -> Live | None:
+        """The live state if it is here. A decision that is being committed may have moved it on already."""
+        return self._live.get(execution_id)
+
+    @property
+    def room(self) -> int:
+        """How many more states are kept before one is given up."""
+        return max(self._capacity - len(self._live), 0)
+
+    def head(self, execution_id: int) -> int:
+        """The head of the state that is kept; 0 when none is."""
+        live = self._live.get(execution_id)
+        return 0 if live is None else live.state.head
+
+    async def catch_up(self, execution_id: int) -> bool:
+        """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
+        while a decision is under way. False when there was nothing new.
+        """
+        live = self._live.get(execution_id)
+        if live is None:
+            return True
+        record = await self._store.execution(execution_id)
+        if record is None or record.head <= live.state.head:
+            return False
+        try:
+            while live.state.head < record.head:
+                for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
+                    apply(live.program, live.state, stored.event)
+        except NewerLog as problem:
+            self._say(execution_id, problem)
+            raise
+        live.record = record
+        return True
+
+    def contended(self, execution_id: int) -> None:
+        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        self._contended.pop(execution_id, None)
+        self._contended[execution_id] = _LOOKS
+        if len(self._contended) > _CONTENDED:
+            del self._contended[next(iter(self._contended))]
+
+    def look_first(self, execution_id: int) -> bool:
+        """Whether the next decision shall; counts it as taken."""
+        left = self._contended.get(execution_id, 0)
+        if left > 1:
+            self._contended[execution_id] = left - 1
+        elif left:
+            del self._contended[execution_id]
+        return left > 0
+
+    def put(self, live: Live) -> None:
+        self._live[live.state.execution_id] = live
+
+    def drop(self, execution_id: int) -> None:
+        """Forget a state that may hold more than was committed."""
+        self._live.pop(execution_id, None)
+
+    async def folded(self, execution_id: int, at: int | None = None) -> Live:
+        """The state after event `at` (the newest, when none is named), read from the store. Raises Poisoned for a run
+        whose log killed the process before.
+        """
+        quarantine = self.quarantine
+        if quarantine is not None and (why := quarantine.unread(execution_id)):
+            raise Poisoned(f"execution {execution_id}: {why}")
+        record = await self._store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+        program = await self.program(record.new.plan, record.new.scope.tenant)
+        last = record.head if at is None else min(at, record.head)
+        state = await self._snapshots.newest(execution_id, record.new.plan, last)
+        known = 0 if state is None else state.head
+        if state is None:
+            state = State(execution_id=execution_id)
+        try:
+            while state.head < last:
+                page = await self._store.events(execution_id, after=state.head, limit=min(_PAGE, last - state.head))
+                if quarantine is not None:
+                    quarantine.began_reading(execution_id)
+                for stored in page:
+                    apply(program, state, stored.event)
+                if quarantine is not None:
+                    quarantine.read_on()
+        except NewerLog as problem:
+            self._say(execution_id, problem)
+            raise
+        if quarantine is not None:
+            quarantine.was_read(execution_id)
+        return Live(program, state, record, self._snapshots.pace(known))
+
+    def _say(self, execution_id: int, problem: NewerLog) -> None:
+        """An operator must hear of it, once."""
+        if self._left_alone.get(execution_id) is None:
+            self._left_alone.put(execution_id, True)
+            log.error("%s", problem)
+
+    async def program(self, digest: str, tenant: str = "") -> Program:
+        """The program of a plan; a large one is made in the tenant's turns."""
+        found = self._programs.get(digest)
+        if found is None:
+            record = await self._store.plan(digest)
+            if record is None:
+                raise NotFound(f"there is no plan {digest[:12]} in the store")
+            found = await self._made(record.body, digest, tenant)
+        return found
+
+    async def program_of(self, compiled: Compiled, digest: str, tenant: str) -> Program:
+        """The program of a plan that the caller has in hand."""
+        return self._programs.get(digest) or await self._made(compiled.body, digest, tenant, compiled.plan)
+
+    async def _made(self, body: bytes, digest: str, tenant: str, plan: net.Plan | None = None) -> Program:
+        """A large one is made in a thread, by turns: to work out its joins and templates takes long."""
+        turns = self.turns
+        if turns is None or len(body) < LARGE:
+            return self.keep(Program(plan or net.decode(body), digest, len(body)))
+        coming = self._coming.get(digest)
+        if coming is None:
+
+            def compute() -> Program:
+                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body))
+                program.prepare(turns.pause)
+                return program
+
+            coming = self._coming[digest] = asyncio.ensure_future(turns.run(tenant, compute))
+            coming.add_done_callback(lambda _: self._coming.pop(digest, None))
+        return self.keep(await asyncio.shield(coming))
+
+    def keep(self, program: Program) -> Program:
+        kept = self._programs.keep(program)
+        if program.size >= LARGE:
+            # A state holds its program: with one that is no longer kept it would stay in memory.
+            for execution_id in [key for key, live in self._live.items() if self._programs.has_given_up(live.program)]:
+                del self._live[execution_id]
+        return kept

@@ -1,0 +1,255 @@
+"""Quarantine: a run on which the process died twice is paused and left alone, until somebody lets it go on.
+
+Laws: before work on a run begins, a mark of it stands where it outlives the process (`ports.storage.marks`); afterwards it is taken
+away. A mark that a dead process left is a crash of that run at that work. Work that ends takes its crashes back, so only
+crashes in a row count. A run that has two is in quarantine from then on: nothing is put to it but RESUME. Its pause is in
+its log, appended without looking at the log, since to read it may be what kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from arclog.core.boundary.inputs import (
+    Continue,
+    GivenBack,
+    Input,
+    LeaseEnded,
+    Reclaimed,
+    Refused,
+    Signal,
+    TimerFired,
+    WorkReported,
+)
+from arclog.model.errors import ArclogError, Conflict
+from arclog.model.events import Event
+from arclog.model.ids import MICROS
+from arclog.model.status import PENDING
+from arclog.ports.storage.marks import Crash, CrashBook, Marks
+from arclog.ports.storage.store import Append, ExecutionRecord
+
+if TYPE_CHECKING:
+    from arclog.engine.commits.engine import Engine
+
+log = logging.getLogger("arclog.engine")
+
+#: Crashes in a row that a run is in quarantine after.
+MAX_CRASHES = 2
+#: Seconds after which a server looks again what others counted.
+_LOOK_S = 1.0
+#: Crashes that are further apart are not in a row.
+_IN_A_ROW_US = 86_400 * MICROS
+#: Signals that end a run: nothing is evaluated for them.
+_ENDS = ("CANCEL", "EMERGENCY_STOP")
+#: Work that is no input: to read the log.
+READING = 1
+_NAMES = {READING: "read its log"}
+_KINDS: dict[type, tuple[int, str]] = {
+    WorkReported: (2, "took in a worker's report"),
+    TimerFired: (3, "fired a timer"),
+    LeaseEnded: (4, "ended a lost lease"),
+    Reclaimed: (5, "handed a command to another worker"),
+    GivenBack: (6, "took a command back"),
+    Continue: (7, "went on with it"),
+    Signal: (8, "took in a signal"),
+}
+_OTHER = (9, "decided on it")
+
+
+def work_of(given: Input) -> int:
+    """What names an input when it comes again after a crash: its kind, and the command or timer that it is about."""
+    kind = _KINDS.get(type(given), _OTHER)[0]
+    if isinstance(given, TimerFired):
+        return kind | crc32(given.timer_id.encode()) << 8
+    if isinstance(given, Signal):
+        return kind | crc32(given.signal.encode()) << 8
+    return kind | (getattr(given, "command_id", 0) & 0xFFFF_FFFF_FFFF) << 8
+
+
+def _activity(work: int) -> str:
+    kind = work & 0xFF
+    if kind in _NAMES:
+        return _NAMES[kind]
+    return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
+
+
+class Quarantine:
+    """The runs that this process leaves alone, and the crashes that it knows of."""
+
+    def __init__(self, engine: Engine, marks: Marks, book: CrashBook | None = None) -> None:
+        self._engine = engine
+        self._marks = marks
+        self._book = book
+        self._looked_at = engine.clock.monotonic()
+        self._writing: set[asyncio.Task[None]] = set()
+        self.begin = marks.begin
+        self.end = marks.end
+        #: by run and work; almost always empty
+        self._crashes: dict[tuple[int, int], Crash] = {(one.execution_id, one.work): one for one in marks.crashes()}
+        self._held = {one.execution_id: one for one in self._crashes.values() if one.count >= MAX_CRASHES}
+
+    async def open(self) -> None:
+        """Pause what came into quarantine by the last crash."""
+        if self._book is not None:
+            await self._look(self._marks.left())
+        for crash in list(self._held.values()):
+            try:
+                await self._pause(crash)
+            except ArclogError as problem:
+                log.warning(
+                    "execution %s is in quarantine; its log does not say so yet: %s", crash.execution_id, problem
+                )
+
+    async def look(self) -> None:
+        """Learn of crashes that other servers counted; now and then, where there are others."""
+        now = self._engine.clock.monotonic()
+        if self._book is not None and now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            await self._look(())
+
+    async def _look(self, left: Sequence[tuple[int, int]]) -> None:
+        if self._book is None:
+            return
+        now = self._engine.clock.now()
+        known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
+        self._crashes = {(one.execution_id, one.work): one for one in known}
+        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES}
+
+    def is_suspect(self, execution_id: int) -> bool:
+        """Whether some server died while it worked on a run."""
+        return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
+
+    async def try_again(self, execution_id: int, given: Input) -> None:
+        """Work that killed a server is begun once more: other servers know before it is, and leave it alone."""
+        work = work_of(given)
+        if self._book is not None and (execution_id, work) in self._crashes:
+            await self._book.add_crashes([(execution_id, work)], self._engine.clock.now(), 0)
+
+    def ended(self, execution_id: int, given: Input) -> None:
+        """What was put to a run is done: it does not kill."""
+        if self._crashes:
+            self._forget(execution_id, work_of(given))
+
+    def began_reading(self, execution_id: int) -> None:
+        self.begin(0, execution_id, READING)
+
+    def read_on(self) -> None:
+        """A page of a log was read."""
+        self.end(0)
+
+    def was_read(self, execution_id: int) -> None:
+        """The log of a run was read: it does not kill."""
+        if self._crashes:
+            self._forget(execution_id, READING)
+
+    def _forget(self, execution_id: int, work: int) -> None:
+        if self._crashes.pop((execution_id, work), None) is not None:
+            self._save()
+            if self._book is not None:
+                self._later(self._book.forget_crash(execution_id, work))
+
+    def unread(self, execution_id: int) -> str:
+        """Why a run's log is not read; '' when it is."""
+        crash = self._held.get(execution_id) if self._held else None
+        return "" if crash is None or crash.work != READING else self.reason(crash)
+
+    def is_held(self, execution_id: int) -> bool:
+        return bool(self._held) and execution_id in self._held
+
+    async def refusal(self, execution_id: int, given: Input) -> Refused | None:
+        """Why an input to a run in quarantine is refused. A RESUME releases it, as does one that another process took."""
+        crash = self._held.get(execution_id)
+        signal = given.signal if isinstance(given, Signal) else ""
+        if crash is None or (signal in _ENDS and crash.work != READING):
+            return None
+        released = signal == "RESUME"
+        if not released and crash.paused_at:
+            record = await self._engine.store.execution(execution_id)
+            released = record is not None and record.head > crash.paused_at
+        if not released:
+            return Refused("poison", self.reason(crash))
+        self.release(execution_id)
+        return None
+
+    def release(self, execution_id: int) -> None:
+        """Let a run go on; its crashes are forgotten."""
+        self._held.pop(execution_id, None)
+        for key in [key for key in self._crashes if key[0] == execution_id]:
+            del self._crashes[key]
+        self._save()
+        if self._book is not None:
+            self._later(self._book.forget_crash(execution_id))
+        log.warning("execution %s is out of quarantine", execution_id)
+
+    @staticmethod
+    def reason(crash: Crash) -> str:
+        """What an operator reads."""
+        return (
+            f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
+            f"and `arclog resume {crash.execution_id}` lets it go on"
+        )
+
+    def _save(self) -> None:
+        # What all servers know stands in the store; the file of this home is for those that have no other.
+        self._marks.save([] if self._book is not None else list(self._crashes.values()))
+
+    def _later(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Write to the store when there is time; if that fails, the crash is one of long ago some day."""
+        task = asyncio.ensure_future(writing)
+        self._writing.add(task)
+        task.add_done_callback(self._written)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.warning("crashes of runs: %s", problem)
+
+    async def _pause(self, crash: Crash) -> None:
+        engine, execution_id = self._engine, crash.execution_id
+        record = await engine.store.execution(execution_id)
+        if record is None or record.now.terminal_event is not None:
+            self.release(execution_id)
+            return
+        if crash.paused_at or record.now.state == PENDING:
+            return
+        log.error("execution %s: %s", execution_id, self.reason(crash))
+        for _ in range(3):
+            try:
+                crash.paused_at = await self._appended(record, crash)
+                break
+            except Conflict:
+                record = await engine.store.execution(execution_id) or record
+        self._save()
+        if self._book is not None and crash.paused_at:
+            await self._book.pause_crash(crash)
+
+    async def _appended(self, record: ExecutionRecord, crash: Crash) -> int:
+        """Append the pause; the run's head with it."""
+        engine = self._engine
+        commands = await engine.store.commands(record.execution_id)
+        idle = [one for one in commands if one.state == "issued"]
+        payload = {
+            "signal": "PAUSE",
+            "signal_id": f"quarantine-{record.execution_id}-{record.head}",
+            "reason": self.reason(crash),
+            "by": "arclog",
+            "held": [one.command_id for one in idle],
+        }
+        base = engine.minter.one()
+        event = Event("signal.received", engine.clock.now(), payload=payload)
+        appended = await engine.store.append(
+            Append(
+                record.execution_id,
+                record.head,
+                [event],
+                base,
+                record.now,
+                hold=[(one.command_id, one.fence) for one in idle],
+            )
+        )
+        engine.hints.appended(record.execution_id, appended.last_seq)
+        return appended.last_seq

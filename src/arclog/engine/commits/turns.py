@@ -1,0 +1,97 @@
+"""Turns: decisions with heavy templates are made in threads, a slice at a time, so that the event loop and other tenants
+go on.
+
+Laws: one thread computes at a time, and after a slice nobody does for four times as long as it took: the event loop has at least
+four fifths of the time. Threads take slices in the order in which they asked. A tenant has one such decision under way; tenants that
+wait for a thread get one by turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+from typing import TypeVar
+
+from arclog.engine.commits.lanes import Lanes
+from arclog.model.data.kept import Kept
+
+T = TypeVar("T")
+
+#: How long a slice takes.
+SLICE_S = 0.001
+#: How much longer nobody computes after a slice.
+_REST = 4
+#: Operations after which a thread looks whether its slice is over.
+SLICE_WORK = 1_000
+#: Tenants with a heavy decision under way at once.
+MAX_THREADS = 4
+#: Plans that are remembered as heavy.
+_REMEMBERED = 10_000
+
+
+class Stopped(BaseException):
+    """The engine closes: nobody waits for this decision any more."""
+
+
+class Turns:
+    """Where heavy decisions are made."""
+
+    def __init__(self) -> None:
+        #: digests of plans that had a heavy decision: the next ones are made here from the start
+        self.heavy: Kept[str, bool] = Kept(_REMEMBERED)
+        self._threads: ThreadPoolExecutor | None = None
+        self._lanes = Lanes(MAX_THREADS)
+        self._line: deque[object] = deque()
+        self._moved = threading.Condition()
+        self._began = 0.0
+        self._free_at = 0.0
+        self._closed = False
+
+    async def run(self, tenant: str, compute: Callable[[], T]) -> T:
+        """Compute something for a tenant; `compute` must call `pause` now and then."""
+        async with self._lanes.lane(tenant):
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(MAX_THREADS, "arclog-decision")
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._sliced, compute)
+
+    def pause(self) -> None:
+        """Let others go on when the slice is over; only inside `run`."""
+        if self._closed:
+            raise Stopped
+        if monotonic() - self._began >= SLICE_S:
+            self._give()
+            self._take()
+
+    def close(self) -> None:
+        """End what is under way at its next pause."""
+        self._closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _sliced(self, compute: Callable[[], T]) -> T:
+        self._take()
+        try:
+            return compute()
+        finally:
+            self._give()
+
+    def _take(self) -> None:
+        own = object()
+        with self._moved:
+            self._line.append(own)
+            self._moved.wait_for(lambda: self._line[0] is own)
+        rest = self._free_at - monotonic()
+        if rest > 0:
+            sleep(rest)
+        self._began = monotonic()
+
+    def _give(self) -> None:
+        now = monotonic()
+        self._free_at = now + _REST * (now - self._began)
+        with self._moved:
+            self._line.popleft()
+            self._moved.notify_all()

@@ -1,0 +1,373 @@
+"""The engine's side of `ports.control`: claims, leases, fences and the ordered report stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from arclog.core.boundary.inputs import Continue, GivenBack, LeaseEnded, Reclaimed, WorkReported
+from arclog.core.boundary.projection import command_of
+from arclog.core.transitions.state import OpenCommand
+from arclog.engine.commits.batch import Claimant
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.hints import either
+from arclog.engine.commits.refusals import Refusals
+from arclog.engine.dispatch.holders import Holder, Holders, is_emergency
+from arclog.engine.dispatch.idle_polling import IdleLooks
+from arclog.engine.dispatch.waiting_claims import Claim
+from arclog.engine.dispatch.worker_registry import Sightings
+from arclog.engine.duties.duty import Has, always
+from arclog.model.commands import Command, Report, ReportAnswer, Revocation
+from arclog.model.data.kept import Kept
+from arclog.model.errors import Conflict, InvariantBroken, NewerLog, NotFound, ReportGap, RequestRejected, StaleFence
+from arclog.model.events import is_closing
+from arclog.model.ids import MICROS
+from arclog.model.outcome import data_of
+from arclog.model.status import PENDING, RUNNING
+from arclog.model.upcasts import LIFTS, lifted
+from arclog.plan.program import Program
+from arclog.ports.control import Held, LoopItem, LoopPage, Until, WorkerInfo
+from arclog.ports.storage.store import CommandRecord, ExecutionFilter, Scope
+from arclog.ports.storage.task_logs import LogLine
+
+log = logging.getLogger("arclog.engine")
+
+_WORKERS_KNOWN = 10_000
+_PLANS_KNOWN = 10_000
+#: Expired leases that are ended at a time.
+_PAGE = 100
+
+
+class EngineControl:
+    """Implements `ports.control.Control`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lease_us = round(engine.settings.number("leases.seconds") * MICROS)
+        self._idle = IdleLooks(engine)
+        self._holders = Holders()
+        #: workers as they last claimed: what one of them can be granted
+        self._workers: Kept[str, WorkerInfo] = Kept(_WORKERS_KNOWN)
+        #: plans that workers of a scope may read
+        self._plans: Kept[tuple[Scope, str], bool] = Kept(_PLANS_KNOWN)
+        #: expired commands of runs that are left alone here: told once, then passed over
+        self._strange: set[int] = set()
+        self._sightings = Sightings(engine.store, engine.clock, engine.settings)
+        self._refusals = Refusals(engine)
+        #: workers that were told to leave
+        self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
+        engine.hints.on_leaving.append(self._tell_to_leave)
+        engine.hints.on_closed.append(self._on_closed)
+        engine.hints.on_caught_up.append(self._holders.compare)
+
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        engine, clock = self._engine, self._engine.clock
+        self._workers.replace(worker.worker_id, worker)
+        asked_at = clock.monotonic()
+        deadline = asked_at + wait_s
+        with engine.hints.on_offer(worker.pools, until) as news:
+            # A claim that does not wait is answered from the store.
+            woken = not wait_s or self._idle.is_outdated(worker)
+            while not news.is_over:
+                if await self._sightings.claims(worker, limit):
+                    self._tell_to_leave(worker.worker_id)
+                if self._is_leaving(worker.worker_id):
+                    break
+                if woken or not self._idle.due_in(worker):
+                    waited_ms = int((clock.monotonic() - asked_at) * 1000)
+                    if commands := await self._look(worker, limit, news):
+                        for command in commands:
+                            command.waited_ms = waited_ms
+                        return commands
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    return []
+                token_s = await engine.queues.until_token(clock, woken=woken)
+                wait_s = min(left, token_s, self._idle.due_in(worker))
+                woken = await news.heard(wait_s) or wait_s == token_s
+                if not woken and clock.monotonic() >= deadline:
+                    return []
+        if not news.is_over:
+            # A worker that leaves gets no more commands; a revocation tells it so.
+            waits: list[Coroutine[Any, Any, object]] = [clock.sleep(max(deadline - clock.monotonic(), 0.0))]
+            await either(*waits, *([] if until is None else [until()]))
+        return []
+
+    async def _look(self, worker: WorkerInfo, limit: int, news: Claim) -> list[Command]:
+        """Claim what the store has for a worker."""
+        engine = self._engine
+        self._idle.looks(worker)
+        offers = engine.queues.offers
+        records = await engine.store.claim(
+            worker.worker_id,
+            limit=limit,
+            lease_until=self._lease_until(),
+            kinds=worker.kinds,
+            pools=worker.pools,
+            execution_id=worker.execution_id,
+            tenant=worker.tenant,
+            project=worker.project,
+            environment=worker.environment,
+        )
+        commands = [command for record in records if (command := await self._command(record)) is not None]
+        if len(records) < limit and not (worker.execution_id or worker.tenant):
+            engine.queues.emptied(worker.pools, offers)
+        news.looked(len(commands), limit)
+        if records:
+            self._idle.claimed(worker, given=bool(commands))
+        self._sightings.began(worker.worker_id, [command.command_id for command in commands])
+        return commands
+
+    async def loop_results(self, execution_id: int, step: str, run: int, after: int, limit: int) -> LoopPage:
+        # No scope is checked here: a worker in this process holds commands of all tenants, and asks for loops of the runs
+        # that it has in hand. Workers elsewhere come through ScopedControl, which knows whose they are.
+        events = await self._engine.store.step_events(execution_id, step, run, after=after, limit=limit)
+        items: list[LoopItem] = []
+        depth = 0
+        for event in (one.event for one in events):
+            path = event.iteration
+            if path is None or event.informative:
+                continue
+            if event.type in ("task.done", "task.failed"):
+                record = event.payload["outcome"]
+                items.append(LoopItem(path, data_of(record), record.get("result_ref")))
+            elif event.type == "loop.iteration.failed" and is_closing(event):
+                # An item that did not come to its end has no result, whatever its first tasks gave.
+                depth = depth or await self._depth(execution_id, step)
+                if len(path) == depth:
+                    items.append(LoopItem(path))
+        return LoopPage(items, events[-1].seq if len(events) == limit else None)
+
+    async def _depth(self, execution_id: int, step: str) -> int:
+        """How many loops of a step stand inside each other."""
+        record = await self._engine.store.execution(execution_id)
+        if record is None:
+            raise NotFound(f"there is no execution {execution_id}")
+        level = (await self._engine.live.program(record.new.plan)).steps[step].plan.loop
+        depth = 0
+        while level is not None:
+            level, depth = level.inner, depth + 1
+        return depth
+
+    async def report(self, report: Report) -> ReportAnswer:
+        if report.n < 1:
+            raise RequestRejected(f"n: {report.n} is the number of no report; they count from 1 for each claim")
+        lease_until = self._lease_until()
+        by = (report.command_id, report.fence, report.n)
+        events = [lifted(event) for event in report.events] if LIFTS else report.events
+        given = WorkReported(report.command_id, report.fence, report.n, report.worker_id, events)
+        claimant = self._claimant(report, lease_until, by) if report.wants else None
+        extend = (report.command_id, report.fence, lease_until)
+        answer = await self._engine.put(report.execution_id, given, claimant=claimant, extend=extend)
+        refused = answer.refused
+        if refused is None:
+            for command in answer.commands:
+                self._holders.has(command.command_id, Holder(report.worker_id, report.execution_id, command.fence))
+            if answer.commands:
+                self._idle.forget(report.worker_id)
+            self._sightings.began(report.worker_id, [command.command_id for command in answer.commands])
+            return ReportAnswer(report.n, answer.commands, pause=answer.pausing)
+        match refused.reason:
+            case "duplicate":
+                return ReportAnswer(report.n, await self._granted(report.worker_id, by), pause=answer.pausing)
+            case "closed" | "ended":
+                # What was granted shows that this is the last report again, and not one that comes too late.
+                granted = await self._granted(report.worker_id, by)
+                return ReportAnswer(report.n, granted, closed=not granted)
+            case "poison":
+                return ReportAnswer(report.n, [], closed=True)
+            case "gap":
+                raise ReportGap(report.command_id, refused.expected, report.n)
+            case "stale":
+                raise StaleFence(refused.message)
+            case _:
+                claim = (report.execution_id, report.command_id, report.fence)
+                await self._refusals.note(claim, report.worker_id, refused)
+                raise RequestRejected(refused.message)
+
+    def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
+        """A worker that is not known here (the server was started anew) gets its next command by a claim."""
+        worker = self._workers.get(report.worker_id)
+        if worker is None:
+            return None
+        kinds, pools = frozenset(worker.kinds), frozenset(worker.pools)
+        return Claimant(report.worker_id, lease_until, by, report.wants, kinds, pools, bool(worker.execution_id))
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
+        lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
+        if await self._sightings.beats(worker_id, len(held)):
+            self._tell_to_leave(worker_id)
+        return lost
+
+    async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
+        """The worker that holds a command; '' when none does, None when the command is over. Whoever seems to be
+        `worker_id` is, anybody else is looked up: another server may have given the command to another worker.
+        """
+        known = self._holders.get(command_id)
+        if known is not None and (known.execution_id, known.worker_id) == (execution_id, worker_id):
+            return worker_id
+        for record in await self._engine.store.commands(execution_id):
+            if record.command_id == command_id:
+                return record.worker_id if record.state == "claimed" else ""
+        return None
+
+    async def give_back(self, worker_id: str, execution_id: int, command_id: int, fence: int) -> None:
+        self._holders.over([command_id])
+        await self._engine.put(execution_id, GivenBack(command_id, fence, worker_id))
+
+    async def revoked(self, worker_id: str, wait_s: float, held: Sequence[Held] = ()) -> list[Revocation]:
+        if unknown := self.unknown(worker_id, held):
+            await self._adopt(worker_id, unknown)
+        return await self._holders.news(worker_id, wait_s)
+
+    def unknown(self, worker_id: str, held: Sequence[Held]) -> list[Held]:
+        """Those of a worker's commands of which this process does not know that it holds them."""
+        return [one for one in held if self._holders.get(one[1]) != Holder(worker_id, one[0], one[2])]
+
+    async def _adopt(self, worker_id: str, held: Sequence[Held]) -> None:
+        """Watch over commands that another server gave to a worker which asks here for news of them. It is the store that
+        says whether they are its own.
+        """
+        for execution_id in {one[0] for one in held}:
+            records = await self._engine.store.commands(execution_id)
+            theirs = {(one.command_id, one.fence) for one in records if one.worker_id == worker_id}
+            try:
+                state = (await self._engine.seen(execution_id)).state
+            except (NewerLog, NotFound) as problem:
+                log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
+                continue
+            for _, command_id, fence in [one for one in held if one[0] == execution_id]:
+                if (command_id, fence) in theirs:
+                    self._holders.has(command_id, Holder(worker_id, execution_id, fence))
+                else:
+                    self._holders.revoke(worker_id, Revocation(command_id, kill=is_emergency(state)))
+            self._holders.compare(state)
+
+    async def serves_plan(self, scope: Scope, digest: str) -> bool:
+        """Whether a run of that scope has this plan. One that a worker was given before it asks is known."""
+        if not scope.tenant or self._plans.get((scope, digest)) is not None:
+            return True
+        store = self._engine.store
+        if await store.plan(digest) is None:
+            return False
+        where = ExecutionFilter(
+            states=(PENDING, RUNNING), tenant=scope.tenant, project=scope.project, environment=scope.environment
+        )
+        before = 0
+        while page := await store.executions(where, before=before, limit=_PAGE):
+            if any(record.new.plan == digest for record in page):
+                self.note_plan(scope, digest)
+                return True
+            before = page[-1].execution_id
+        return False
+
+    def note_plan(self, scope: Scope, digest: str) -> None:
+        """A run of that scope has this plan."""
+        self._plans.replace((scope, digest), True)
+
+    async def program(self, digest: str) -> Program:
+        return await self._engine.live.program(digest)
+
+    async def write_logs(self, lines: Sequence[LogLine]) -> None:
+        await self._engine.store.append_logs(lines, self._engine.settings.integer("logs.max_execution_bytes"))
+
+    async def end_lease(self, record: CommandRecord) -> None:
+        """Take a command from a worker that is gone or did not keep up its lease."""
+        max_losses = self._engine.settings.integer("leases.max_losses")
+        lost = LeaseEnded(record.command_id, record.fence, record.worker_id, max_losses)
+        await self._engine.put(record.execution_id, lost)
+
+    async def sweep(self, has: Has = always) -> None:
+        """End the leases that are over, as long as that is this process's to do."""
+        for record in await self._engine.store.expired(self._engine.clock.now(), _PAGE + len(self._strange)):
+            if record.command_id in self._strange:
+                continue
+            if not await has():
+                return
+            try:
+                await self.end_lease(record)
+            except Conflict as problem:
+                log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
+            except (NewerLog, InvariantBroken) as problem:
+                self._strange.add(record.command_id)
+                log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
+
+    async def watch(self) -> None:
+        """Notice what other processes appended to the runs that workers of this one are busy with."""
+        for execution_id in self.busy_with():
+            try:
+                await self._engine.look(execution_id)
+            except NewerLog as problem:
+                log.debug("execution %s is not watched: %s", execution_id, problem)
+
+    def busy_with(self) -> set[int]:
+        """The executions that workers of this process hold commands of."""
+        return self._holders.executions
+
+    async def _command(self, record: CommandRecord) -> Command | None:
+        """The body of a claimed command; None when it is over by now, when its run is about to pause, or when the run is
+        left alone here: then a server that understands its log ends the lease. Others that were claimed with it go out.
+        """
+        try:
+            return await self._body(record)
+        except (NewerLog, InvariantBroken) as problem:
+            log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
+            return None
+
+    async def _body(self, record: CommandRecord) -> Command | None:
+        if await self._open(record) is None:
+            # Another process may have issued it: what is known here can be old.
+            await self._engine.put(record.execution_id, Continue())
+            if await self._open(record) is None:
+                return None
+        if record.fence > 1:
+            answer = await self._engine.put(
+                record.execution_id, Reclaimed(record.command_id, record.fence, record.worker_id)
+            )
+            if answer.refused is not None:
+                return None
+        command = await self._open(record)
+        if command is None:
+            return None
+        live = await self._engine.live.get(record.execution_id)
+        if live.state.pause is not None:
+            # Another server may have let the run go on.
+            await self._engine.put(record.execution_id, Continue())
+            live = await self._engine.live.get(record.execution_id)
+        if live.state.pause is not None:
+            await self.give_back(record.worker_id, record.execution_id, record.command_id, record.fence)
+            return None
+        self._holders.has(record.command_id, Holder(record.worker_id, record.execution_id, record.fence))
+        return command_of(live.program, live.state, command, record.lease_until)
+
+    async def _open(self, record: CommandRecord) -> OpenCommand | None:
+        live = await self._engine.live.get(record.execution_id)
+        command = live.state.commands.get(record.command_id)
+        return command if command is not None and command.fence == record.fence else None
+
+    async def _granted(self, worker_id: str, by: tuple[int, int, int]) -> list[Command]:
+        """What a report was granted, for whoever sent it: nobody else gets it by naming the same report."""
+        records = [record for record in await self._engine.store.granted(by) if record.worker_id == worker_id]
+        return [command for record in records if (command := await self._command(record)) is not None]
+
+    def _lease_until(self) -> int:
+        return self._engine.clock.now() + self._lease_us
+
+    def _is_leaving(self, worker_id: str) -> bool:
+        return self._leaving.get(worker_id) is not None
+
+    def _tell_to_leave(self, worker_id: str) -> None:
+        """Once: a worker that leaves gets nothing more, however often it asks."""
+        if not self._is_leaving(worker_id):
+            self._leaving.put(worker_id, True)
+            self._holders.revoke(worker_id, Revocation(0, leave=True))
+
+    def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
+        """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
+        for one in revoked:
+            self._holders.tell(one)
+        self._holders.over(closed)
+        self._sightings.ended(closed)

@@ -1,0 +1,269 @@
+"""The engine's side of `ports.storage.pools`: limits, resources and workers as one caller sees them.
+
+Law: pools belong to the installation, not to a tenant. Whoever is of the server's own tenant (`scope.tenant`) sees all of
+them and may change them; others see what concerns them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.dispatch.scaling import ASSUMED_S, wanted_slots, wanted_workers
+from arclog.engine.dispatch.worker_registry import silent_before
+from arclog.model.errors import NotAllowed, NotFound, RequestRejected
+from arclog.model.ids import MICROS, minted_at_ms, timestamp
+from arclog.model.principal import Principal, checked_name
+from arclog.ports.storage.pools import (
+    EACH,
+    Limit,
+    LimitView,
+    NewResource,
+    PoolView,
+    Resource,
+    ResourceRecord,
+    ResourceView,
+    Scale,
+    Share,
+    WorkerRecord,
+    WorkerView,
+    next_token,
+    tokens,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MOST = 1_000_000
+
+
+class EnginePools:
+    """Implements `ports.pools.PoolApi`; without a caller for whoever owns the store."""
+
+    def __init__(self, engine: Engine, caller: Principal | None = None) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._caller = caller
+        own = engine.settings.text("scope.tenant")
+        #: '' sees everything
+        self._tenant = "" if caller is None or caller.tenant in ("", own) else caller.tenant
+
+    # -- pools --------------------------------------------------------------------------------------------------------
+
+    async def pools(self) -> list[PoolView]:
+        shares, limits, workers = await self._shares(), await self._limits(), await self._workers()
+        return [self._pool(name, shares, limits, workers) for name in self._names(shares, limits, workers)]
+
+    def _names(self, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]) -> list[str]:
+        names = {each.pool for each in shares} | {each.pool for each in limits}
+        return sorted(names | {pool for each in workers if self._is_here(each) for pool in each.pools})
+
+    async def set_limit(self, pool: str, tenant: str, concurrency: int) -> PoolView:
+        self._check_owner()
+        _check_place(pool, tenant)
+        if not 0 <= concurrency <= _MOST:
+            raise RequestRejected(f"concurrency: {concurrency} is not from 0 to {_MOST:,}; 0 lets nothing be claimed")
+        await self._store.set_limit(Limit(pool, tenant, concurrency))
+        return await self._changed(pool)
+
+    async def remove_limit(self, pool: str, tenant: str) -> PoolView:
+        self._check_owner()
+        _check_place(pool, tenant)
+        if not await self._store.remove_limit(pool, tenant):
+            raise NotFound(f"{_place(pool, tenant)} has no limit; `arclog pool list` shows those there are")
+        return await self._changed(pool)
+
+    async def _changed(self, pool: str) -> PoolView:
+        self._look_again()
+        return self._pool(pool, await self._shares(), await self._limits(), await self._workers())
+
+    def _pool(
+        self, name: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
+    ) -> PoolView:
+        mine = [each for each in shares if name in ("", each.pool)]
+        here = [each for each in self._here(name, workers) if not each.draining]
+        return PoolView(
+            name=name,
+            waiting=sum(each.issued for each in mine),
+            oldest_s=self._oldest_s(mine),
+            busy=sum(each.claimed for each in mine),
+            workers=len(here),
+            slots=sum(each.slots for each in here),
+            limits=[LimitView(each.tenant, each.concurrency) for each in limits if each.pool == name],
+        )
+
+    async def scale(self, pool: str) -> Scale:
+        return self._scale(pool, await self._shares(), await self._limits(), await self._workers())
+
+    async def scales(self) -> list[Scale]:
+        """Of every pool."""
+        shares, limits, workers = await self._shares(), await self._limits(), await self._workers()
+        names = [name for name in self._names(shares, limits, workers) if name]
+        return [self._scale(name, shares, limits, workers) for name in names]
+
+    def _scale(
+        self, pool: str, shares: Sequence[Share], limits: Sequence[Limit], workers: Sequence[WorkerRecord]
+    ) -> Scale:
+        shares = [each for each in shares if each.pool == pool]
+        workers = [each for each in self._here(pool, workers) if not each.draining]
+        most = next((each.concurrency for each in limits if (each.pool, each.tenant) == (pool, "")), None)
+        backlog, busy = sum(each.issued for each in shares), sum(each.claimed for each in shares)
+        settings = self._engine.settings
+        said = [each.slots for each in workers if each.slots]
+        per_worker = sum(said) / len(said) if said else float(settings.integer("worker.slots"))
+        paces = [each.pace for each in workers if each.pace]
+        service_s = sum(paces) / len(paces) / MICROS if paces else ASSUMED_S
+        wait_s = settings.number("pools.scale_wait_s")
+        slots = wanted_slots(backlog, busy, service_s, wait_s, most)
+        return Scale(
+            pool=pool,
+            backlog=backlog,
+            oldest_s=self._oldest_s(shares),
+            busy=busy,
+            workers=len(workers),
+            slots=sum(said),
+            slots_per_worker=round(per_worker, 3),
+            service_s=round(service_s, 6),
+            wanted_workers=wanted_workers(slots, per_worker),
+        )
+
+    # -- resources ----------------------------------------------------------------------------------------------------
+
+    async def resources(self) -> list[ResourceView]:
+        now = await self._store.time()
+        return [_resource_view(each, now) for each in await self._store.resources()]
+
+    async def set_resource(self, name: str, new: NewResource) -> ResourceView:
+        self._check_owner()
+        await self._store.set_resource(_resource(name, new))
+        self._look_again()
+        now = await self._store.time()
+        return next(_resource_view(each, now) for each in await self._store.resources() if each.resource.name == name)
+
+    async def remove_resource(self, name: str) -> None:
+        self._check_owner()
+        if not await self._store.remove_resource(name):
+            raise NotFound(f"resource {name[:64]!r} has no limit; `arclog resource list` shows those that have")
+        self._look_again()
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+
+    async def workers(self) -> list[WorkerView]:
+        return [self._worker(each) for each in await self._workers()]
+
+    async def drain(self, worker_id: str = "", pool: str = "") -> list[WorkerView]:
+        self._check_owner()
+        if bool(worker_id) == bool(pool):
+            raise RequestRejected("a worker leaves by its id, or all of a pool do by its name: say one of them")
+        known = await self._workers()
+        chosen = [each for each in known if each.worker_id == worker_id] if worker_id else self._here(pool, known)
+        if not chosen:
+            what = f"worker {worker_id[:200]!r} is not known" if worker_id else f"no worker of pool {pool!r} is here"
+            raise NotFound(f"{what}; `arclog workers` lists those that were seen")
+        leaving = [each for each in chosen if each.leaves]
+        if worker_id and not leaving:
+            raise RequestRejected(
+                f"worker {worker_id} lives inside of a server, or is too old to be told: stop its process"
+            )
+        for each in leaving:
+            await self._store.drain_worker(each.worker_id)
+            for told in self._engine.hints.on_leaving:
+                told(each.worker_id)
+        gone = {each.worker_id for each in leaving}
+        return [self._worker(each) for each in await self._workers() if each.worker_id in gone]
+
+    def _worker(self, each: WorkerRecord) -> WorkerView:
+        state = "silent" if not self._is_here(each) else "draining" if each.draining else "working"
+        seen = timestamp(each.seen_at)
+        about = (each.pools, each.kinds, each.slots, each.busy, each.host, each.version)
+        return WorkerView(each.worker_id, state, *about, seen)
+
+    # -- who sees what ------------------------------------------------------------------------------------------------
+
+    def _check_owner(self) -> None:
+        if self._tenant:
+            name = "" if self._caller is None else self._caller.name
+            own = self._engine.settings.text("scope.tenant")
+            raise NotAllowed(f"{name} may not change what all tenants share; that takes an admin of tenant {own}")
+
+    async def _shares(self) -> list[Share]:
+        return [each for each in await self._store.shares() if self._tenant in ("", each.tenant)]
+
+    async def _limits(self) -> list[Limit]:
+        return [
+            each for each in await self._store.limits() if not self._tenant or each.tenant in ("", EACH, self._tenant)
+        ]
+
+    async def _workers(self) -> list[WorkerRecord]:
+        return [each for each in await self._store.workers() if not self._tenant or each.tenant in ("", self._tenant)]
+
+    def _here(self, pool: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+        return [each for each in workers if self._is_here(each) and (not pool or not each.pools or pool in each.pools)]
+
+    def _is_here(self, worker: WorkerRecord) -> bool:
+        return worker.seen_at >= silent_before(self._engine.clock, self._engine.settings)
+
+    def _oldest_s(self, shares: Sequence[Share]) -> float:
+        oldest = min((each.oldest for each in shares if each.oldest), default=0)
+        waited = self._engine.clock.now() / MICROS - minted_at_ms(oldest) / 1000 if oldest else 0.0
+        return max(round(waited, 3), 0.0)
+
+    def _look_again(self) -> None:
+        self._engine.queues.limits_changed()
+        self._engine.hints.offer_heard()
+
+
+def _check_place(pool: str, tenant: str) -> None:
+    if pool and not _NAME.fullmatch(pool):
+        raise RequestRejected(f"{pool[:80]!r} is no name of a pool: letters, digits, `_`, `.` and `-`, at most 64")
+    if tenant not in ("", EACH):
+        checked_name(tenant, "tenant")
+
+
+def _place(pool: str, tenant: str) -> str:
+    where = f"pool {pool}" if pool else "all pools together"
+    return where if not tenant else f"each tenant in {where}" if tenant == EACH else f"tenant {tenant} in {where}"
+
+
+def _resource(name: str, new: NewResource) -> Resource:
+    if not _NAME.fullmatch(name):
+        raise RequestRejected(f"{name[:80]!r} is no name of a resource: letters, digits, `_`, `.` and `-`, at most 64")
+    if not new.rate and new.concurrency is None:
+        raise RequestRejected(f"resource {name}: name a rate (10/s, 100/m, 5/h), a concurrency, or both")
+    if new.concurrency is not None and not 0 <= new.concurrency <= _MOST:
+        raise RequestRejected(f"resource {name}: concurrency {new.concurrency} is not from 0 to {_MOST:,}")
+    if not 1 <= new.burst <= _MOST:
+        raise RequestRejected(f"resource {name}: burst {new.burst} is not from 1 to {_MOST:,}")
+    interval = 0
+    if new.rate:
+        parts = _RATE.fullmatch(new.rate)
+        times = float(parts[1]) if parts else 0.0
+        if parts is None or not times or _SECONDS[parts[2]] * MICROS / times < 1:
+            raise RequestRejected(f"resource {name}: {new.rate[:40]!r} is no rate; write 10/s, 0.5/s, 100/m or 5/h")
+        interval = round(_SECONDS[parts[2]] * MICROS / times)
+    return Resource(name, interval, new.burst, new.concurrency)
+
+
+def _resource_view(record: ResourceRecord, now: int) -> ResourceView:
+    resource = record.resource
+    left = tokens(record, now)
+    wait_s = (next_token(record) - now) / MICROS if left == 0 else 0.0
+    return ResourceView(
+        resource.name,
+        _rate(resource.interval),
+        resource.burst,
+        resource.concurrency,
+        record.held,
+        left,
+        max(wait_s, 0.0),
+    )
+
+
+def _rate(interval: int) -> str:
+    """As it may have been written."""
+    for unit, seconds in _SECONDS.items() if interval else ():
+        times = seconds * MICROS / interval
+        if times >= 1 or unit == "h":
+            return f"{times:.6g}/{unit}"
+    return ""

@@ -1,0 +1,1 @@
+"""Background work: timers, recovery, garbage collection, webhooks and publishing."""

@@ -1,0 +1,210 @@
+"""What the store says about the work: pools, leases, duties, timers, schedules, webhooks, runs that nothing moves.
+
+Looks only: nothing is claimed, leased or written. Ids of runs are told to their own tenant ('' is told all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.dispatch.worker_registry import silent_before
+from arclog.engine.duties.garbage_collection import GC, LOOK_S
+from arclog.engine.duties.health_checks import Probe
+from arclog.engine.views.api import EngineApi
+from arclog.model.ids import EPOCH_MS, MICROS, compose, minted_at_ms, timestamp
+from arclog.ports.storage.duties import DutyRecord
+from arclog.ports.storage.pools import WorkerRecord
+from arclog.ports.storage.store import Backlog
+from arclog.ports.views.checks import FAIL, OK, WARN, Check
+
+_PAGE = 100
+#: late schedules that are counted
+_SCHEDULES = 1000
+#: ids that one finding names
+_NAMED = 3
+#: runs without work or timer that are folded to learn what they wait for
+_FOLDED = 20
+#: What a run may wait for without work or a timer of its own.
+_PATIENT = frozenset({"signal", "approval", "child", "slot", "pause"})
+
+
+class WorkDoctor:
+    """The checks of one engine's store, as one tenant may see them. `served`: this engine is a server's."""
+
+    def __init__(self, engine: Engine, api: EngineApi, tenant: str = "", *, served: bool = True) -> None:
+        self._store = engine.store
+        self._clock = engine.clock
+        self._wall = engine.wall
+        self._settings = engine.settings
+        self._api = api
+        self._tenant = tenant
+        self._served = served
+
+    def probes(self) -> list[Probe]:
+        return [
+            ("pools", self.pools),
+            ("leases", self.leases),
+            ("duties", self.duties),
+            ("timers", self.timers),
+            ("schedules", self.schedules),
+            ("webhooks", self.webhooks),
+            ("runs", self.runs),
+        ]
+
+    async def pools(self) -> list[Check]:
+        """A check a pool that has open work."""
+        backlog = await self._store.backlog()
+        if not backlog:
+            return [Check("pools", OK, "no open commands")]
+        since = silent_before(self._clock, self._settings)
+        workers = [each for each in await self._store.workers() if each.seen_at >= since and not each.draining]
+        return [self._pool(each, workers) for each in sorted(backlog, key=lambda each: each.pool)]
+
+    def _pool(self, each: Backlog, workers: Sequence[WorkerRecord]) -> Check:
+        name = f"pool {each.pool}"
+        there = sum(not worker.pools or each.pool in worker.pools for worker in workers)
+        age = max(0.0, self._clock.now() / MICROS - minted_at_ms(each.oldest) / 1000) if each.issued else 0.0
+        detail = f"{each.issued} waiting, {each.claimed} with workers, {there} workers seen"
+        if each.issued:
+            detail += f"; the oldest waits {_span(age)}"
+        if not each.issued or age <= self._settings.number("doctor.waiting_s"):
+            return Check(name, OK, detail)
+        if not there:
+            return Check(
+                name, FAIL, detail, f"no worker takes them: start one (arclog worker --server URL --pool {each.pool})"
+            )
+        if not each.claimed:
+            remedy = (
+                "no worker takes them: those there are lack a kind, have another tenant's key, or a limit keeps them back "
+                "(`arclog why ID` says which; `arclog pool list`, `arclog resource list`)"
+            )
+            return Check(name, FAIL, detail, remedy)
+        return Check(name, WARN, detail, f"the pool is too small for its work: start more workers of pool {each.pool}")
+
+    async def leases(self) -> list[Check]:
+        """Commands whose worker is gone, and that nobody took from it."""
+        now = self._clock.now()
+        over = await self._store.expired(now, _PAGE)
+        # A lease that ended just now is the sweeper's next work.
+        late = now - round((3 * self._settings.number("engine.sweep_s") + 5) * MICROS)
+        left = [each for each in over if each.lease_until < late]
+        if not left:
+            return [Check("leases", OK, f"{len(over)} ended just now" if over else "none is over")]
+        longest = (now - min(each.lease_until for each in left)) / MICROS
+        detail = f"{_count(len(left))} ended and not taken back, for up to {_span(longest)}"
+        remedy = "no server looks after them: is one running on this store? its log says why a sweep fails"
+        return [Check("leases", FAIL, detail, remedy)]
+
+    async def duties(self) -> list[Check]:
+        """Who does what only one server does, and what nobody does."""
+        found = await self._store.duties()
+        if not found:
+            return [Check("duties", OK, "none is leased: one process does all of them")]
+        return [self._duty(each) for each in found]
+
+    def _duty(self, each: DutyRecord) -> Check:
+        name, now = f"duty {each.duty}", self._clock.now()
+        if each.duty == GC:
+            return self._gc(name, each, now)
+        if each.until > now:
+            return Check(name, OK, f"{each.owner} has it until {timestamp(each.until)}")
+        detail = f"nobody has it; {each.owner} had it until {timestamp(each.until)}"
+        # A store without a server has no need of anybody; a server that runs would have taken it up by now.
+        if not self._served or now - each.until <= round(self._settings.number("doctor.waiting_s") * MICROS):
+            return Check(name, OK, detail)
+        return Check(name, WARN, detail, "a running server should have taken it up: its log says why it does not")
+
+    def _gc(self, name: str, each: DutyRecord, now: int) -> Check:
+        """Nobody has it but while it is done."""
+        every_s, waiting_s = self._settings.number("gc.every_s"), self._settings.number("doctor.waiting_s")
+        if not every_s:
+            return Check(name, OK, "off (gc.every_s): run `arclog gc` by yourself")
+        if each.until > now:  # also before it has noted that it began
+            return Check(name, OK, f"every {_span(every_s)}; {each.owner} does it now")
+        detail = f"every {_span(every_s)}; {each.owner} began last, at {timestamp(each.position)}"
+        # One whose server is gone in the middle of it goes on an interval later.
+        if not self._served or (now - each.position) / MICROS <= every_s + waiting_s + 2 * LOOK_S:
+            return Check(name, OK, detail)
+        return Check(
+            name, WARN, detail, "a running server should have begun again by now: its log says why it does not"
+        )
+
+    async def timers(self) -> list[Check]:
+        now = self._clock.now()
+        due = await self._store.due_timers(now, _PAGE)
+        late = (now - due[0].due) / MICROS if due else 0.0
+        if late <= self._settings.number("doctor.waiting_s"):
+            return [Check("timers", OK, "none is overdue")]
+        detail = f"{_count(len(due))} overdue, the first for {_span(late)}"
+        return [Check("timers", FAIL, detail, "no server fires them: is one running on this store? look into its log")]
+
+    async def schedules(self) -> list[Check]:
+        now, late_us = self._wall.now(), round(self._settings.number("doctor.waiting_s") * MICROS)
+        late = sorted(
+            (each.next_due, each.name, each.tenant)
+            for each in await self._store.late_schedules(now - late_us, _SCHEDULES)
+            if each.next_due is not None and each.next_due < now - late_us
+        )
+        if not late:
+            return [Check("schedules", OK, "none is late")]
+        named = [name for _, name, tenant in late if self._tenant in ("", tenant)][:_NAMED]
+        count = f"{len(late)}{'+' if len(late) == _SCHEDULES else ''}"
+        detail = f"{count} late, since {timestamp(late[0][0])}{_such(named)}"
+        remedy = (
+            "no server fires them: `arclog run` alone does not; start `arclog server` (or `arclog up`) on this store"
+        )
+        return [Check("schedules", FAIL, detail, remedy)]
+
+    async def webhooks(self) -> list[Check]:
+        """Deliveries given up lately."""
+        since_ms = (self._clock.now() - round(self._settings.number("doctor.webhooks_s") * MICROS)) // 1000
+        dead = await self._store.given_up(compose(max(since_ms, EPOCH_MS), 0, 0), _PAGE)
+        if not dead:
+            return [Check("webhooks", OK, "none was given up lately")]
+        own = [each for each in dead if await self._is_seen(each.execution_id)]
+        detail = f"{_count(len(dead))} given up lately{_such([str(each.execution_id) for each in own[:_NAMED]])}"
+        if own and own[0].problem:
+            detail += f"; the last one: {own[0].problem}"
+        remedy = "mend the receiver; what it missed stands in the runs' logs (arclog show ID) and is not sent again"
+        return [Check("webhooks", WARN, detail, remedy)]
+
+    async def runs(self) -> list[Check]:
+        """Runs that have neither work nor timer and wait for nobody."""
+        before = self._clock.now() - round(self._settings.number("doctor.idle_s") * MICROS)
+        stuck: list[str] = []
+        idle = await self._store.idle(before, limit=_FOLDED)
+        count = 0
+        for record in idle:
+            why = await self._api.why(str(record.execution_id))
+            if not any(wait.what in _PATIENT for wait in why.waits):
+                count += 1
+                if self._tenant in ("", record.new.scope.tenant):
+                    stuck.append(str(record.execution_id))
+        if not count:
+            return [Check("runs", OK, "each has work, a timer, or something that it waits for")]
+        detail = f"{_count(count)} that nothing moves{_such(stuck[:_NAMED])}"
+        remedy = (
+            "`arclog resume ID` makes the engine look again, `arclog why ID` says where it stands; please report it"
+        )
+        return [Check("runs", FAIL, detail, remedy)]
+
+    async def _is_seen(self, execution_id: int) -> bool:
+        if not self._tenant:
+            return True
+        record = await self._store.execution(execution_id)
+        return record is not None and record.new.scope.tenant == self._tenant
+
+
+def _count(number: int) -> str:
+    return f"{number}{'+' if number >= _PAGE else ''}"
+
+
+def _such(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)}{', …' if len(names) == _NAMED else ''})" if names else ""
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

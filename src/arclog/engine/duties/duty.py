@@ -1,0 +1,98 @@
+"""A duty of this server: looked after by one server of several at a time, by a lease in the store.
+
+Law: `has` is asked before each act, and answers from memory only while the lease is surely not over. A server that was
+stopped past its lease therefore asks the store first. What it does all the same, because it was stopped between the
+question and the act, is a compare-and-set like everybody's: it changes nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from arclog.model.ids import MICROS
+from arclog.ports.clock import Clock
+from arclog.ports.storage.duties import DutyBook
+
+log = logging.getLogger("arclog.engine")
+
+#: Whether this process is to act now.
+Has = Callable[[], Awaitable[bool]]
+
+
+async def always() -> bool:
+    """For a process that looks after its own run: it asks nobody."""
+    return True
+
+
+class Duty:
+    """One of them, as one server sees it."""
+
+    def __init__(self, book: DutyBook, clock: Clock, name: str, owner: str, lease_s: float) -> None:
+        self.name = name
+        self.owner = owner
+        self._book = book
+        self._clock = clock
+        self._lease_us = round(lease_s * MICROS)
+        self._pause_s = lease_s / 3
+        self._mine = False
+        #: when our lease ends, by the clock that all servers share
+        self._until = 0
+        #: when it is worth while to ask again for what another server has
+        self._ask_at = 0.0
+        self._given_up = False
+        self._asking = asyncio.Lock()
+
+    async def has(self) -> bool:
+        """Whether it is ours now. Renews the lease once a third of it is gone."""
+        if self._given_up:
+            return False
+        known = self._known()
+        if known is not None:
+            return known
+        async with self._asking:  # several ask: the store is asked once
+            known = self._known()
+            return await self._ask() if known is None else known
+
+    def _known(self) -> bool | None:
+        """What can be said without the store; None: nothing."""
+        # A clock that was set back makes the lease look longer than the store has it.
+        left = self._until - self._clock.now()
+        if self._mine and self._lease_us * 2 // 3 < left <= self._lease_us:
+            return True
+        if not self._mine and self._clock.monotonic() < self._ask_at:
+            return False
+        return None
+
+    async def _ask(self) -> bool:
+        now = self._clock.now()
+        had, until = self._mine, now + self._lease_us
+        # Counted from before the question: however long the store takes, we believe in no more than it has noted.
+        try:
+            mine = await self._book.lease_duty(self.name, self.owner, now, until)
+        except BaseException:
+            self._mine = False
+            raise
+        finally:
+            self._ask_at = self._clock.monotonic() + self._pause_s
+        if self._given_up:
+            return False
+        self._mine, self._until = mine, until
+        if mine and not had:
+            log.debug("acquired duty: %s", self.name)
+        elif had and not mine:
+            log.warning("duty %s: another server has taken it; this one was away for too long", self.name)
+        return mine
+
+    async def give_up(self) -> None:
+        """Let another server have it at once, for good."""
+        self._given_up = True
+        await self.let_go()
+
+    async def let_go(self) -> None:
+        """Let another server have it at once; this one may ask for it again."""
+        if self._mine:
+            self._mine, self._ask_at = False, 0.0
+            now = self._clock.now()
+            await self._book.lease_duty(self.name, self.owner, now, now)

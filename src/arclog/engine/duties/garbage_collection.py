@@ -1,0 +1,91 @@
+"""The duty of letting go: what is past its time (stored results, content that nobody keeps, runs that ended long ago) goes
+every `gc.every_s`, without anybody asking for it.
+
+Law: once an interval for all servers together. Its beginning is noted as the duty's position before anything goes, so that
+servers which come and go, or fail at it, do not begin again and again; what one left, the next interval does.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.duties.duty import Duty
+from arclog.engine.views.stored_results import Stored
+from arclog.model.errors import ArclogError
+from arclog.model.ids import MICROS
+from arclog.ports.results import Results
+from arclog.ports.views.api import Collected
+
+log = logging.getLogger("arclog.engine")
+
+#: The duty's name.
+GC = "gc"
+#: How often at most a server looks whether it is time: another one may have begun.
+LOOK_S = 60.0
+#: Between two pieces: what runs comes first.
+_REST_S = 0.01
+
+
+class Collector:
+    """One server's part in it."""
+
+    def __init__(self, engine: Engine, results: Results, duty: Duty) -> None:
+        self._clock = engine.clock
+        self._store = engine.store
+        self._stored = Stored(engine, results)
+        self._duty = duty
+        self._every_s = engine.settings.number("gc.every_s")
+
+    async def run(self) -> None:
+        """Until cancelled; no trouble ends it."""
+        while True:
+            try:
+                pause_s = await self.turn()
+            except ArclogError as problem:
+                pause_s = min(LOOK_S, self._every_s)
+                log.warning("gc: %s; what is left goes in %g s", problem, self._every_s)
+            except Exception:
+                pause_s = min(LOOK_S, self._every_s)
+                log.exception("gc failed, which is a bug; it is tried again in %g s", self._every_s)
+            await self._clock.sleep(pause_s)
+
+    async def turn(self) -> float:
+        """Collect if it is time; seconds until the next look."""
+        look_s = min(LOOK_S, self._every_s)
+        began = await self._store.position(self._duty.name)
+        now = self._clock.now()
+        left_s = self._every_s - (now - began) / MICROS
+        if began and left_s > 0:
+            return min(left_s, look_s)
+        if not await self._duty.has():
+            return look_s
+        try:
+            is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
+            if is_noted and began:  # a store that never knew of it has an interval to be told otherwise
+                _tell(await self._stored.collect(has=self._goes_on))
+        except Exception:
+            with suppress(ArclogError):
+                await self._duty.let_go()
+            raise
+        await self._duty.let_go()  # nobody has it until it is time again
+        return look_s
+
+    async def _goes_on(self) -> bool:
+        await self._clock.sleep(_REST_S)
+        return await self._duty.has()
+
+
+def _tell(done: Collected) -> None:
+    if done.results or done.contents or done.leftovers or done.executions or done.reclaimed:
+        log.info(
+            "gc let go of %d results, removed %d contents (%d bytes), cleared %d of writers that died, forgot %d runs and "
+            "gave %d bytes of the store back",
+            done.results,
+            done.contents,
+            done.bytes,
+            done.leftovers,
+            done.executions,
+            done.reclaimed,
+        )

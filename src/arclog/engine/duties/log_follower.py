@@ -1,0 +1,147 @@
+"""Follows the log for a duty that sends something of it to the outside: each at least once.
+
+Law: one server of several has the duty, and notes how far it is (now and then: each time would be a commit for a commit)
+only after everything up to there is kept at the other side. The next server with the duty begins there, so some of it goes
+out twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from arclog.engine.commits.engine import Engine
+from arclog.model.errors import ArclogError
+from arclog.model.ids import MICROS
+from arclog.ports.storage.store import LogBatch
+
+log = logging.getLogger("arclog.engine")
+
+_FIRST_PAUSE_S = 0.1
+_NUMBER = re.compile(r"\d{10,}-\d+")
+
+
+class Follower:
+    """The duty: one per engine; of several, one at a time follows the log."""
+
+    #: name of the duty in the store
+    duty: ClassVar[str]
+    #: what it sends, for messages
+    what: ClassVar[str]
+
+    def __init__(self, engine: Engine, owner: str) -> None:
+        settings = engine.settings
+        self._engine = engine
+        self._owner = owner
+        self._rows = settings.integer("bus.publish_rows")
+        self._lease_s = settings.number("bus.publish_lease_s")
+        self._sweep_s = settings.number("engine.sweep_s")
+        self._news = asyncio.Event()
+        #: held while something is being published
+        self._busy = asyncio.Lock()
+        self._problem = ""
+        #: everything up to here is kept, and everything up to there is noted
+        self._at = self._noted = 0
+        #: when the duty was leased last, and when the position was noted last, by the monotonic clock
+        self._leased_at = self._noted_at = 0.0
+        #: whether this server has the duty
+        self.on_duty = False
+        engine.hints.on_grown.append(self._news.set)
+
+    async def send(self, page: Sequence[LogBatch]) -> int:
+        """Send what some rows of the log lead to; how many of the rows, from the first on, are kept whole: at least one.
+        Raises when it is not even one.
+        """
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Publish for as long as this server has the duty, and try to get it while another has."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            self._news.clear()
+            try:
+                await self.publish()
+                rest = self._sweep_s if self.on_duty else self._lease_s / 3
+                pause = _FIRST_PAUSE_S
+                self._warn("")
+            except Exception as problem:
+                if not isinstance(problem, ArclogError):
+                    log.error("%s: %s", self.what, problem, exc_info=problem)
+                self._warn(str(problem))
+                await self._engine.clock.sleep(pause)
+                pause = min(pause * 2, self._lease_s / 3)
+                continue
+            await self._rest(rest)
+
+    async def publish(self) -> None:
+        """Publish what the log has that was not published, if this server has the duty or can get it."""
+        async with self._busy:
+            while await self._has_duty():
+                page = await self._engine.store.tail(after=self._at, limit=self._rows)
+                if page:
+                    self._at = page[await self.send(page) - 1].position
+                if self._engine.clock.monotonic() >= self._noted_at + self._sweep_s:
+                    await self._note()
+                if not page:
+                    return
+
+    async def _has_duty(self) -> bool:
+        """Keep the duty, or get it. A lease is kept up long before it ends: who was stopped meanwhile finds out here."""
+        store, clock = self._engine.store, self._engine.clock
+        if self.on_duty and clock.monotonic() < self._leased_at + self._lease_s / 3:
+            return True
+        began, now = clock.monotonic(), await store.time()
+        self.on_duty = await store.lease_duty(self.duty, self._owner, now, now + round(self._lease_s * MICROS))
+        if self.on_duty:
+            self._leased_at = began
+            # Another may have been further meanwhile.
+            self._noted = await store.position(self.duty)
+            self._at = max(self._at, self._noted)
+        return self.on_duty
+
+    async def _note(self) -> None:
+        store = self._engine.store
+        if self._at > self._noted:
+            self.on_duty = await store.move_position(self.duty, self._owner, await store.time(), self._at)
+            self._noted = self._at if self.on_duty else self._noted
+        self._noted_at = self._engine.clock.monotonic()
+
+    def _warn(self, problem: str) -> None:
+        """Once, however often it is tried, and with whichever event."""
+        problem = _NUMBER.sub("…", problem)
+        if problem and problem != self._problem:
+            log.warning("%s are not published: %s; trying again", self.what, problem)
+        elif self._problem and not problem:
+            log.info("%s are published again", self.what)
+        self._problem = problem
+
+    async def _rest(self, seconds: float) -> None:
+        # Whoever does not have the duty has no use for news.
+        waits = [self._engine.clock.sleep(seconds)] + ([self._news.wait()] if self.on_duty else [])
+        either = [asyncio.ensure_future(one) for one in waits]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()
+            await asyncio.gather(*either, return_exceptions=True)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Before the program leaves: publish what is there, and leave the duty to another server at once."""
+        for work in (self.publish, self._leave):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await work()
+            except (ArclogError, TimeoutError) as problem:
+                left = str(problem) or "no time is left"
+                log.info("%s: not all are published (%s); the next server goes on", self.what, left)
+
+    async def _leave(self) -> None:
+        if self.on_duty:
+            await self._note()
+            now = await self._engine.store.time()
+            await self._engine.store.lease_duty(self.duty, self._owner, now, now)
+            self.on_duty = False

@@ -1,0 +1,196 @@
+"""Goes on with what a server left that is gone: calls, ends and signals whose consequences nobody drew, and runs that wait
+for nobody.
+
+Law: everything here may be done any number of times, by any number of servers. What is younger than `engine.idle_s` is in
+the hands of whoever committed it and is left alone. Calls, ends and signals are found by their marks, each once: how far
+that is stands in the store, beside the duty, so that whoever has the duty next goes on from there. A run that waits
+rightly (for an approval, a signal, a child) is looked at once for each head that it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from arclog.core.boundary.inputs import Continue
+from arclog.engine.commits.engine import Engine
+from arclog.engine.duties.duty import Duty
+from arclog.engine.runs.children import Children
+from arclog.model.errors import ArclogError, NewerLog, StoreUnavailable
+from arclog.model.ids import MICROS
+from arclog.model.status import COMPLETED, PENDING, RUNNING
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, Mark
+
+log = logging.getLogger("arclog.engine")
+
+_PAGE = 100
+#: A store that was never looked through is looked through from so long ago.
+_FIRST_LOOK_US = 86_400 * MICROS
+#: How far the looks have come is noted after so long at the latest.
+_NOTED_US = 60 * MICROS
+#: Runs whose heads are remembered, and marks that are tried again.
+_REMEMBERED = 100_000
+_TRIED_AGAIN = 1_000
+_PROCESSED = "playbook.processed"
+_CALL, _SIGNAL = "command.completed", "signal.received"
+#: What has consequences for other runs that are drawn after its commit.
+_TYPES = (_CALL, _SIGNAL, "playbook.finished", "execution.cancelled")
+
+
+class Recovery:
+    """The part of the sweeper's duty that looks at runs."""
+
+    def __init__(
+        self, engine: Engine, children: Children, duty: Duty, is_served: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        self._engine = engine
+        self._children = children
+        self._duty = duty
+        #: whether another process of this machine is there for a run alone
+        self._is_served = is_served
+        self._idle_us = round(engine.settings.number("engine.idle_s") * MICROS)
+        #: heads at which idle runs were looked at
+        self._looked: dict[int, int] = {}
+        #: heads at which the calls of runs were looked at in this look
+        self._attended: dict[int, int] = {}
+        #: where to go on among the idle runs
+        self._after = 0
+        #: when idle runs are looked for again
+        self._idle_at = 0.0
+        self._again: list[Mark] = []
+
+    async def look(self, *, everything: bool = False) -> None:
+        """Look once, as long as the duty is ours; with `everything` also at what is young, and at all idle runs: for a
+        server that knows itself alone with its store.
+        """
+        clock = self._engine.clock
+        before = clock.now() - (0 if everything else self._idle_us)
+        await self._follow_marks(before)
+        if not everything and clock.monotonic() < self._idle_at:
+            return
+        while more := await self._look_at_idle(before):
+            if not everything:
+                break
+        # To find them, a store looks at every live run: not more often than need be.
+        self._idle_at = clock.monotonic() + (0.0 if more else self._idle_us / MICROS)
+
+    # -- what has consequences ----------------------------------------------------------------------------------------
+
+    async def _follow_marks(self, before: int) -> None:
+        store, duty = self._engine.store, self._duty
+        if not await duty.has():
+            return
+        position = await store.position(duty.name)
+        since = position or max(before - _FIRST_LOOK_US, 0)
+        found = 0
+        self._attended.clear()
+        again, self._again = self._again, []
+        for mark in again:
+            await self._follow(mark)
+        for name in _TYPES:
+            async for mark in self._marks(name, since, before):
+                if not await duty.has():
+                    return
+                await self._follow(mark)
+                found += 1
+        # Where there was nothing, nothing is read twice: that need not be noted at every look.
+        if found or before - position > _NOTED_US:
+            await store.move_position(duty.name, duty.owner, self._engine.clock.now(), max(before, since))
+
+    async def _marks(self, name: str, since: int, before: int) -> AsyncIterator[Mark]:
+        """Marks of a type from `since` on and before `before`, each once."""
+        seen: set[tuple[int, int]] = set()
+        limit = _PAGE
+        while True:
+            page = await self._engine.store.marks(name, since=since, limit=limit)
+            for mark in page:
+                if mark.persisted_at >= before:
+                    return
+                if (mark.execution_id, mark.seq) not in seen:
+                    yield mark
+            if len(page) < limit:
+                return
+            if page[-1].persisted_at == since:
+                limit *= 2  # more than a page in one commit's time
+                continue
+            since = page[-1].persisted_at
+            seen = {(mark.execution_id, mark.seq) for mark in page if mark.persisted_at == since}
+
+    async def _follow(self, mark: Mark) -> None:
+        """Draw the consequences, if nobody did. What fails is tried again; a store that fails ends the look."""
+        try:
+            record = await self._engine.store.execution(mark.execution_id)
+            if record is None:
+                return
+            if mark.event_type in (_CALL, _SIGNAL):
+                await self._follow_calls(record)
+            else:
+                await self._follow_end(record)
+        except NewerLog as problem:
+            log.warning("execution %s is left alone: %s", mark.execution_id, problem)
+        except StoreUnavailable:
+            raise
+        except ArclogError as problem:
+            log.warning("execution %s: %s; looking again", mark.execution_id, problem)
+            self._again = [*self._again, mark][-_TRIED_AGAIN:]
+
+    async def _follow_calls(self, record: ExecutionRecord) -> None:
+        """A run called another one, or was told to pause or to go on."""
+        if record.now.terminal_event is None and self._attended.get(record.execution_id) != record.head:
+            await self._children.look_after(record.execution_id)
+            self._attended[record.execution_id] = record.head
+
+    async def _follow_end(self, record: ExecutionRecord) -> None:
+        """A run has ended: its parent must know, and what it called must not go on without it."""
+        store, execution_id = self._engine.store, record.execution_id
+        if record.new.parent_execution_id:
+            last = await store.events(execution_id, after=record.head - 1, limit=1)
+            if not last or last[0].event.type != _PROCESSED:
+                await self._children.tell_parent(execution_id)
+        if record.now.state != COMPLETED:
+            below = ExecutionFilter(states=(PENDING, RUNNING), parent=execution_id)
+            if await store.executions(below, limit=1):
+                await self._children.let_go_below(execution_id)
+
+    # -- runs that nothing moves --------------------------------------------------------------------------------------
+
+    async def _look_at_idle(self, before: int) -> bool:
+        """Go on with a page of idle runs; whether there are more."""
+        if not await self._duty.has():
+            return False
+        page = await self._engine.store.idle(before, after=self._after, limit=_PAGE)
+        for record in page:
+            if not await self._duty.has():
+                return False
+            await self._go_on(record)
+        more = len(page) == _PAGE
+        self._after = page[-1].execution_id if more else 0
+        return more
+
+    async def _go_on(self, record: ExecutionRecord) -> None:
+        execution_id = record.execution_id
+        if self._looked.get(execution_id) == record.head or self._is_served(execution_id):
+            return
+        live = self._engine.live
+        was_kept = live.kept(execution_id) is not None
+        try:
+            answer = await self._engine.put(execution_id, Continue())
+            if answer.events:
+                log.warning("execution %s had stopped and goes on", execution_id)
+            await self._children.look_after(execution_id)
+        except NewerLog as problem:
+            log.warning("execution %s is left alone: %s", execution_id, problem)
+        except StoreUnavailable:
+            raise
+        except ArclogError as problem:
+            log.warning("execution %s: %s; looking again", execution_id, problem)
+            return
+        self._remember(record)
+        if not was_kept and live.head(execution_id) == record.head:
+            live.drop(execution_id)  # it waits: others need the room
+
+    def _remember(self, record: ExecutionRecord) -> None:
+        self._looked.pop(record.execution_id, None)
+        self._looked[record.execution_id] = record.head
+        if len(self._looked) > _REMEMBERED:
+            del self._looked[next(iter(self._looked))]

@@ -1,0 +1,161 @@
+"""Fires durable timers: never before the engine's clock says so, once, also when the process was away at the time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from arclog.core.boundary.inputs import TimerFired
+from arclog.engine.commits.bursts import each
+from arclog.engine.commits.engine import Engine
+from arclog.engine.duties.duty import Has, always
+from arclog.model.errors import ArclogError, NewerLog
+from arclog.model.ids import MAX_ID, MICROS
+from arclog.ports.storage.store import Timer
+
+log = logging.getLogger("arclog.engine")
+
+_PAGE = 500
+#: States that are read before others have their turn.
+_LOADED = 16
+
+
+class Timers:
+    """Sleeps until the next timer is due. Timers are looked for anew every `engine.sweep_s`, since the clock may jump
+    and another process may set some. `has`: whether they are this process's to fire. Many that are due at once are fired some
+    at a time, and by other servers, too.
+    """
+
+    def __init__(self, engine: Engine, has: Has = always) -> None:
+        self._engine = engine
+        self._has = has
+        self._longest_s = engine.settings.number("engine.sweep_s")
+        self._at_once = engine.settings.integer("engine.fired_at_once")
+        self._ahead = round(engine.settings.number("engine.load_ahead_s") * MICROS)
+        #: timers that are due until then were looked at: the states of their runs are here, if there was room
+        self._looked_ahead = 0
+        #: timers that their execution does not know: told once, then passed over
+        self._strange: set[tuple[int, str]] = set()
+        #: timers of runs in quarantine
+        self._held: set[tuple[int, str]] = set()
+
+    async def run(self) -> None:
+        hints, clock = self._engine.hints, self._engine.clock
+        while True:
+            hints.timers.clear()
+            hints.timers_looked_at = MAX_ID
+            try:
+                pause = await self._fire()
+            except ArclogError as problem:
+                log.warning("timers: %s; looking again", problem)
+                pause = self._longest_s
+            hints.timers_looked_at = clock.now() + round(pause * MICROS)
+            if pause > 0 and self._ahead:
+                pause = await self._look_ahead(hints.timers_looked_at)
+            await self._rest(pause)
+
+    async def _fire(self) -> float:
+        """Fire what is due; how many seconds to rest then."""
+        engine = self._engine
+        if not await self._has():
+            await self._help()
+            return self._longest_s
+        self._held = {one for one in self._held if engine.is_held(one[0])}
+        passed = self._strange | self._held
+        found = await engine.store.due_timers(engine.clock.now(), _PAGE + len(passed))
+        await each(
+            (timer for timer in found if (timer.execution_id, timer.timer_id) not in passed),
+            self._fire_if_ours,
+            self._at_once,
+        )
+        due = await engine.store.next_due()
+        left = self._longest_s if due is None else (due - engine.clock.now()) / MICROS
+        if left <= 0:
+            # More was due than one page, or what stays is not ours to fire.
+            left = 0.0 if not (self._strange or self._held) else self._longest_s
+        return min(left, self._longest_s)
+
+    async def _look_ahead(self, until: int) -> float:
+        """Where many timers come due soon, read the states of their runs now, until something is due; how many seconds are left."""
+        engine, now = self._engine, self._engine.clock.now()
+        try:
+            if await self._has():
+                last = now + self._ahead
+                first = self._looked_ahead if now < self._looked_ahead <= last else now
+                coming = await engine.store.coming_timers(first, last, engine.live.room)
+                if len(coming) >= self._at_once:  # fewer are quick
+                    self._looked_ahead = last
+                    await self._load(coming, until)
+        except ArclogError as problem:
+            log.debug("timers: %s; their runs are read when they are due", problem)
+        return max((until - engine.clock.now()) / MICROS, 0.0)
+
+    async def _load(self, runs: Sequence[int], until: int) -> None:
+        """A few at a time, so that others have their turn."""
+        engine = self._engine
+        for first in range(0, len(runs), _LOADED):
+            part = runs[first : first + _LOADED]
+            await asyncio.gather(
+                *map(engine.load, part), return_exceptions=True
+            )  # whoever fires it hears what is wrong
+            await asyncio.sleep(0)
+            if engine.clock.now() >= until or engine.hints.timers.is_set():
+                self._looked_ahead = 0
+                return
+
+    async def _help(self) -> None:
+        """Where more is late than one server fires in a moment, the others begin at the other end."""
+        engine, late = self._engine, round(self._longest_s * MICROS)
+        last: list[Timer] = []
+        while True:
+            found = await engine.store.due_timers(engine.clock.now() - late, _PAGE, latest=True)
+            if len(found) < _PAGE or found == last or await self._has():
+                return
+            last = found
+            await each(found, self._fire_for_another, self._at_once)
+
+    async def _fire_for_another(self, timer: Timer) -> None:
+        try:
+            await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))
+        except NewerLog as problem:
+            log.debug("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, problem)
+
+    async def _fire_if_ours(self, timer: Timer) -> None:
+        if await self._has():
+            try:
+                await self._fire_one(timer)
+            except NewerLog as problem:
+                self._pass_over(timer, str(problem))
+
+    async def _fire_one(self, timer: Timer) -> None:
+        refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
+        if refused is not None and refused.reason == "closed":
+            # Another process may have written to the execution since it was folded here.
+            self._engine.live.drop(timer.execution_id)
+            refused = (await self._engine.put(timer.execution_id, TimerFired(timer.timer_id))).refused
+        if refused is None or refused.reason == "early":
+            return
+        if refused.reason == "poison":
+            self._held.add((timer.execution_id, timer.timer_id))
+            return
+        still = await self._engine.store.due_timers(self._engine.clock.now(), _PAGE + len(self._strange))
+        if any(one.timer_id == timer.timer_id and one.execution_id == timer.execution_id for one in still):
+            self._pass_over(timer, refused.message)
+
+    def _pass_over(self, timer: Timer, why: str) -> None:
+        log.error("timer %s of execution %s: %s", timer.timer_id, timer.execution_id, why)
+        self._strange.add((timer.execution_id, timer.timer_id))
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the time is over, or a timer was set that is due before."""
+        either = [
+            asyncio.ensure_future(self._engine.clock.sleep(seconds)),
+            asyncio.ensure_future(self._engine.hints.timers.wait()),
+        ]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()
+            await asyncio.gather(*either, return_exceptions=True)

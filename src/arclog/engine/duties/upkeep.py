@@ -1,0 +1,140 @@
+"""What a process does beside what it is asked for: timers, lost leases, runs that wait for a slot, runs that were left,
+what is past its time.
+
+Law: one server of several has each duty, by a lease; what a process only does for the runs at work in it, it does without
+asking. A process that is there for one run alone leases nothing: it looks after all that its run may need, and whatever
+another process does as well is a compare-and-set that one of them wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.dispatch.control import EngineControl
+from arclog.engine.duties.duty import Duty
+from arclog.engine.duties.timers import Timers
+from arclog.engine.runs.children import Children
+from arclog.engine.runs.slots import Slots
+from arclog.model.errors import ArclogError
+from arclog.ports.results import Results
+
+log = logging.getLogger("arclog.engine")
+
+Look = Callable[[], Awaitable[None]]
+
+
+class Upkeep:
+    """One per process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        control: EngineControl,
+        children: Children,
+        owner: str,
+        *,
+        results: Results | None = None,
+        is_served: Callable[[int], bool] = lambda _: False,
+        takes_all: bool = False,
+    ) -> None:
+        """`results`: where what is past its time is removed from; None: not by this process. `is_served`: whether another
+        process is there for a run alone. `takes_all`: what is in nobody's hands when this process gets the sweeper's duty
+        was left by one that is gone, however young it is.
+        """
+        self._engine = engine
+        self._control = control
+        self._children = children
+        self._owner = owner
+        self._results = results
+        self._is_served = is_served
+        self._takes_all = takes_all
+        self._pause_s = engine.settings.number("engine.sweep_s")
+        self._duties: list[Duty] = []
+
+    def begin(self, only: int = 0) -> list[Coroutine[Any, Any, None]]:
+        """What has to run from now on; with an id as a process that is there for that run alone."""
+        if only:
+            timers, slots = Timers(self._engine), Slots(self._engine)
+            sweeps = [self._now_and_then("sweep", self._control.sweep, self._children.check_orphans)]
+        else:
+            timers = Timers(self._engine, self._duty("timers").has)
+            slots = Slots(self._engine, self._duty("slots").has)
+            duty = self._duty("sweeper")
+            # Lost leases do not wait for a long look at runs.
+            sweeps = [self._end_leases(duty), self._recover(duty)]
+            if self._results is not None and self._engine.settings.number("gc.every_s"):
+                sweeps.append(self._collect(self._results))
+        return [self._keep_up(), *sweeps, timers.run(), slots.keep(only, self._pause_s)]
+
+    async def give_up(self) -> None:
+        """Let other servers have the duties at once."""
+        for duty in self._duties:
+            with suppress(ArclogError):
+                await duty.give_up()
+
+    def _duty(self, name: str) -> Duty:
+        engine = self._engine
+        duty = Duty(engine.store, engine.clock, name, self._owner, engine.settings.number("engine.duty_lease_s"))
+        self._duties.append(duty)
+        return duty
+
+    async def _keep_up(self) -> None:
+        """For this process: keep its node number, follow what others do to the runs at work here."""
+        engine = self._engine
+        looks = (
+            engine.minter.keep,
+            engine.look_at_crashes,
+            self._look_elsewhere,
+            self._control.watch,
+            self._children.sweep,
+        )
+        await self._now_and_then("looking after runs", *looks)
+
+    async def _look_elsewhere(self) -> None:
+        """Where no bus tells of other processes' commits, the store is asked whether there were any."""
+        if await self._engine.store.changed_elsewhere():
+            self._engine.hints.offer_heard()
+
+    async def _end_leases(self, duty: Duty) -> None:
+        async def sweep() -> None:
+            if await duty.has():
+                await self._control.sweep(duty.has)
+
+        await self._now_and_then("sweep", sweep, at_once=True)
+
+    async def _recover(self, duty: Duty) -> None:
+        """For all: look for what was left behind."""
+        from arclog.engine.duties.recovery import Recovery  # a process that is there for one run does not need it
+
+        recovery = Recovery(self._engine, self._children, duty, self._is_served)
+        takes_all = self._takes_all
+
+        async def look() -> None:
+            nonlocal takes_all
+            if await duty.has():
+                await recovery.look(everything=takes_all)
+                takes_all = False
+                await self._children.check_orphans(duty.has)
+
+        await self._now_and_then("recovery", look, at_once=True)
+
+    async def _collect(self, results: Results) -> None:
+        from arclog.engine.duties.garbage_collection import GC, Collector  # only servers do
+
+        await Collector(self._engine, results, self._duty(GC)).run()
+
+    async def _now_and_then(self, what: str, *looks: Look, at_once: bool = False) -> None:
+        """Look every `engine.sweep_s`; a store that cannot be used for a moment is used again at the next turn."""
+        while True:
+            if not at_once:
+                await self._engine.clock.sleep(self._pause_s)
+            at_once = False
+            try:
+                for look in looks:
+                    await look()
+            except ArclogError as problem:
+                log.warning("%s: %s; looking again in %g s", what, problem, self._pause_s)

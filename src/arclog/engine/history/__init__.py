@@ -1,0 +1,1 @@
+"""Recorded runs: forks, replays, simulations, provenance, lineage and archives."""

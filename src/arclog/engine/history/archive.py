@@ -1,0 +1,516 @@
+"""Runs as files: a ZIP archive with the log, the plan, the playbook and the stored results of one run.
+
+Law: every part has its checksum in the manifest, and the manifest has its own. An import checks all of them before it writes
+anything. Then it stores the results (content that nobody names is removed by gc), registers the plan and appends the log, which is
+one transaction: the run is there whole or not at all.
+
+An imported run keeps its ids. It is read-only: `is_imported` says so of its record, and the engine takes no input for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated, Any, BinaryIO, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from arclog import __version__
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.commits.batch import approvals_of, projected
+from arclog.engine.commits.engine import Engine
+from arclog.engine.history.imported import PREFIX, is_imported
+from arclog.engine.history.recorded_runs import read_log
+from arclog.model.errors import Conflict, ExpressionError, InvariantBroken, NewerLog, RequestRejected, ResultUnavailable
+from arclog.model.events import REGISTRY, Event
+from arclog.model.ids import LATEST, MAX_ID, parse_id, timestamp
+from arclog.model.upcasts import LIFTS, is_newer, lifted
+from arclog.plan import net
+from arclog.plan.program import Program
+from arclog.ports.results import Results
+from arclog.ports.storage.store import Append, ExecutionRecord, NewExecution, Scope, StoredEvent
+from arclog.ports.storage.stored_results import ResultRecord
+from arclog.ports.views.history import Imported
+
+#: Of the archive's layout. A newer one is refused.
+FORMAT = 1
+#: Where the playbooks of imported runs stand in the catalog: apart from those that are run here.
+FOLDER = "imported/"
+
+_MANIFEST, _MANIFEST_SUM, _LOG = "manifest.json", "manifest.sha256", "log.jsonl"
+_PLAN, _PLAYBOOK, _RESULTS = "plan.json", "playbook.yaml", "results/"
+_CHUNK = 256 * 1024
+#: A larger export is put together on the disk.
+_IN_MEMORY = 8 * 1024 * 1024
+#: What a manifest may take: a line for each stored result.
+_LARGEST_MANIFEST = 32 * 1024 * 1024
+#: Files in an archive, and how the directory has each of them.
+_MOST_ENTRIES = 100_000
+_ENTRY = b"PK\x01\x02"
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: What a value in JSON takes as an object, and a byte of an encoded plan as a program, at most in the long run.
+_VALUE_BYTES, _PLAN_FACTOR = 64, 11
+_LONGEST_PATH = 900
+#: Items of a list that are read at once.
+_ITEMS = 100
+#: The same file each time.
+_TIME = (2024, 1, 1, 0, 0, 0)
+
+
+class Part(Struct, frozen=True):
+    """A file in the archive."""
+
+    name: str
+    bytes: Annotated[int, Meta(ge=0)]
+    sha256: str
+
+
+class Content(Struct, frozen=True):
+    """A stored result in the archive."""
+
+    sha256: str
+    content_type: str
+    is_list: bool
+
+
+class Manifest(Struct, frozen=True, omit_defaults=True):
+    """What an archive has."""
+
+    format: int
+    #: the release that wrote it
+    arclog: str
+    exported_at: str
+    execution_id: str
+    run_id: str
+    name: str
+    path: str
+    version: int
+    #: hash of the plan
+    plan: str
+    scope: str
+    created_at: Annotated[int, Meta(ge=0, le=LATEST)]
+    events: int
+    state: str
+    parts: list[Part] = []
+    results: list[Content] = []
+    #: names of results that were removed before the export
+    missing: list[str] = []
+
+
+class Line(Struct, frozen=True, array_like=True):
+    """An event in the archive: its id, itself, and of one from outside the hash of its content."""
+
+    event_id: Annotated[int, Meta(gt=0, le=MAX_ID)]
+    event: Event
+    digest: str = ""
+
+
+class _Format(Struct):
+    """Of a manifest, what says whether the rest can be read."""
+
+    format: int = 0
+    arclog: str = ""
+
+
+_LINE = msgspec.json.Decoder(Line)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+# -- export -----------------------------------------------------------------------------------------------------------------
+
+
+async def exported(engine: Engine, results: Results, record: ExecutionRecord) -> AsyncIterator[bytes]:
+    """A run as the bytes of a file."""
+    with SpooledTemporaryFile(_IN_MEMORY) as file:
+        await write_run(engine, results, record, cast("BinaryIO", file))
+        file.seek(0)
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk
+
+
+async def write_run(engine: Engine, results: Results, record: ExecutionRecord, target: BinaryIO) -> Manifest:
+    """Write a run to a file."""
+    plan = await engine.store.plan(record.new.plan)
+    if plan is None:
+        raise RequestRejected(f"the plan of run {record.execution_id} is not in the store")
+    events = await read_log(engine, record.execution_id, record.head)
+    contents, missing = await _contents(engine, results, record)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        parts = [
+            await _write(archive, _LOG, _lines(events, await _digests(engine, record.execution_id, events))),
+            await _write(archive, _PLAN, _once(plan.body)),
+            await _write(archive, _PLAYBOOK, _once(plan.source.encode())),
+        ]
+        kept: list[Content] = []
+        for one in contents:
+            try:
+                chunks = results.chunks(record.new.scope.tenant, one.sha256)
+                parts.append(await _write(archive, _RESULTS + one.sha256, chunks))
+            except ResultUnavailable as problem:
+                raise RequestRejected(
+                    f"a stored result of run {record.execution_id} cannot be read: {problem}"
+                ) from problem
+            kept.append(Content(one.sha256, one.content_type, one.rows is not None))
+        manifest = Manifest(
+            format=FORMAT,
+            arclog=__version__,
+            exported_at=timestamp(engine.clock.now()),
+            execution_id=str(record.execution_id),
+            run_id=record.new.run_id,
+            name=record.new.name,
+            path=record.new.path.removeprefix(FOLDER) if is_imported(record.new) else record.new.path,
+            version=record.new.version,
+            plan=record.new.plan,
+            scope=record.new.scope.label,
+            created_at=record.new.created_at,
+            events=len(events),
+            state=record.now.state,
+            parts=parts,
+            results=kept,
+            missing=missing,
+        )
+        body = msgspec.json.format(_ENCODE(manifest), indent=1)
+        await _write(archive, _MANIFEST, _once(body))
+        await _write(archive, _MANIFEST_SUM, _once(hashlib.sha256(body).hexdigest().encode() + b"\n"))
+    return manifest
+
+
+async def _contents(engine: Engine, results: Results, record: ExecutionRecord) -> tuple[list[ResultRecord], list[str]]:
+    """What the run stored, each content once, and the names of what is no longer there."""
+    found: dict[str, ResultRecord] = {}
+    missing: list[str] = []
+    after = 0
+    while page := await engine.store.results(record.execution_id, after=after):
+        for one in page:
+            if one.sha256 in found:
+                continue
+            gone = one.removed_at is not None or await results.find(record.new.scope.tenant, one.sha256) is None
+            if gone:
+                missing.append(one.name)
+            else:
+                found[one.sha256] = one
+        after = page[-1].seq
+    return list(found.values()), sorted(set(missing))
+
+
+async def _digests(engine: Engine, execution_id: int, events: Sequence[StoredEvent]) -> dict[int, str]:
+    own = [one.event_id for one in events if one.event.own_id]
+    return {one.event_id: one.digest for one in await engine.store.ingested(execution_id, own)} if own else {}
+
+
+async def _lines(events: Sequence[StoredEvent], digests: dict[int, str]) -> AsyncIterator[bytes]:
+    for at in range(0, len(events), 1000):
+        part = events[at : at + 1000]
+        yield b"".join(_ENCODE(Line(one.event_id, one.event, digests.get(one.event_id, ""))) + b"\n" for one in part)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _write(archive: zipfile.ZipFile, name: str, chunks: AsyncIterator[bytes]) -> Part:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    checksum, size = hashlib.sha256(), 0
+    with archive.open(info, "w", force_zip64=True) as entry:
+        async for chunk in chunks:
+            checksum.update(chunk)
+            size += len(chunk)
+            await asyncio.to_thread(entry.write, chunk) if len(chunk) > _CHUNK else entry.write(chunk)
+    return Part(name, size, checksum.hexdigest())
+
+
+# -- import -----------------------------------------------------------------------------------------------------------------
+
+
+class Archive:
+    """An archive that was opened: its manifest is known to be whole."""
+
+    def __init__(self, file: BinaryIO, max_bytes: int, max_decoded: int) -> None:
+        """Raises RequestRejected."""
+        self._max_decoded = max_decoded
+        try:
+            if _entries(file) > _MOST_ENTRIES:
+                raise RequestRejected(f"the file has more than {_MOST_ENTRIES} parts")
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError, ValueError, EOFError) as problem:
+            raise RequestRejected(f"this is no exported run, or its end is missing: {problem}") from problem
+        body = self._read(_MANIFEST, _LARGEST_MANIFEST)
+        if hashlib.sha256(body).hexdigest() != self._read(_MANIFEST_SUM, 1000).decode("ascii", "replace").strip():
+            raise _damaged(_MANIFEST)
+        try:
+            found = msgspec.json.decode(body, type=_Format)
+            if found.format > FORMAT:
+                raise RequestRejected(
+                    f"the file was written by a newer release (arclog {found.arclog[:40]}, format {found.format}); "
+                    f"this one reads format {FORMAT}"
+                )
+            self.manifest = msgspec.json.decode(body, type=Manifest)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise RequestRejected(f"the manifest of the file cannot be read: {problem}") from problem
+        self._parts = {part.name: part for part in self.manifest.parts}
+        total = sum(part.bytes for part in self.manifest.parts)
+        if total > max_bytes:
+            raise RequestRejected(f"the run takes {total} bytes; at most {max_bytes} are imported (imports.max_bytes)")
+        if _PLAN in self._parts:
+            self._hold(_PLAN, self._parts[_PLAN].bytes * _PLAN_FACTOR)
+
+    def check(self) -> None:
+        """Read every part and compare it with its checksum. Raises RequestRejected, which names the part."""
+        for name in self._parts:
+            for _ in self.chunks(name):
+                pass
+
+    def whole(self, name: str) -> bytes:
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The bytes of a part. The last of them come only when all are as the checksum says."""
+        part = self._parts.get(name)
+        if part is None:
+            raise RequestRejected(f"the file has no part {name}")
+        checksum, size = hashlib.sha256(), 0
+        held = b""
+        with _reading(name), self._open(name) as entry:
+            while chunk := entry.read(_CHUNK):
+                size += len(chunk)
+                if size > part.bytes:
+                    raise _damaged(name)
+                checksum.update(chunk)
+                if held:
+                    yield held
+                held = chunk
+        if size != part.bytes or checksum.hexdigest() != part.sha256:
+            raise _damaged(name)
+        if held:
+            yield held
+
+    def lines(self) -> Iterator[Line]:
+        taken = 0
+        for line in self.lines_of(_LOG):
+            taken += _decoded_size(line)
+            self._hold(_LOG, taken)
+            try:
+                yield _LINE.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+                raise RequestRejected(f"the log in the file cannot be read: {problem}") from problem
+
+    def items(self, name: str) -> Iterator[Any]:
+        """The items of a stored list."""
+        for line in self.lines_of(name):
+            self._hold(name, _decoded_size(line))
+            try:
+                yield msgspec.json.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+                raise RequestRejected(f"part {name} of the file cannot be read: {problem}") from problem
+
+    def lines_of(self, name: str) -> Iterator[bytes]:
+        held: list[bytes] = []
+        for chunk in self.chunks(name):
+            first, *rest = chunk.split(b"\n")
+            held.append(first)
+            for line in rest:
+                yield b"".join(held)
+                held = [line]
+        if any(held):
+            raise _damaged(name)
+
+    def _hold(self, name: str, size: int) -> None:
+        if size > self._max_decoded:
+            raise RequestRejected(
+                f"part {name} of the file would take about {size} bytes of memory; at most {self._max_decoded} are taken "
+                "(imports.max_decoded_bytes)"
+            )
+
+    def _open(self, name: str) -> IO[bytes]:
+        if self._zip.getinfo(name).compress_type not in _COMPRESSIONS:
+            raise zipfile.BadZipFile(f"{name} is compressed in an unknown way")
+        return self._zip.open(name)
+
+    def _read(self, name: str, most: int) -> bytes:
+        with _reading(name), self._open(name) as entry:
+            body = entry.read(most + 1)
+        if len(body) > most:
+            raise _damaged(name)
+        return body
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyError:
+        raise RequestRejected(f"this is no exported run: it has no part {name}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as problem:
+        raise _damaged(name) from problem
+
+
+def _entries(file: BinaryIO) -> int:
+    """How many files an archive may have: its directory is read whole, so this comes first."""
+    count, before = 0, b""
+    file.seek(0)
+    while chunk := file.read(_CHUNK):
+        count += (before + chunk).count(_ENTRY)
+        before = chunk[-len(_ENTRY) + 1 :]
+    file.seek(0)
+    return count
+
+
+def _decoded_size(line: bytes) -> int:
+    """About what a text of JSON takes in memory."""
+    return len(line) + _VALUE_BYTES * (line.count(b",") + line.count(b"[") + line.count(b"{"))
+
+
+def _damaged(name: str) -> RequestRejected:
+    return RequestRejected(f"the file is damaged: part {name} does not match its checksum; export the run again")
+
+
+async def read_run(
+    engine: Engine, results: Results, file: BinaryIO, scope: Scope, check: Callable[[net.Plan], None] | None = None
+) -> Imported:
+    """Take in a run from a file. `check` raises for a plan that the caller may not bring. Raises RequestRejected, Conflict."""
+    limits = (engine.settings.integer(name) for name in ("imports.max_bytes", "imports.max_decoded_bytes"))
+    archive = await asyncio.to_thread(Archive, file, *limits)
+    await asyncio.to_thread(archive.check)
+    manifest = archive.manifest
+    execution_id = parse_id(manifest.execution_id, "the execution id in the file")
+    key = PREFIX + hashlib.sha256(_ENCODE(manifest.parts)).hexdigest()
+    known = await engine.store.execution(execution_id)
+    if known is not None:
+        found = _again(known, manifest, key, scope)
+        await _note_missing(engine, known.execution_id, manifest)
+        return found
+    program, body = await asyncio.to_thread(_program, archive)
+    if check is not None:
+        check(program.plan)
+    lines = await asyncio.to_thread(list, archive.lines())
+    state = await asyncio.to_thread(_folded, program, manifest, lines)
+    for content in manifest.results:
+        await _store(results, scope.tenant, archive, content)
+    path = (FOLDER + manifest.path)[:_LONGEST_PATH]
+    source = archive.whole(_PLAYBOOK).decode("utf-8", "replace")
+    plan = await engine.store.register_plan(manifest.plan, path, body, source, engine.clock.now(), tenant=scope.tenant)
+    new = NewExecution(
+        run_id=manifest.run_id,
+        name=manifest.name,
+        path=plan.path,
+        version=plan.version,
+        plan=manifest.plan,
+        scope=scope,
+        created_at=manifest.created_at,
+        idempotency_key=key,
+    )
+    now = projected(state, approvals_of(state))
+    if state.terminal is None:
+        # Nobody goes on with it here, and nobody shall look after it.
+        now = msgspec.structs.replace(now, paused=True, approvals=0)
+    append = Append(
+        execution_id=execution_id,
+        expected=0,
+        events=[line.event for line in lines],
+        base_id=lines[0].event_id,
+        now=now,
+        new=new,
+        digests={line.event_id: line.digest for line in lines if line.digest},
+        ids=[line.event_id for line in lines],
+    )
+    try:
+        await engine.store.append(append)
+    except Conflict:  # somebody else was faster with the same file
+        known = await engine.store.execution(execution_id)
+        if known is None:
+            raise
+        return _again(known, manifest, key, scope)
+    await _note_missing(engine, execution_id, manifest)
+    return Imported(manifest.execution_id, manifest.run_id, len(lines), len(manifest.results), manifest.missing)
+
+
+async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -> None:
+    """Results that the file does not have were removed where the run was: they are here, too."""
+    if not manifest.missing:
+        return
+    here = {content.sha256 for content in manifest.results}
+    after = 0
+    while page := await engine.store.results(execution_id, after=after):
+        gone = [one for one in page if one.sha256 not in here and one.removed_at is None]
+        if gone:
+            await engine.store.remove_results(gone, engine.clock.now())
+        after = page[-1].seq
+
+
+def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
+    if known.new.idempotency_key != key or known.new.scope != scope:
+        raise Conflict(f"run {known.execution_id} is in this store already, and the file has it at another moment")
+    return Imported(
+        manifest.execution_id, manifest.run_id, known.head, len(manifest.results), manifest.missing, created=False
+    )
+
+
+def _program(archive: Archive) -> tuple[Program, bytes]:
+    body = archive.whole(_PLAN)
+    if net.digest(body) != archive.manifest.plan:
+        raise _damaged(_PLAN)
+    try:
+        return Program(net.decode(body), archive.manifest.plan), body
+    except NewerLog as problem:
+        raise _newer(archive.manifest, str(problem)) from problem
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ExpressionError) as problem:
+        raise RequestRejected(f"the plan in the file cannot be read: {problem}") from problem
+
+
+def _newer(manifest: Manifest, problem: str) -> RequestRejected:
+    return RequestRejected(
+        f"the file was written by a newer release (arclog {manifest.arclog}; this one is {__version__}): {problem}; "
+        "update arclog to import it"
+    )
+
+
+def _folded(program: Program, manifest: Manifest, lines: Sequence[Line]) -> State:
+    """The state that the log leads to: a log that does not fold is not taken in."""
+    state = State(execution_id=int(manifest.execution_id))
+    if not lines or lines[0].event.type != "playbook.execution.requested":
+        raise RequestRejected("the log in the file does not begin with the request of a run")
+    for seq, line in enumerate(lines, 1):
+        event = lifted(line.event) if LIFTS else line.event
+        if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):
+            known = f"in version {event.version}, which" if event.type in REGISTRY else "which"
+            raise _newer(manifest, f"event {seq} is {event.type[:60]} {known} this one does not know")
+        try:
+            apply(program, state, event)
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+            InvariantBroken,
+        ) as problem:
+            raise RequestRejected(f"event {seq} of the log in the file does not fit its plan: {problem!r}") from problem
+    return state
+
+
+async def _store(results: Results, tenant: str, archive: Archive, content: Content) -> None:
+    writer = results.writer(tenant, listed=content.is_list, content_type=content.content_type)
+    try:
+        if content.is_list:
+            items = archive.items(_RESULTS + content.sha256)
+            while piece := await asyncio.to_thread(lambda: list(islice(items, _ITEMS))):
+                await writer.add(piece)
+        else:
+            for chunk in archive.chunks(_RESULTS + content.sha256):
+                await writer.write(chunk)
+        stored = await writer.commit()
+    except BaseException:
+        await writer.abandon()
+        raise
+    if stored.sha256 != content.sha256:
+        raise _damaged(_RESULTS + content.sha256)

@@ -1,0 +1,90 @@
+"""Provenance for one engine: a value is followed through the log of its run, and into the runs that it called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.history.recorded_runs import aside, read_log
+from arclog.expr import path_of_text
+from arclog.history.trace import Node, Tracer
+from arclog.model.errors import RequestRejected
+from arclog.ports.storage.store import ExecutionRecord
+from arclog.ports.views.history import Trace, TraceNode
+
+Reached = Callable[[int], Awaitable[ExecutionRecord | None]]
+
+
+async def traced(engine: Engine, record: ExecutionRecord, path: str, reached: Reached) -> Trace:
+    """Follow a value of a run. Raises RequestRejected."""
+    left = engine.settings.integer("history.trace_max_nodes")
+    tracer = await _tracer(engine, record, left)
+    keys = path_of_text(path)
+    root = await aside(record.head, tracer.trace, keys)
+    if root is None:
+        raise RequestRejected(
+            f"run {record.execution_id} has no value {path[:200]!r}; there are result, ctx, workload and the names of steps that ran"
+        )
+    files = {id(root): tracer.file}
+    runs: dict[int, str] = {}
+    is_cut = tracer.is_cut
+    pending = [(record, tracer)]
+    while pending:
+        whose, tracer = pending.pop()
+        for child in tracer.children:
+            called = await reached(int(child.execution_id))
+            left = tracer.left
+            if called is None or called.head == 0:
+                continue
+            if left <= 0:
+                is_cut = True
+                break
+            inner = await _tracer(engine, called, left)
+            node = await aside(called.head, inner.trace, child.path)
+            if node is None:
+                continue
+            runs[id(node)] = child.execution_id
+            files[id(node)] = inner.file
+            child.node.sources.insert(0, node)
+            is_cut = is_cut or inner.is_cut
+            pending.append((whose, inner))
+    return Trace(str(record.execution_id), path, _Showing(runs, files).node(root), is_cut)
+
+
+async def _tracer(engine: Engine, record: ExecutionRecord, left: int) -> Tracer:
+    program = await engine.live.program(record.new.plan)
+    events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+    return Tracer(program.plan, events, left)
+
+
+class _Showing:
+    """Nodes as they are answered: the sources of a node are listed where it stands first."""
+
+    def __init__(self, runs: dict[int, str], files: dict[int, str]) -> None:
+        """`runs` and `files`: of the nodes that other runs begin with, by their identity."""
+        self._runs = runs
+        self._files = files
+        self._seen: set[int] = set()
+
+    def node(self, node: Node, file: str = "", of: str = "") -> TraceNode:
+        number = id(node)
+        of, file = self._runs.get(number, of), self._files.get(number) or file
+        place = f"{node.line}:{node.column}" if node.line else ""
+        repeated = number in self._seen and bool(node.sources)
+        self._seen.add(number)
+        return TraceNode(
+            node.what,
+            node.name,
+            node.value,
+            node.seq,
+            node.step,
+            node.task,
+            list(node.item),
+            node.kind,
+            f"{file}:{place}" if file and place else place,
+            node.template,
+            node.origin,
+            of,
+            repeated,
+            [] if repeated else [self.node(source, file, of) for source in node.sources],
+        )

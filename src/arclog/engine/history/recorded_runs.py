@@ -1,0 +1,253 @@
+"""Recorded runs, for one engine: checked against the code of today, and gone on from in new runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from arclog.core.boundary.inputs import Request
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import new_uuid
+from arclog.engine.runs.starting import Going
+from arclog.history import choosing, diff, fitting, replay, stats
+from arclog.history.step_runs import Log
+from arclog.history.taking import Head, Taken, Taking
+from arclog.history.taking import Origin as Beginning
+from arclog.model.data.merge import deep_merge
+from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
+from arclog.model.events import Event
+from arclog.model.inputs import secret_names
+from arclog.plan.program import Program
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, StoredEvent
+from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
+
+T = TypeVar("T")
+
+_PAGE = 10_000
+#: Logs up to so many events are worked on at once.
+_SHORT = 2_000
+_LONGEST_KEY = 200
+#: Ends of step runs that count of one run.
+_ENDS = 10_000
+
+
+async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredEvent]:
+    """The log of a run up to an event."""
+    found: list[StoredEvent] = []
+    while len(found) < last:
+        page = await engine.store.events(execution_id, after=len(found), limit=min(_PAGE, last - len(found)))
+        if not page:
+            break
+        found += page
+    return found
+
+
+async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
+    """Decide again whatever was decided in the log of a run."""
+    program = await engine.live.program(record.new.plan)
+    stored = await read_log(engine, record.execution_id, record.head)
+    events, event_ids = [one.event for one in stored], [one.event_id for one in stored]
+    given = (program, record.execution_id, events, event_ids)
+    turns = engine.deciding.turns
+    if turns is None:
+        found = await aside(len(events), replay.check, *given, engine.deciding.meter)
+    else:
+        # Whatever the templates of the run cost is to be paid again: by turns, as in the run itself.
+        meter = engine.deciding.sliced_meter(turns)
+        found = await turns.run(record.new.scope.tenant, lambda: replay.check(*given, meter))
+    different = found.difference
+    return ReplayCheck(
+        execution_id=str(record.execution_id),
+        ok=different is None,
+        events=found.events,
+        decisions=found.decisions,
+        folded=found.folded,
+        difference=None if different is None else ReplayDifference(**asdict(different)),
+    )
+
+
+async def compared(engine: Engine, a: ExecutionRecord, b: ExecutionRecord) -> RunsDiff:
+    """Two runs side by side."""
+    sides: list[diff.Side] = []
+    for record in (a, b):
+        program = await engine.live.program(record.new.plan)
+        events = [one.event for one in await read_log(engine, record.execution_id, record.head)]
+        sides.append(await aside(len(events), _side, program, record.execution_id, events))
+    found = to_builtins(await aside(a.head + b.head, diff.compare, *sides))
+    return RunsDiff(str(a.execution_id), str(b.execution_id), **found)
+
+
+def _side(program: Program, execution_id: int, events: list[Event]) -> diff.Side:
+    state = State(execution_id=execution_id)
+    for event in events:
+        apply(program, state, event)
+    return diff.Side(program.plan, state, events)
+
+
+async def aside(events: int, work: Callable[..., T], *given: Any) -> T:
+    """Do some work on a log: in a thread when it is long, so that others are not held up."""
+    return work(*given) if events <= _SHORT else await asyncio.to_thread(work, *given)
+
+
+async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int) -> PlaybookStats:
+    """How the latest runs of a playbook went."""
+    records = await engine.store.executions(which, limit=limit)
+    if not records:
+        raise NotFound(f"there is no run of {path[:200]!r}; `arclog list` shows the playbooks of runs")
+    facts: list[stats.RunFacts] = []
+    for record in records:
+        ends = await engine.store.events(record.execution_id, limit=_ENDS, types=("step.done", "step.failed"))
+        now = record.now
+        took = None if now.ended_at is None or now.started_at is None else (now.ended_at - now.started_at) // 1000
+        facts.append(
+            stats.RunFacts(
+                str(record.execution_id), now.state, record.new.created_at, took, [one.event for one in ends]
+            )
+        )
+    return PlaybookStats(path, **to_builtins(stats.stats(facts)))
+
+
+async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None) -> Forked:
+    """Start a run that goes on from what `record` has recorded; `going` is the playbook, None: the run's own."""
+    _check(record, request)
+    key = f"fork:{record.new.run_id}:{request.idempotency_key}" if request.idempotency_key else ""
+    if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:
+        return await _known(engine, known)
+    last = record.head if request.at is None else request.at
+    events = [one.event for one in await read_log(engine, record.execution_id, last)]
+    log = Log(events)
+    old = await engine.live.program(record.new.plan)
+    program = old if going is None else going.program
+    chosen = choosing.for_fork(log) if request.at is not None else choosing.for_retry(log, request.step)
+    head = _head(record, events[0], request, going)
+    await _check_start(engine, record, program, head, changed=going is not None or bool(request.workload))
+    arcs = fitting.Arcs(old, program, request.map)
+    origin = Beginning(
+        record.execution_id, record.new.run_id, last, "retry" if request.at is None else "fork", request.step
+    )
+    new = NewExecution(
+        run_id=new_uuid(),
+        name=program.plan.name,
+        path=head.path,
+        version=head.version,
+        plan=program.digest,
+        scope=record.new.scope,
+        created_at=engine.clock.now(),
+        idempotency_key=key,
+    )
+    removed = await _removed_results(engine, record.execution_id)
+
+    def begin(execution_id: int, base_id: int, now: int) -> tuple[State, list[Event], dict[str, int]]:
+        taken = Taking(chosen, origin, program, arcs, request.map).taken(head, execution_id, base_id, now)
+        _check_results(taken, removed)
+        changed = program.digest != old.digest
+        state, timers, verdict = fitting.fold(program, execution_id, taken.events, taken.sources, changed=changed)
+        if verdict is not None:
+            raise DoesNotFit(_explained(verdict, record.execution_id))
+        return state, taken.events, timers
+
+    try:
+        execution_id = await engine.fork(program, new, begin, 2 * len(events))
+    except NoSlot:  # another run took it meanwhile
+        raise _no_slot(program.plan.concurrency) from None
+    except Conflict:  # somebody else was faster with the same key
+        known = await engine.store.by_idempotency_key(record.new.scope, key) if key else None
+        if known is None:
+            raise
+        return await _known(engine, known)
+    first = (await engine.store.events(execution_id, limit=1))[0]
+    return Forked(str(execution_id), new.run_id, Origin.of(first.event.payload["origin"]))
+
+
+async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
+    first = (await engine.store.events(known.execution_id, limit=1))[0]
+    return Forked(str(known.execution_id), known.new.run_id, Origin.of(first.event.payload["origin"]), created=False)
+
+
+def _check(record: ExecutionRecord, request: ForkRequest) -> None:
+    if len(request.idempotency_key) > _LONGEST_KEY:
+        raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
+    asked = (request.at is not None) + bool(request.step) + request.failed
+    if asked != 1:
+        raise RequestRejected("say where to go on from: `at` (an event), `from` (a step) or `failed`, one of them")
+    if request.at is None:
+        if record.now.terminal_event is None:
+            raise Conflict(
+                f"run {record.execution_id} has not ended ({record.now.state}); retry it once it has, or cancel it first"
+            )
+    elif not 1 <= request.at <= record.head:
+        raise RequestRejected(f"run {record.execution_id} has events 1 to {record.head}, not {request.at}")
+
+
+def _head(record: ExecutionRecord, first: Event, request: ForkRequest, going: Going | None) -> Head:
+    asked = first.payload
+    workload = deep_merge(asked.get("workload") or {}, dict(request.workload))
+    scope = record.new.scope.label if "scope" in asked else ""
+    if going is None:
+        files = asked.get("files") or {}
+        return Head(record.new.path, record.new.version, workload, files, asked.get("file", ""), scope)
+    return Head(going.path, going.version, workload, dict(going.files), going.file, scope)
+
+
+async def _check_start(engine: Engine, record: ExecutionRecord, program: Program, head: Head, *, changed: bool) -> None:
+    """What a start must have: an approval that still holds, a free slot, the secrets of its keychain."""
+    plan, scope = program.plan, record.new.scope
+    if names := secret_names(plan.inputs):
+        raise RequestRejected(
+            f"{', '.join(names)}: secret inputs are forgotten when a run ends; start a new run of this playbook with them"
+        )
+    if plan.approval and changed:
+        raise RequestRejected(
+            "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that approval "
+            "was for what ran then; start a new run of what was changed"
+        )
+    if plan.concurrency is not None:
+        which = ExecutionFilter(states=("RUNNING",), path=head.path, tenant=scope.tenant)
+        running = await engine.store.executions(which, limit=plan.concurrency)
+        if len(running) >= plan.concurrency:
+            raise _no_slot(plan.concurrency)
+    problem = await engine.problems_of(program, Request(head.path, head.version, head.workload, scope.label))
+    if problem:
+        raise RequestRejected(problem)
+
+
+def _no_slot(slots: int | None) -> Conflict:
+    return Conflict(
+        f"{slots} at a time of this playbook may run (executor.spec.concurrency); try again when one has ended"
+    )
+
+
+async def _removed_results(engine: Engine, execution_id: int) -> set[tuple[str, str]]:
+    """Stored results of a run that gc has removed."""
+    found: set[tuple[str, str]] = set()
+    after = 0
+    while page := await engine.store.results(execution_id, after=after):
+        found |= {(one.name, one.sha256) for one in page if one.removed_at is not None}
+        after = page[-1].seq
+    return found
+
+
+def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
+    gone = sorted(name for name, _ in taken.results & removed)
+    if gone:
+        more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
+        raise RequestRejected(
+            f"stored results that the new run would share were removed: {', '.join(gone[:5])}{more}; "
+            "go on from a step before the one that stored them"
+        )
+
+
+def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
+    lines = [f"event {one.seq}: {one.message}" for one in verdict.problems]
+    latest = (
+        f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"
+        if verdict.fits_at
+        else "no event of the run fits it"
+    )
+    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}. {latest}"

@@ -1,0 +1,1 @@
+"""How runs come about: requests, the catalog, children, schedules and concurrency slots."""

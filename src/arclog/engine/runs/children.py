@@ -1,0 +1,429 @@
+"""Runs that call runs: a child is what its parent's log wants it to be: started, paused, going on, or cancelled.
+
+Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start.
+`_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
+to at once; `sweep` finds what another process changed, `recover`, `check_orphans` and `engine.duties.recovery` what a crash left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.core.boundary.inputs import ChildEnded, ParentTold, Signal, TakeSlot
+from arclog.core.boundary.signals import MAX_ID
+from arclog.core.transitions.state import Pause, State
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.live_states import Live
+from arclog.engine.duties.duty import Has, always
+from arclog.engine.runs.calls import record_of, start_child
+from arclog.model import status
+from arclog.model.errors import ArclogError, Conflict, NewerLog, NotFound
+from arclog.model.events import Event
+from arclog.model.outcome import Outcome, failed
+from arclog.ports.storage.outbox import PENDING
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord
+
+log = logging.getLogger("arclog.engine")
+
+_LIVE = (status.PENDING, status.RUNNING)
+_PAGE = 100
+#: Open calls that one sweep looks at; the next goes on with the others.
+_SWEPT = 200
+#: How often children that a crash left without a waiting parent are looked for.
+_ORPHANS_S = 60.0
+#: Children whose parents were found to want them, remembered so that their logs are read once.
+_WANTED = 100_000
+
+
+class Call(Struct, frozen=True):
+    """A wait for a child, as the log of its parent has it."""
+
+    parent: int
+    key: str
+    child: int
+
+
+class Children:
+    """One per engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: calls that are open as far as this process knows, by child
+        self._calls: dict[int, Call] = {}
+        #: children that have not started yet, detached ones too: they wait for an approval or a concurrency slot; each with
+        #: its tenant and path
+        self._pending: dict[int, tuple[str, str]] = {}
+        #: queues of slots whose children are being started; True: look once more
+        self._filling: dict[tuple[str, str] | None, bool] = {}
+        #: heads of parent and child when a call was last attended to
+        self._seen: dict[int, tuple[int, int]] = {}
+        #: by child, the parent's head at which somebody waited for it
+        self._wanted: dict[int, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._orphans_at = 0.0
+        engine.hints.on_committed.append(self._on_committed)
+        engine.hints.on_slot_freed.append(self._on_slot_freed)
+
+    # -- what commits lead to ------------------------------------------------------------------------------------------
+
+    def _on_committed(self, state: State, events: Sequence[Event]) -> None:
+        me = state.execution_id
+        if state.waits or self._calls:
+            touched = list(self._touched(state, events))
+            self._calls.update((call.child, call) for call in touched)
+            if touched:
+                self._later(self._attend_all(touched))
+        if state.parent is not None and not state.processed:
+            call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
+            late_start = events and events[0].type != "playbook.execution.requested"
+            if state.terminal is not None:
+                self._later(self.tell_parent(me))
+            elif late_start and any(event.type == "playbook.started" for event in events):
+                # Its parent may have been paused while it waited for an approval or a slot.
+                self._later(self._attend(call))
+            elif late_start and state.pending_for == "slot":
+                self._later(self._take_slot(me))
+        if state.terminal is not None and state.status != status.COMPLETED:
+            self._later(self._cancel_children(state))
+
+    def _touched(self, state: State, events: Sequence[Event]) -> Iterable[Call]:
+        """Calls of a run that its events have begun, held, let go on, or ended."""
+        begun, everything, ends = False, False, state.terminal is not None
+        for event in events:
+            match event.type:
+                case "command.completed":
+                    begun = begun or "child" in event.payload
+                case "signal.received":
+                    everything = everything or event.payload["signal"] in ("PAUSE", "RESUME")
+                case "step.done" | "step.failed":
+                    ends = True
+            ends = ends or event.payload.get("source") == "server"
+        if begun or everything:
+            for wait in state.waits.values():
+                if wait.child and (everything or wait.child not in self._calls):
+                    yield Call(state.execution_id, wait.key, wait.child)
+        if ends:
+            for call in [call for call in self._calls.values() if call.parent == state.execution_id]:
+                if not _wants(state, call):
+                    yield call
+
+    def _on_slot_freed(self, queue: tuple[str, str] | None) -> None:
+        """A slot may be free for a child that waits for one."""
+        if queue in self._filling:
+            self._filling[queue] = True
+        elif self._pending:
+            self._filling[queue] = True
+            self._later(self._fill(queue))
+
+    async def _fill(self, queue: tuple[str, str] | None) -> None:
+        """Start the children that wait for slots of a queue, or of any, oldest first, until its slots are all held."""
+        try:
+            while self._filling[queue]:
+                self._filling[queue] = False
+                await self._start_pending(queue)
+        finally:
+            del self._filling[queue]
+
+    async def _start_pending(self, queue: tuple[str, str] | None) -> None:
+        full: set[tuple[str, str]] = set()
+        for child, own in sorted(self._pending.items()):
+            if own in full or queue not in (None, own):
+                continue
+            call = self._calls.get(child)
+            await (self._take_slot(child) if call is None else self._attend(call))
+            kept = self._engine.live.kept(child)
+            if child in self._pending and kept is not None and kept.state.pending_for == "slot":
+                full.add(own)
+
+    # -- looking after one call ----------------------------------------------------------------------------------------
+
+    async def _attend_all(self, calls: Sequence[Call], *, thorough: bool = True) -> None:
+        """Attend to several calls; one that does not work is left to the next sweep, the others are done."""
+        parents: dict[int, Live] = {}
+        for call in calls:
+            try:
+                if call.parent not in parents:
+                    parents[call.parent] = await self._engine.live.folded(call.parent)
+                await self._attend(call, parents[call.parent], thorough=thorough)
+            except (Conflict, NewerLog) as problem:
+                self._seen.pop(call.child, None)
+                log.info("child %s: %s; looking again later", call.child, problem)
+
+    async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
+        """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
+        be a little old: it is read again before anything is done that cannot be taken back.
+        """
+        live, store = self._engine.live, self._engine.store
+        record = await store.execution(call.child)
+        if parent is None or record is None or not _wants(parent.state, call):
+            parent = await live.folded(call.parent)
+        wait = parent.state.waits.get(call.key)
+        if wait is None or wait.child != call.child:
+            await self._let_go(call, record, parent.state)
+            return
+        pause = parent.state.pause
+        if record is None:
+            if pause is not None:
+                return  # nothing new begins; RESUME comes back to it
+            problem = await start_child(self._engine, parent.state, parent.record, wait)
+            if problem is not None:
+                await self._put(call.parent, ChildEnded(call.key, call.child, failed(problem).as_record()))
+                return
+            record = await store.execution(call.child)
+            pause = await self._pause_since(call.parent)
+            thorough = False
+        if record is None:
+            return
+        if wait.config.get("wait") is False:
+            await self._detach(call, record)
+        elif record.now.terminal_event is not None:
+            await self.tell_parent(call.child)
+        else:
+            await self._align(call, record, pause, thorough=thorough)
+
+    async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
+        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one. Unless this is
+        `thorough`, one that still drains is not looked at: it is found once it is paused.
+        """
+        engine = self._engine
+        if record.now.state == status.PENDING:
+            if pause is None:
+                await self._take_slot(call.child)
+        elif pause is not None:
+            if not record.now.paused:
+                inherited = _inherited(call.parent, pause.signal_id)
+                await engine.put(call.child, Signal("PAUSE", inherited, pause.reason, pause.by))
+        elif thorough or record.now.paused:
+            own = (await engine.live.folded(call.child)).state.pause
+            if own is None or not own.signal_id.startswith(_inherited(call.parent, "")):
+                return
+            if (await engine.live.folded(call.parent)).state.pause is None:
+                await engine.put(call.child, Signal("RESUME", _inherited(call.child, own.signal_id)))
+
+    async def _take_slot(self, child: int) -> None:
+        """Start a child that waits for a concurrency slot; one that cannot start yet is tried again as runs end."""
+        await self._engine.put(child, TakeSlot())
+        record = await self._engine.store.execution(child)
+        if record is not None and record.now.state == status.PENDING:
+            self._pending[child] = (record.new.scope.tenant, record.new.path)
+        else:
+            self._pending.pop(child, None)
+
+    async def _pause_since(self, execution_id: int) -> Pause | None:
+        """The pause that a run has come to while its child was started. The state that is kept here is asked first: what
+        another process told the run is found by the next sweep.
+        """
+        kept = self._engine.live.kept(execution_id)
+        if kept is not None and kept.state.pause is None:
+            return None
+        return (await self._engine.live.folded(execution_id)).state.pause
+
+    async def _detach(self, call: Call, record: ExecutionRecord) -> None:
+        """Nobody waits for its end: that it was started is all."""
+        number = str(call.child)
+        helper = {"child": {"execution_id": number, "state": record.now.state}}
+        told = Outcome(result={"execution_id": number}, helper=helper)
+        await self._put(call.parent, ChildEnded(call.key, call.child, told.as_record()))
+        self._forget(call.child)
+        if record.now.state == status.PENDING:
+            await self._take_slot(call.child)
+
+    async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
+        """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
+        self._calls.pop(call.child, None)
+        self._seen.pop(call.child, None)
+        if record is None or await self._detached(call.child):
+            return
+        self._pending.pop(call.child, None)
+        if record.now.terminal_event is not None:
+            await self.tell_parent(call.child)
+            return
+        signal, reason = "CANCEL", "its parent no longer waits for it"
+        if parent.status == status.CANCELLED:
+            cause = parent.error or {}
+            signal = "EMERGENCY_STOP" if cause.get("code") == "EMERGENCY_STOP" else "CANCEL"
+            reason = f"its parent was cancelled: {cause.get('message', '')}"
+        by = f"run {call.parent}"
+        await self._engine.put(call.child, Signal(signal, _inherited(call.parent, signal), reason, by))
+
+    def _forget(self, child: int) -> None:
+        self._calls.pop(child, None)
+        self._seen.pop(child, None)
+        self._pending.pop(child, None)
+
+    async def _put(self, parent: int, ended: ChildEnded) -> None:
+        """Tell a parent. A refusal counts only if its log says so too: another process may have written to it."""
+        live = self._engine.live
+        answer = await self._engine.put(parent, ended)
+        if answer.refused is not None:
+            wait = (await live.folded(parent)).state.waits.get(ended.key)
+            if wait is not None and wait.child == ended.child:
+                live.drop(parent)
+                await self._engine.put(parent, ended)
+
+    async def tell_parent(self, child: int) -> None:
+        """Hand the result of an ended child to its parent, then say that this is done."""
+        engine = self._engine
+        live = await engine.live.get(child)
+        if live.state.terminal is None:
+            engine.live.drop(child)
+            live = await engine.live.get(child)
+        state = live.state
+        caller = state.parent
+        if caller is None or state.terminal is None or state.processed:
+            return
+        if not caller.get("detached"):
+            try:
+                await self._put(int(caller["execution_id"]), ChildEnded(caller["wait"], child, record_of(state)))
+            except NotFound:
+                log.warning("run %s: its parent %s is not in the store", child, caller["execution_id"])
+        self._forget(child)
+        if live.program.plan.webhooks and any(each.state == PENDING for each in await engine.store.deliveries(child)):
+            return  # the outbox says the rest, once its webhooks are delivered
+        await engine.put(child, ParentTold())
+
+    async def _cancel_children(self, parent: State) -> None:
+        """Also those that another process started."""
+        which = ExecutionFilter(states=_LIVE, parent=parent.execution_id)
+        for record in await self._engine.store.executions(which, limit=10_000):
+            await self._let_go(Call(parent.execution_id, "", record.execution_id), record, parent)
+
+    async def _detached(self, child: int) -> bool:
+        caller = (await self._engine.live.get(child)).state.parent
+        return caller is None or bool(caller.get("detached"))
+
+    # -- after a crash -------------------------------------------------------------------------------------------------
+
+    async def recover(self, execution_id: int) -> None:
+        """Look after the calls of a run and of those below it, as its log has them."""
+        live = await self._engine.live.folded(execution_id)
+        for wait in list(live.state.waits.values()):
+            if wait.child:
+                call = self._calls[wait.child] = Call(execution_id, wait.key, wait.child)
+                await self._attend(call)
+        for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
+            if record.now.terminal_event is not None:
+                await self.tell_parent(record.execution_id)
+            elif record.now.state == status.PENDING and await self._detached(record.execution_id):
+                await self._take_slot(record.execution_id)
+            # Also below those that have ended: what they were told may not have been written down.
+            await self.recover(record.execution_id)
+
+    async def look_after(self, execution_id: int) -> None:
+        """Attend to the open calls of a run, whoever began them."""
+        live = await self._engine.live.folded(execution_id)
+        calls = [Call(execution_id, wait.key, wait.child) for wait in live.state.waits.values() if wait.child]
+        for call in calls:
+            await self._attend(call)
+
+    async def let_go_below(self, execution_id: int) -> None:
+        """Cancel what a run that has ended otherwise than well still has below it."""
+        await self._cancel_children((await self._engine.live.folded(execution_id)).state)
+
+    async def sweep(self) -> None:
+        """Do again what did not work, and follow what other processes did to the runs of calls that are open here."""
+        changed: list[Call] = []
+        for call in list(self._calls.values())[:_SWEPT]:
+            self._calls[call.child] = self._calls.pop(call.child)  # behind the others
+            if await self._has_news(call):
+                changed.append(call)
+        try:
+            await self._attend_all(changed, thorough=False)
+        except ArclogError:
+            for call in changed:
+                self._seen.pop(call.child, None)
+            raise
+        await self._start_pending(None)
+
+    async def _has_news(self, call: Call) -> bool:
+        store = self._engine.store
+        records = await store.execution(call.parent), await store.execution(call.child)
+        heads = (records[0].head if records[0] else 0, records[1].head if records[1] else 0)
+        known = self._seen.get(call.child)
+        self._seen[call.child] = heads
+        return known != heads
+
+    async def check_orphans(self, has: Has = always) -> None:
+        """Now and then, if this process is to: cancel children whose parents let them go while nobody looked."""
+        if self._engine.clock.monotonic() < self._orphans_at or not await has():
+            return
+        self._orphans_at = self._engine.clock.monotonic() + _ORPHANS_S
+        before = 0
+        while True:
+            which = ExecutionFilter(states=_LIVE, children=True)
+            page = await self._engine.store.executions(which, before=before, limit=_PAGE)
+            for record in page:
+                if record.execution_id not in self._calls and await has():
+                    await self._check_wanted(record)
+            if len(page) < _PAGE:
+                return
+            before = page[-1].execution_id
+
+    async def _check_wanted(self, record: ExecutionRecord) -> None:
+        """A parent whose log has not grown since it wanted the child still does."""
+        parent = await self._engine.store.execution(record.new.parent_execution_id)
+        head = 0 if parent is None else parent.head
+        if head and self._wanted.get(record.execution_id) == head:
+            return
+        try:
+            await self._check_orphan(record)
+        except (Conflict, NewerLog) as problem:
+            log.info("child %s: %s; looking again later", record.execution_id, problem)
+            return
+        self._wanted[record.execution_id] = head
+        if len(self._wanted) > _WANTED:
+            del self._wanted[next(iter(self._wanted))]
+
+    async def _check_orphan(self, record: ExecutionRecord) -> None:
+        """Cancel a child that nobody here has called, if nobody waits for it anywhere."""
+        call = Call(record.new.parent_execution_id, "", record.execution_id)
+        try:
+            parent = (await self._engine.live.folded(call.parent)).state
+        except NotFound:
+            parent = State(execution_id=call.parent)
+        if all(wait.child != call.child for wait in parent.waits.values()):
+            await self._let_go(call, record, parent)
+
+    # -- background ----------------------------------------------------------------------------------------------------
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            if not isinstance(problem, ArclogError):
+                log.error("children: %s", problem, exc_info=problem)
+            else:
+                log.warning("children: %s; looking again later", problem)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Finish what commits have led to so far; what does not end in time is left to a later process."""
+        while self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+            if late:
+                await self.close()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _wants(parent: State, call: Call) -> bool:
+    wait = parent.waits.get(call.key)
+    return wait is not None and wait.child == call.child
+
+
+def _inherited(parent: int, signal_id: str) -> str:
+    """The id of the signal that a child gets because of one that its parent got: the same each time."""
+    made = f"run {parent}: {signal_id}"
+    return made if len(made) <= MAX_ID else f"run {parent}: {sha256(signal_id.encode()).hexdigest()}"

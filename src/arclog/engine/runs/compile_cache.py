@@ -1,0 +1,95 @@
+"""Playbooks compiled once: the same text asked for again is the same plan. Where a server asks, large ones are compiled in
+another process, so that the event loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from arclog.engine.commits.turns import Turns
+from arclog.model.config.kinds import KindSpec
+from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
+from arclog.plan import net
+from arclog.plan.build import build_or_raise
+from arclog.plan.net import Plan
+from arclog.plan.programs import LARGE
+from arclog.playbook.files import beside
+
+#: Texts kept, and the longest of them; others are compiled each time.
+_KEPT = 128
+_KEPT_LENGTH = 262_144
+#: A text of so many characters without aliases is compiled in a few milliseconds.
+_SMALL = 4_096
+
+#: Compiles (text, file, tenant, files) elsewhere; the encoded plan, or a PlaybookError.
+Elsewhere = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes]]
+
+
+class Compiled(Struct, frozen=True):
+    plan: Plan
+    body: bytes
+    digest: str
+
+
+class Compiler:
+    """Compiles playbooks with one set of kinds and settings."""
+
+    def __init__(self, kinds: Mapping[str, KindSpec], settings: Settings) -> None:
+        self._kinds = kinds
+        self._settings = settings
+        most_bytes = settings.integer("engine.cache_programs_bytes")
+        self._kept: Kept[str, Compiled] = Kept(_KEPT, most_bytes, lambda compiled: len(compiled.body))
+        #: None: all are compiled here
+        self.elsewhere: Elsewhere | None = None
+        #: where large plans from elsewhere are decoded
+        self.turns: Turns | None = None
+
+    async def compile(
+        self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
+    ) -> Compiled:
+        """The plan of a playbook. Raises PlaybookError; `file` names it in messages, and `files` stand beside it."""
+        found = self._kept.get(text)
+        if found is not None and _is_same(found.plan, file, files):
+            return found
+        if self.elsewhere is None or (is_small(text) and sum(map(len, files.values())) <= _SMALL):
+            return self.keep(text, build_or_raise(text, file, self._kinds, self._settings, files))
+        body = await self.elsewhere(text, file, tenant, files)
+        digest = net.digest(body) if len(body) < LARGE else await asyncio.to_thread(net.digest, body)
+        return self._keep(text, Compiled(await self._decoded(body, tenant), body, digest))
+
+    async def _decoded(self, body: bytes, tenant: str) -> Plan:
+        turns = self.turns
+        if turns is None or len(body) < LARGE:
+            return net.decode(body)
+        pause = turns.pause
+        return await turns.run(tenant, lambda: net.decode_in_parts(body, pause))
+
+    def keep(self, text: str, plan: Plan) -> Compiled:
+        """Take a plan that was made of this text with the same kinds and settings."""
+        body = net.encode(plan)
+        return self._keep(text, Compiled(plan, body, net.digest(body)))
+
+    def _keep(self, text: str, compiled: Compiled) -> Compiled:
+        if len(text) <= _KEPT_LENGTH:
+            self._kept.replace(text, compiled)
+        return compiled
+
+
+def _is_same(plan: Plan, file: str, files: Mapping[str, str]) -> bool:
+    """Whether the files that a plan took in are still what they were."""
+    for path, digest in plan.files.items():
+        text = files.get(beside(file, path))
+        if text is None or hashlib.sha256(text.encode()).hexdigest() != digest:
+            return False
+    return True
+
+
+def is_small(text: str) -> bool:
+    """Whether it is compiled at once. Aliases let a short text stand for a long one."""
+    return len(text) <= _SMALL and not ("&" in text and "*" in text)

@@ -1,0 +1,403 @@
+"""The engine's side of `ports.ingest`: from a body on the wire to the log, once.
+
+Law: an id that is under way in this process is waited for, one that the store knows is compared, and only then is an event
+new. So of any number of senders with the same id one writes, and all get its seq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from arclog.core.boundary.inputs import GaveUp, Observed, WorkReported
+from arclog.core.boundary.reports import WORKER_TYPES
+from arclog.core.boundary.wire_reports import next_task, pipeline_error, wire_command
+from arclog.dialects.authority import PRODUCER, WORKER
+from arclog.dialects.wire import REF
+from arclog.dialects.wire_incoming import Incoming, names_a_command, parse_batch, parse_event
+from arclog.engine.commits import batch
+from arclog.engine.commits.engine import MAX_CONFLICTS, Engine
+from arclog.engine.commits.refusals import Refusals
+from arclog.engine.dispatch.identity import Identity, identity_of
+from arclog.engine.dispatch.past_commands import ended_command
+from arclog.model.commands import Command, WireCommand
+from arclog.model.data.kept import Kept
+from arclog.model.errors import (
+    ArclogError,
+    Conflict,
+    EventDiffers,
+    NotAllowed,
+    NotFound,
+    NotHolder,
+    RequestRejected,
+    StaleFence,
+)
+from arclog.model.events import Event
+from arclog.model.ids import MICROS, moved
+from arclog.model.principal import Principal
+from arclog.model.refs import parse_ref
+from arclog.ports.ingest import Taken
+from arclog.ports.storage.store import EventIdTaken, Ingested, Scope
+from arclog.ports.work import WORKER_ID
+
+Answer = Taken | ArclogError
+
+#: Events of one execution that share a commit.
+_TOGETHER = 1000
+#: What result.stored and the end of its task both say.
+_REFERENCE = ("result_ref", "extracted")
+
+
+class EngineIngest:
+    """Implements `ports.ingest.Ingest`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        settings = engine.settings
+        self._most_in_batch = settings.integer("ingest.max_batch_events")
+        self._most_in_run = settings.integer("ingest.max_events")
+        self._largest = settings.integer("limits.max_payload_bytes")
+        self._lease_us = round(settings.number("leases.seconds") * MICROS)
+        self._max_losses = settings.integer("leases.max_losses")
+        self._refusals = Refusals(engine)
+        #: whose an execution is: that never changes
+        self._scopes: Kept[int, Scope] = Kept(settings.integer("engine.cache_executions"))
+        #: (execution_id, event_id) that this process is about to write
+        self._under_way: dict[tuple[int, int], asyncio.Event] = {}
+
+    async def event(self, body: Any, speaker: Principal) -> Taken:
+        principal = _role(speaker, body)
+        incoming = parse_event(body, principal, self._engine.clock.now(), sender=speaker.name)
+        (answer,) = await self._take_all(speaker, [incoming])
+        if isinstance(answer, ArclogError):
+            raise answer
+        return answer
+
+    async def batch(self, body: Any, speaker: Principal) -> list[Answer]:
+        now = self._engine.clock.now()
+        parsed = parse_batch(body, lambda item: _role(speaker, item), now, self._most_in_batch, speaker.name)
+        understood = [one for one in parsed if isinstance(one, Incoming)]
+        taken = iter(await self._take_all(speaker, understood))
+        return [
+            next(taken)
+            if isinstance(one, Incoming)
+            else (NotAllowed if one.status == 403 else RequestRejected)(one.message)
+            for one in parsed
+        ]
+
+    async def commands(self, claimed: Sequence[Command]) -> list[WireCommand]:
+        found: list[WireCommand] = []
+        for body in claimed:
+            live = await self._engine.seen(body.execution_id)
+            command = live.state.commands.get(body.command_id)
+            if command is not None and command.fence == body.fence:
+                found.append(wire_command(live.program, live.state, command, body))
+        return found
+
+    # -- one after the other ------------------------------------------------------------------------------------------
+
+    async def _take_all(self, speaker: Principal, items: Sequence[Incoming]) -> list[Answer]:
+        """Each item's answer. Executions do not wait for each other; the items of one keep their order."""
+        by_execution: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            by_execution.setdefault(item.execution_id, []).append(index)
+        answers: dict[int, Answer] = {}
+
+        async def take(execution_id: int, mine: list[int]) -> None:
+            found = await self._take(speaker, execution_id, [items[index] for index in mine])
+            answers.update(zip(mine, found, strict=True))
+
+        if len(by_execution) == 1:
+            await take(*next(iter(by_execution.items())))
+        else:
+            await asyncio.gather(*(take(execution_id, mine) for execution_id, mine in by_execution.items()))
+        return [answers[index] for index in range(len(items))]
+
+    async def _take(self, speaker: Principal, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
+        scope = await self._scope(execution_id)
+        identity = identity_of(speaker, self._engine.settings)
+        answers: list[Answer] = []
+        for leased, run in groupby(items, lambda item: item.grant.needs_lease):
+            group = list(run)
+            if scope is None or not _reaches(speaker, identity, scope, leased=leased):
+                answers += [NotFound(f"there is no execution {execution_id}")] * len(group)
+            elif leased:
+                answers += [await self._reported(item, identity) for item in group]
+            else:
+                for start in range(0, len(group), _TOGETHER):
+                    answers += await self._observed(execution_id, group[start : start + _TOGETHER])
+        return answers
+
+    async def _scope(self, execution_id: int) -> Scope | None:
+        """Whose an execution is; None when there is none."""
+        known = self._scopes.get(execution_id)
+        if known is None:
+            record = await self._engine.store.execution(execution_id)
+            if record is not None:
+                known = self._scopes.put(execution_id, record.new.scope)
+        return known
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    async def _observed(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
+        """Record what has not been recorded yet, in one commit."""
+        refusals = [self._too_large(item) for item in items]
+        fitting = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+        own = {item.event.own_id for item in fitting} - {0}
+        async with self._alone(execution_id, own):
+            answers = iter(await self._once(execution_id, fitting, own))
+        return [refusal or next(answers) for refusal in refusals]
+
+    async def _once(self, execution_id: int, items: Sequence[Incoming], own: set[int]) -> list[Answer]:
+        for _ in range(MAX_CONFLICTS):
+            known = await self._known(execution_id, own)
+            fresh = _fresh(items, known)
+            try:
+                written = await self._write(execution_id, list(fresh.values()))
+            except EventIdTaken:
+                continue  # another process was faster: look at what it wrote
+            answers = dict(zip(fresh, written, strict=True))
+            refusal = next((one for one in written if isinstance(one, ArclogError)), None)
+            for index, item in fresh.items():
+                answer = answers[index]
+                if isinstance(answer, Taken):
+                    known[item.event.own_id] = Ingested(item.event.own_id, item.digest, answer.seq)
+            return [answers.get(index) or _answer_again(item, known, refusal) for index, item in enumerate(items)]
+        raise Conflict(f"execution {execution_id}: others kept writing events with the same ids")
+
+    async def _write(self, execution_id: int, items: Sequence[Incoming]) -> list[Answer]:
+        if not items:
+            return []
+        events = [item.event for item in items]
+        digests = {item.event.own_id: item.digest for item in items if item.event.own_id}
+        answer = await self._engine.put(execution_id, Observed(events, digests, self._most_in_run))
+        if answer.refused is not None:
+            refusal = RequestRejected(f"{answer.refused.message} (ingest.max_events)")
+            return [refusal] * len(items)
+        return _taken(items, answer)
+
+    def _too_large(self, item: Incoming) -> RequestRejected | None:
+        size = len(msgspec.json.encode(item.event.payload))
+        if size <= self._largest:
+            return None
+        return RequestRejected(
+            f"the event's payload takes {size} bytes; an event holds {self._largest} (limits.max_payload_bytes): "
+            "store the data elsewhere and send `result_kind: ref` with its `result_uri`"
+        )
+
+    # -- reports ------------------------------------------------------------------------------------------------------
+
+    async def _reported(self, item: Incoming, identity: Identity) -> Answer:
+        """What a worker says of a command that it holds; the command's report goes on with it."""
+        event = item.event
+        own = {event.own_id} - {0}
+        if refusal := self._too_large(item):
+            return refusal
+        try:
+            _check_names(event)
+            async with self._alone(item.execution_id, own):
+                for _ in range(MAX_CONFLICTS):
+                    known = await self._known(item.execution_id, own)
+                    if known:
+                        return _again(item, known[event.own_id])
+                    try:
+                        return await self._report(item, identity)
+                    except EventIdTaken:
+                        continue
+            raise Conflict(f"execution {item.execution_id}: others kept writing events with the same id")
+        except ArclogError as problem:
+            return problem
+
+    async def _report(self, item: Incoming, identity: Identity) -> Answer:
+        engine, event = self._engine, item.event
+        commands = await engine.store.commands(item.execution_id)
+        record = next((one for one in commands if one.command_id == event.command_id), None)
+        if record is None:
+            return await self._late(item, identity)
+        holder = record.worker_id if record.state == "claimed" else ""
+        if not identity.is_holder(holder, event.worker_id):
+            raise NotHolder(f"command {event.command_id} is held by another worker or by none; drop the work")
+        if record.fence != event.fence:
+            raise StaleFence(f"command {event.command_id} is held with fence {record.fence}, not {event.fence}")
+        digests = {event.own_id: item.digest} if event.own_id else {}
+        if event.type == "command.failed":
+            given: WorkReported | GaveUp = GaveUp(
+                event.command_id, event.fence, holder, self._max_losses, event, digests
+            )
+            return await self._applied(item, holder, given)
+        if event.type not in WORKER_TYPES:
+            # A fact of a layer that the engine derives itself (command.started, loop.done …): nothing waits for it.
+            event.run, event.worker_id = event.run or record.run, holder
+            return (await self._write(item.execution_id, [item]))[0]
+        await self._resolve_uri(item)
+        given = WorkReported(event.command_id, event.fence, 0, holder, [event], digests, from_wire=True)
+        return await self._applied(item, holder, given)
+
+    async def _applied(self, item: Incoming, holder: str, given: WorkReported | GaveUp) -> Answer:
+        """Put a report to its execution."""
+        engine, event = self._engine, item.event
+        extend = (event.command_id, event.fence, engine.clock.now() + self._lease_us)
+        answer = await engine.put(item.execution_id, given, extend=extend)
+        if answer.refused is None:
+            # What it led to stands behind the event itself.
+            led_to = answer.events - 1 - answer.spoken_at
+            event_id, seq = event.own_id or moved(answer.last_id, -led_to), answer.last_seq - led_to
+            return await self._progress(item, answer.spoken, event_id, seq)
+        match answer.refused.reason:
+            case "closed" | "ended":
+                return await self._late(item, Identity(), holder)
+            case "stale":
+                raise StaleFence(answer.refused.message)
+            case _:
+                claim = (item.execution_id, event.command_id, event.fence)
+                await self._refusals.note(claim, holder, answer.refused)
+                raise RequestRejected(answer.refused.message)
+
+    async def _progress(self, item: Incoming, event_type: str, event_id: int, seq: int) -> Taken:
+        """The answer to a report, with where the command stands after it."""
+        live = await self._engine.seen(item.execution_id)
+        command = live.state.commands.get(item.event.command_id)
+        is_held = command is not None and command.fence == item.event.fence
+        following, error = None, None
+        if command is not None and is_held:
+            following = next_task(live.program, live.state, command, item.event.iteration)
+            error = pipeline_error(live.program, live.state, command, item.event.iteration)
+        return Taken(
+            str(item.execution_id),
+            str(event_id),
+            event_type,
+            seq,
+            informative=False,
+            warnings=item.warnings,
+            closed=not is_held,
+            next=following,
+            error=error,
+        )
+
+    async def _resolve_uri(self, item: Incoming) -> None:
+        """`result_uri` of a task's end names what the run stored: the outcome carries the whole reference."""
+        event = item.event
+        outcome = event.payload.get("outcome")
+        uri = event.sent.get("result_uri") if event.sent.get("result_kind") == REF else None
+        if outcome is None or uri is None or "result_ref" in outcome:
+            return
+        parsed = parse_ref(uri)
+        record = await self._engine.store.result(parsed.execution_id, parsed.name, parsed.sha256)
+        if record is None or parsed.execution_id != item.execution_id:
+            raise RequestRejected(
+                f"`result_uri` {uri} names nothing that this run has stored; store it (POST /api/worker/results) and "
+                "report result.stored first"
+            )
+        said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
+        stored = said[0].event.payload
+        event.payload = {"outcome": {**outcome, **{key: stored[key] for key in _REFERENCE if key in stored}}}
+
+    async def _late(self, item: Incoming, identity: Identity, holder: str = "") -> Answer:
+        """The command is over: its last holder's word is recorded, anybody else's is refused."""
+        event = item.event
+        ended = await ended_command(self._engine.store, item.execution_id, event.command_id)
+        if ended.fence != event.fence:
+            raise StaleFence(f"command {event.command_id} is over, or was never this worker's (fence {event.fence})")
+        if not holder and ended.holder and not identity.is_holder(ended.holder, event.worker_id):
+            raise NotHolder(f"command {event.command_id} is over, and another worker held it last")
+        event.worker_id = holder or ended.holder or identity.name(event.worker_id)
+        event.run = event.run or ended.run
+        answer = (await self._write(item.execution_id, [item]))[0]
+        return replace(answer, closed=True) if isinstance(answer, Taken) else answer
+
+    # -- ids ----------------------------------------------------------------------------------------------------------
+
+    async def _known(self, execution_id: int, own: set[int]) -> dict[int, Ingested]:
+        if not own:
+            return {}
+        return {one.event_id: one for one in await self._engine.store.ingested(execution_id, sorted(own))}
+
+    @asynccontextmanager
+    async def _alone(self, execution_id: int, own: set[int]) -> AsyncIterator[None]:
+        """Nobody else in this process writes events with these ids meanwhile."""
+        keys = [(execution_id, event_id) for event_id in own]
+        while busy := next((self._under_way[key] for key in keys if key in self._under_way), None):
+            await busy.wait()  # holding nothing: nobody can wait for us in turn
+        done = asyncio.Event()
+        self._under_way.update(dict.fromkeys(keys, done))
+        try:
+            yield
+        finally:
+            for key in keys:
+                del self._under_way[key]
+            done.set()
+
+
+def _role(speaker: Principal, item: Any) -> str:
+    """Whose word an event is. Who may be both speaks as a worker where it names a command and its fence."""
+    works = speaker.may(frozenset({WORKER}))
+    if works and (not speaker.may(frozenset({PRODUCER})) or names_a_command(item)):
+        return WORKER
+    return PRODUCER
+
+
+def _reaches(speaker: Principal, identity: Identity, scope: Scope, *, leased: bool) -> bool:
+    """Whether a caller has anything to say of a run: a producer of what it reaches, a worker of what it serves."""
+    if leased:
+        return bool(speaker.tenant) and identity.scope.covers(scope)
+    return speaker.reaches(scope.tenant, scope.project, scope.environment)
+
+
+def _check_names(event: Event) -> None:
+    """A worker's event names its command and fence; the worker itself may be left out."""
+    if not event.command_id or not event.fence:
+        raise RequestRejected("a worker's event names its `command_id` and `fence`, as the claim gave them")
+    if event.worker_id and WORKER_ID.fullmatch(event.worker_id) is None:
+        raise RequestRejected(
+            f"worker_id: {event.worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+        )
+
+
+def _fresh(items: Sequence[Incoming], known: Mapping[int, Ingested]) -> dict[int, Incoming]:
+    """Items that are to be written, by their place: of those with one id the first, unless it is known."""
+    fresh: dict[int, Incoming] = {}
+    seen: set[int] = set()
+    for index, item in enumerate(items):
+        own_id = item.event.own_id
+        if not own_id or not (own_id in known or own_id in seen):
+            fresh[index] = item
+            seen.add(own_id)
+    return fresh
+
+
+def _answer_again(item: Incoming, known: Mapping[int, Ingested], refusal: ArclogError | None) -> Answer:
+    """Of an item that repeats another: what became of that one."""
+    found = known.get(item.event.own_id)
+    if found is None and refusal is not None:
+        return refusal
+    return _again(item, known[item.event.own_id])
+
+
+def _again(item: Incoming, known: Ingested) -> Answer:
+    if item.digest != known.digest:
+        return EventDiffers(
+            f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
+            "give each event an id of its own"
+        )
+    return _told(item, known.event_id, known.seq, duplicate=True)
+
+
+def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
+    """The seqs of one input's events are the last ones of its decision."""
+    before = len(items) - 1
+    return [
+        _told(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
+        for index, item in enumerate(items)
+    ]
+
+
+def _told(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
+    return Taken(
+        str(item.execution_id), str(event_id), item.event.type, seq, item.event.informative, duplicate, item.warnings
+    )

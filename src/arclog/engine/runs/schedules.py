@@ -1,0 +1,361 @@
+"""Fires schedules: each time that is due starts at most one run, whatever crashes and however many servers look.
+
+Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
+made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from arclog.core.boundary import schedules as rules
+from arclog.core.boundary.inputs import Request, Signal
+from arclog.core.flow.loops import encoded_size
+from arclog.core.transitions.state import State
+from arclog.engine.commits.bursts import each
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.hints import either
+from arclog.engine.commits.ids import new_uuid
+from arclog.engine.runs.bundle import called_files
+from arclog.engine.runs.inputs import fitted, fitted_or_problem
+from arclog.model.config.schedules import Schedule
+from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import ArclogError, Conflict, NotFound, RequestRejected
+from arclog.model.events import Event
+from arclog.model.ids import MAX_ID, MICROS, micros, timestamp
+from arclog.plan.program import Program
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.schedules import NewSchedule, ScheduleView
+from arclog.ports.storage.store import NewExecution, Scope
+
+log = logging.getLogger("arclog.engine")
+
+_PAGE = 100
+#: A schedule whose times wait for its last run to end is looked at so often.
+_BLOCKED = 5 * MICROS
+#: So many of them are woken as soon as it has ended.
+_MOST_BLOCKED = 10_000
+#: A change that loses against another is made again this often.
+_MAX_CONFLICTS = 20
+
+
+class Scheduler:
+    """The duty of a server: looks for schedules that are due."""
+
+    def __init__(self, engine: Engine, owner: str) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._lease = round(engine.settings.number("schedules.lease_s") * MICROS)
+        self._late = round(engine.settings.number("schedules.late_s") * MICROS)
+        self._at_once = engine.settings.integer("engine.fired_at_once")
+        self._most = engine.settings.integer("schedules.max_catch_up")
+        #: schedules, by tenant and name, whose times wait for a run to end that is not over yet
+        self._blocked: dict[int, tuple[str, str]] = {}
+        #: those that need not wait any longer
+        self._freed: list[tuple[str, str]] = []
+        self._news = asyncio.Event()
+        #: what schedules of one page start: looked up once for all of them
+        self._playbooks: dict[tuple[Scope, str, int], asyncio.Future[tuple[PlanRecord, Program]]] = {}
+        engine.hints.on_committed.append(self._on_committed)
+
+    def _on_committed(self, state: State, _: Sequence[Event]) -> None:
+        """A queue goes on as soon as its last run has ended, and not when somebody looks next."""
+        if state.terminal is not None and state.execution_id in self._blocked:
+            self._freed.append(self._blocked.pop(state.execution_id))
+            self._news.set()
+
+    async def run(self) -> None:
+        pause = self._engine.settings.number("engine.sweep_s")
+        while True:
+            try:
+                await self.fire()
+            except ArclogError as problem:
+                log.warning("schedules: %s; looking again in %g s", problem, pause)
+            await either(self._news.wait(), self._engine.clock.sleep(pause))
+            self._news.clear()
+
+    async def fire(self) -> None:
+        """Start what is due now."""
+        store, clock = self._engine.store, self._engine.wall
+        now = clock.now()
+        freed, self._freed = self._freed, []
+        for tenant, name in freed:
+            known = await store.schedule(tenant, name)
+            if known is not None and not known.paused:
+                await self._look_once(known)
+        # What was looked at is either not due any more, or leased for a while.
+        while page := await store.lease_schedules(self._owner, now, clock.now() + self._lease, _PAGE):
+            self._playbooks.clear()
+            await each(page, self._look_once, self._at_once)
+        self._playbooks.clear()
+
+    async def _look_once(self, schedule: Schedule) -> None:
+        try:
+            await self._look(schedule)
+        except Conflict as problem:
+            log.info("schedule %s: %s; looking again", schedule.name, problem)
+        except ArclogError as problem:
+            log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+
+    async def _look(self, schedule: Schedule) -> None:
+        store, now = self._engine.store, self._engine.wall.now()
+        last = await store.execution(schedule.last_execution) if schedule.last_execution else None
+        is_live = last is not None and last.now.terminal_event is None
+        again = schedule.firing is not None
+        looked = rules.tick(schedule, now, is_live=is_live, late=self._late, most=self._most)
+        for note in looked.notes:
+            log.warning("schedule %s: %s", schedule.name, note)
+        schedule = looked.schedule
+        if schedule.firing is None:
+            await self._keep(schedule, now)
+            return
+        schedule = await store.change_schedule(schedule, self._owner, now + self._lease)
+        due = schedule.firing or 0
+        # Told by the policy, not by the look: after a crash in between, the last run may still be there.
+        if is_live and schedule.overlap == "cancel":
+            reason = f"schedule {schedule.name} starts its next run (overlap: cancel)"
+            await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
+        try:
+            started = rules.started(schedule, await self._start(schedule, due, again=again))
+            log.info("schedule %s: %s is run %s", schedule.name, timestamp(due), started.last_execution)
+        except RequestRejected as problem:
+            log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, timestamp(due), problem)
+            started = rules.not_started(schedule, str(problem))
+        await self._changed(schedule, lambda newest: _merged(newest, started), now)
+
+    async def _start(self, schedule: Schedule, due: int, *, again: bool) -> int:
+        """The run of a time: the one that is there, or a new one. `again`: it was to fire before, so it may be there."""
+        engine = self._engine
+        scope, key = Scope(schedule.tenant, schedule.project, schedule.environment), schedule.key(due)
+        known = await engine.store.by_idempotency_key(scope, key) if again else None
+        if known is not None:
+            return known.execution_id
+        plan, program = await self._playbook(scope, schedule.path, schedule.version)
+        given, refusal = fitted_or_problem(program.plan, schedule.workload)
+        workload = {"schedule": {"name": schedule.name, "due": timestamp(due)}, **given}
+        size, cap = encoded_size({"workload": workload}), program.plan.limits.max_payload_bytes
+        if size > cap:
+            raise RequestRejected(f"its workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)")
+        new = NewExecution(
+            run_id=new_uuid(),
+            name=program.plan.name,
+            path=plan.path,
+            version=plan.version,
+            plan=plan.digest,
+            scope=scope,
+            created_at=engine.clock.now(),
+            idempotency_key=key,
+        )
+        try:
+            request = Request(plan.path, plan.version, workload, scope.label, problem=refusal)
+            return await engine.start(program, new, request)
+        except Conflict:  # another server was faster
+            known = await engine.store.by_idempotency_key(scope, key)
+            if known is None:
+                raise
+            return known.execution_id
+
+    async def _playbook(self, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
+        """What a schedule starts; those of one page that start the same share the look."""
+        shared = self._playbooks.get((scope, path, version))
+        if shared is None:
+            shared = asyncio.ensure_future(_to_run(self._engine, scope, path, version))
+            self._playbooks[scope, path, version] = shared
+        try:
+            return await asyncio.shield(shared)
+        except ArclogError as problem:
+            raise type(problem)(*problem.args) from problem  # a raised exception belongs to one raiser
+
+    async def _changed(self, schedule: Schedule, change: Callable[[Schedule], Schedule], now: int) -> None:
+        """Write down what became of a time; whoever changed the schedule meanwhile (paused it, say) is not undone."""
+        store = self._engine.store
+        for _ in range(_MAX_CONFLICTS):
+            try:
+                changed = change(schedule)
+                await self._keep(changed, now)
+            except Conflict:
+                newest = await store.schedule(schedule.tenant, schedule.name)
+                if newest is None:
+                    return
+                schedule = newest
+            else:
+                return
+
+    async def _keep(self, schedule: Schedule, now: int) -> None:
+        """Write a schedule down. One whose times wait stays here for a while, and is woken when its last run has ended."""
+        store = self._engine.store
+        if not schedule.queue:
+            await store.change_schedule(schedule)
+            return
+        await store.change_schedule(schedule, self._owner, now + _BLOCKED)
+        self._blocked[schedule.last_execution] = schedule.tenant, schedule.name
+        while len(self._blocked) > _MOST_BLOCKED:  # the others are looked at in their time
+            del self._blocked[next(iter(self._blocked))]
+        last = await store.execution(schedule.last_execution)
+        ended = last is None or last.now.terminal_event is not None
+        if ended and self._blocked.pop(schedule.last_execution, None) is not None:  # it was faster
+            self._freed.append((schedule.tenant, schedule.name))
+            self._news.set()
+
+
+def _merged(newest: Schedule, started: Schedule) -> Schedule:
+    """The newest row with what became of the time that was firing."""
+    return replace(
+        newest,
+        firing=None,
+        last_due=started.last_due,
+        last_execution=started.last_execution,
+        skipped=max(newest.skipped, started.skipped),
+        note=started.note,
+    )
+
+
+class EngineSchedules:
+    """Implements `ports.schedules.ScheduleApi` for one tenant."""
+
+    def __init__(self, engine: Engine, scope: Scope, reach: Scope | None = None) -> None:
+        """New schedules go to `scope`; those outside of `reach` (by default the whole tenant) are not there."""
+        self._engine = engine
+        self._scope = scope
+        self._reach = reach or Scope(scope.tenant, "", "")
+
+    async def add(self, new: NewSchedule) -> ScheduleView:
+        engine, scope = self._engine, self._scope
+        now = engine.wall.now()
+        schedule = Schedule(
+            tenant=scope.tenant,
+            project=scope.project,
+            environment=scope.environment,
+            name=new.name,
+            cron=new.cron,
+            zone=new.tz,
+            path=new.path,
+            created_at=now,
+            version=new.version,
+            workload=new.workload,
+            catch_up=new.catch_up,
+            overlap=new.overlap,
+        )
+        rules.check(schedule)
+        if nested_deeper(new.workload, DEEPEST_INPUT):
+            raise RequestRejected(f"the schedule's workload is nested deeper than {DEEPEST_INPUT} levels")
+        _, program = await _to_run(engine, scope, new.path, new.version)
+        fitted(program.plan, new.workload, recorded=True)
+        cap = engine.settings.integer("limits.max_payload_bytes")
+        if encoded_size({"workload": new.workload}) > cap:
+            raise RequestRejected(f"the schedule's workload takes more than {cap} bytes (limits.max_payload_bytes)")
+        schedule = rules.resumed(schedule, now)
+        await engine.store.add_schedule(schedule)
+        return view_of(schedule)
+
+    async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ScheduleView]:
+        found: builtins.list[ScheduleView] = []
+        while len(found) < limit:
+            page = await self._engine.store.schedules(self._scope.tenant, after=after, limit=limit)
+            found += [view_of(each) for each in page if self._is_reached(each)]
+            if len(page) < limit:
+                break
+            after = page[-1].name
+        return found[:limit]
+
+    async def upcoming(self, *, limit: int = 20) -> builtins.list[ScheduleView]:
+        found = await self._engine.store.next_schedules(self._scope.tenant, limit)
+        coming = [each for each in found if not each.paused and each.next_due is not None]
+        return [view_of(each) for each in sorted(coming, key=lambda each: (each.next_due, each.name))]
+
+    async def show(self, name: str) -> ScheduleView:
+        return view_of(await self._named(name))
+
+    async def pause(self, name: str) -> ScheduleView:
+        return await self._change(name, rules.paused)
+
+    async def resume(self, name: str) -> ScheduleView:
+        now = self._engine.wall.now()
+        return await self._change(name, lambda known: rules.resumed(known, now) if known.paused else known)
+
+    async def remove(self, name: str) -> None:
+        await self._named(name)
+        if not await self._engine.store.remove_schedule(self._scope.tenant, name):
+            raise _unknown(name)
+
+    async def backfill(self, name: str, first: str, last: str) -> builtins.list[str]:
+        start, end, now = _moment(first), _moment(last), self._engine.wall.now()
+        if end < start:
+            raise RequestRejected(f"{last} is before {first}")
+        if end > now:
+            raise RequestRejected(f"{last} has not come yet; a backfill is for times that have been")
+        most = self._engine.settings.integer("schedules.max_catch_up")
+        due = rules.between(await self._named(name), start, end, most)
+        if due:
+            await self._change(name, lambda known: rules.backfilled(known, due, most))
+        return [timestamp(each) for each in due]
+
+    async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> ScheduleView:
+        for _ in range(_MAX_CONFLICTS):
+            try:
+                return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
+            except Conflict:
+                continue
+        raise Conflict(f"schedule {name} is being changed all the time; try again")
+
+    async def _named(self, name: str) -> Schedule:
+        found = await self._engine.store.schedule(self._scope.tenant, name)
+        if found is None or not self._is_reached(found):
+            raise _unknown(name)
+        return found
+
+    def _is_reached(self, schedule: Schedule) -> bool:
+        return self._reach.covers(Scope(schedule.tenant, schedule.project, schedule.environment))
+
+
+async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tuple[PlanRecord, Program]:
+    """The playbook that a schedule starts."""
+    entry = await engine.store.catalog_path(path, **scope.parts)
+    plan = await engine.store.registered(path, version, **scope.parts) if 0 <= version <= MAX_ID else None
+    if entry is None or plan is None:
+        which = f" in version {version}" if version else ""
+        raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")
+    if entry.archived_at is not None:
+        raise RequestRejected(f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back")
+    program = await engine.live.program(plan.digest)
+    file = next(called_files(program.plan), "")
+    if file:
+        raise RequestRejected(f"{path} calls file {file!r}, which the catalog cannot hold; call it by `path:`")
+    return plan, program
+
+
+def view_of(schedule: Schedule) -> ScheduleView:
+    return ScheduleView(
+        name=schedule.name,
+        cron=schedule.cron,
+        tz=schedule.zone,
+        path=schedule.path,
+        version=schedule.version,
+        workload=schedule.workload,
+        catch_up=schedule.catch_up,
+        overlap=schedule.overlap,
+        paused=schedule.paused,
+        created_at=timestamp(schedule.created_at),
+        next_due=None if schedule.paused or schedule.next_due is None else timestamp(schedule.next_due),
+        queued=[timestamp(due) for due in schedule.queue],
+        last_due=timestamp(schedule.last_due) if schedule.last_due else None,
+        last_execution=str(schedule.last_execution) if schedule.last_execution else None,
+        skipped=schedule.skipped,
+        note=schedule.note,
+    )
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows those there are")
+
+
+def _moment(text: str) -> int:
+    try:
+        return micros(text)
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"{text[:60]!r} is no moment; write it as 2026-01-31T12:00:00Z") from None

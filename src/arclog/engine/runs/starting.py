@@ -1,0 +1,197 @@
+"""Starting runs that somebody asks for: what is asked is checked whole before anything is written, and a request with an
+idempotency key that was seen before is the run that it started then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct
+
+from arclog.core.boundary.inputs import Request
+from arclog.core.flow.loops import encoded_size
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import new_uuid
+from arclog.engine.history.imported import PREFIX
+from arclog.engine.runs.bundle import Files, register
+from arclog.engine.runs.compile_cache import Compiler
+from arclog.engine.runs.inputs import fitted
+from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import Conflict, NotAllowed, RequestRejected
+from arclog.model.inputs import secret_names
+from arclog.model.principal import Principal, binding, checked_name
+from arclog.plan.net import Plan
+from arclog.plan.program import Program
+from arclog.plan.workload_reads import unknown_keys
+from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.store import ExecutionRecord, NewExecution, Scope
+from arclog.ports.views.api import ExecuteRequest, ForkRequest, Started
+
+if TYPE_CHECKING:
+    from arclog.engine.runs.catalog import Catalog
+
+_LONGEST_KEY = 256
+#: Of a file's name, which only messages show.
+_LONGEST_FILE = 1024
+#: and the lowest is as far below zero
+HIGHEST_PRIORITY = 100
+
+
+class Going(Struct, frozen=True):
+    """The playbook that a new run goes on with."""
+
+    program: Program
+    path: str
+    version: int
+    files: Files
+    file: str
+
+
+class Starts:
+    """Starts runs in one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        compiler: Compiler,
+        catalog: Callable[[], Catalog],
+        scope: Scope,
+        caller: Principal | None = None,
+    ) -> None:
+        """`scope` is where runs go whose request says no more; a `caller` starts none outside of what it reaches."""
+        self._own = scope
+        self._caller = caller
+        self._engine = engine
+        self._compiler = compiler
+        self._catalog = catalog
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        engine = self._engine
+        if bool(request.playbook) == bool(request.path):
+            raise RequestRejected(
+                "a run is asked for by `playbook` (its text) or by `path` (in the catalog), one of them"
+            )
+        if len(request.idempotency_key) > _LONGEST_KEY:
+            raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
+        if request.idempotency_key.startswith(PREFIX):
+            raise RequestRejected(f"an idempotency key cannot begin with {PREFIX!r}: imported runs have such keys")
+        if request.priority is not None and abs(request.priority) > HIGHEST_PRIORITY:
+            raise RequestRejected(
+                f"priority: {request.priority} is not from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}; higher comes first"
+            )
+        scope = self._scope(request.scope)
+        record, program, files = await self._plan_of(request, scope)
+        workload = fitted(program.plan, request.workload)
+        secrets = {name: str(workload.pop(name)) for name in secret_names(program.plan.inputs) if workload.get(name)}
+        if request.idempotency_key:
+            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if known is not None:
+                return await self._again(known, record, request, workload)
+        new = NewExecution(
+            run_id=new_uuid(),
+            name=program.plan.name,
+            path=record.path,
+            version=record.version,
+            plan=record.digest,
+            scope=scope,
+            created_at=engine.clock.now(),
+            idempotency_key=request.idempotency_key,
+        )
+        given = Request(
+            record.path,
+            record.version,
+            workload,
+            scope.label,
+            files=files,
+            priority=request.priority,
+            file=request.file[:_LONGEST_FILE] if request.playbook else "",
+        )
+        try:
+            execution_id = await self._started(program, new, given, secrets)
+        except Conflict:  # somebody else was faster with the same key
+            known = await engine.store.by_idempotency_key(scope, request.idempotency_key)
+            if known is None:
+                raise
+            return await self._again(known, record, request, workload)
+        warnings = unknown_keys(program, workload)
+        return Started(str(execution_id), new.run_id, warnings=warnings or UNSET)
+
+    async def _started(self, program: Program, new: NewExecution, given: Request, secrets: Mapping[str, str]) -> int:
+        """Start a run, once its secret inputs are kept."""
+        engine, keeper = self._engine, self._engine.run_secrets
+        if not secrets:
+            return await engine.start(program, new, given)
+        if keeper is None:
+            raise RequestRejected(f"{', '.join(secrets)}: no place to keep secret inputs is set up here")
+        execution_id = await engine.new_id()
+        await keeper.keep(execution_id, new.scope.label, secrets)
+        try:
+            return await engine.start(program, new, given, execution_id)
+        except BaseException:
+            await keeper.forget(execution_id, new.scope.label, list(secrets))
+            raise
+
+    async def going(self, request: ForkRequest, scope: Scope) -> Going:
+        """The playbook that a new run goes on with, registered."""
+        asked = ExecuteRequest(request.playbook, request.file, request.workload, request.files)
+        record, program, files = await self._plan_of(asked, scope)
+        return Going(program, record.path, record.version, files, request.file[:_LONGEST_FILE])
+
+    async def _plan_of(self, request: ExecuteRequest, scope: Scope) -> tuple[PlanRecord, Program, Files]:
+        """What shall run, once the whole request is known to be good."""
+        if request.path:
+            record, program = await self._catalog().to_run(request.path, request.version, scope)
+            _check_workload(program.plan, request.workload)
+            return record, program, {}
+        if request.version:
+            raise RequestRejected("`version` belongs to `path`: a text has no version before it is registered")
+        tenant, brought = self._own.tenant, request.files
+        compiled = await self._compiler.compile(request.playbook, request.file, tenant, brought)
+        plan = compiled.plan
+        _check_workload(plan, request.workload)
+        caller = self._caller
+        bound = ("", "") if caller is None else (caller.project, caller.environment)
+        whose = Scope(self._own.tenant, *bound)
+        record, files = await register(
+            self._engine, self._compiler, request.playbook, compiled, request.file, request.files, whose
+        )
+        return record, await self._engine.live.program_of(compiled, record.digest, tenant), files
+
+    def _scope(self, asked: Mapping[str, str]) -> Scope:
+        unknown = next((name for name in asked if name not in ("project", "environment")), None)
+        if unknown is not None:
+            raise RequestRejected(f"a request's scope has project and environment, not {unknown[:128]!r}")
+        scope = Scope(
+            checked_name(self._own.tenant, "tenant (scope.tenant)"),
+            checked_name(asked.get("project") or self._own.project, "project (scope.project)"),
+            checked_name(asked.get("environment") or self._own.environment, "environment (scope.environment)"),
+        )
+        caller = self._caller
+        if caller is not None and not caller.reaches(scope.tenant, scope.project, scope.environment):
+            bound = binding(caller.project, caller.environment)
+            raise NotAllowed(f"{caller.name} is bound to {bound} and starts no run in {scope.label}")
+        return scope
+
+    async def _again(
+        self, known: ExecutionRecord, record: PlanRecord, request: ExecuteRequest, workload: dict[str, Any]
+    ) -> Started:
+        first = await self._engine.store.events(known.execution_id, limit=1)
+        asked = first[0].event.payload.get("workload") or {}
+        if known.new.plan != record.digest or known.new.path != record.path or asked != workload:
+            raise Conflict(
+                f"idempotency key {request.idempotency_key!r} started execution {known.execution_id} with another request; "
+                "use a new key for a new run"
+            )
+        return Started(str(known.execution_id), known.new.run_id, created=False)
+
+
+def _check_workload(plan: Plan, workload: Mapping[str, object]) -> None:
+    if nested_deeper(dict(workload), DEEPEST_INPUT):
+        raise RequestRejected(f"the request's workload is nested deeper than {DEEPEST_INPUT} levels")
+    fitted(plan, workload)
+    size, cap = encoded_size({"workload": dict(workload)}), plan.limits.max_payload_bytes
+    if size > cap:
+        raise RequestRejected(
+            f"the request's workload takes {size} bytes; an event holds {cap} (limits.max_payload_bytes)"
+        )

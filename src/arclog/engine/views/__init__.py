@@ -1,0 +1,1 @@
+"""What readers see of runs: lists, state, blockers, root causes and stored results."""

@@ -1,0 +1,702 @@
+"""The engine's side of `ports.views.api`: starting runs and telling about them."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from arclog.core.boundary.inputs import Request, Signal
+from arclog.engine.commits.engine import Engine
+from arclog.engine.commits.ids import new_uuid
+from arclog.engine.commits.live_states import Live
+from arclog.engine.dispatch.claim_blockers import pool_facts
+from arclog.engine.dispatch.worker_registry import silent_before
+from arclog.engine.history.imported import is_imported
+from arclog.engine.runs.compile_cache import Compiler
+from arclog.engine.runs.slots import holders
+from arclog.engine.runs.starting import Starts
+from arclog.engine.views.account import ChildAccount, account
+from arclog.engine.views.event_search import (
+    NO_TYPE,
+    entity_events,
+    matches_of,
+    search,
+    subject_of,
+    types_about,
+    widened,
+)
+from arclog.engine.views.list_rows import listed
+from arclog.engine.views.name_resolution import require_task
+from arclog.engine.views.state import state_view
+from arclog.engine.views.why import explain
+from arclog.expr import Limits
+from arclog.model import ids, status
+from arclog.model.config.kind_rules import kind_rules
+from arclog.model.config.kinds import KindSpec
+from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
+from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
+from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
+from arclog.model.refs import parse_ref, published_form
+from arclog.plan.net import Plan
+from arclog.ports.results import Results
+from arclog.ports.storage.event_search import EventQuery
+from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, Scope
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter
+from arclog.ports.views.api import (
+    CatalogDiff,
+    CatalogEntry,
+    CatalogVersion,
+    Collected,
+    EventsFound,
+    ExecuteRequest,
+    Forked,
+    ForkRequest,
+    Origin,
+    PlaybookStats,
+    RegisterRequest,
+    ReplayCheck,
+    RunsDiff,
+    SignalAnswer,
+    SignalRequest,
+    Started,
+    Status,
+    StoredResult,
+    Summary,
+)
+from arclog.ports.views.history import Imported, SimulateRequest, SimulationReport, Trace
+from arclog.ports.views.insight import Account, StateView, Why
+from arclog.ports.views.listed import Listed
+from arclog.ports.views.overview import Activity, ApprovalPage, Failing, Lease, RunPage, RunQuery, Stuck
+
+if TYPE_CHECKING:
+    from arclog.engine.runs.catalog import Catalog
+    from arclog.engine.views.overview import Overview
+    from arclog.engine.views.stored_results import Stored
+
+#: As `dialects.lifecycle.terminal_name` has it, which a test holds this to: every run would pay its import.
+_LIFECYCLE_TERMINAL = {
+    ("playbook.finished", status.COMPLETED): "playbook.completed",
+    ("playbook.finished", status.FAILED): "playbook.failed",
+    ("execution.cancelled", status.CANCELLED): "execution.cancelled",
+}
+
+
+class EngineApi:
+    """Implements `ports.api.Api`: all that the store holds, or (`seen_by`) what one caller may see of it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        kinds: Mapping[str, KindSpec],
+        results: Results,
+        is_alive: Callable[[str], bool | None] | None = None,
+        is_served: Callable[[Collection[int]], bool | None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._results = results
+        self.compiler = Compiler(kinds, engine.settings)
+        self._kind_rules = kind_rules(engine.settings, kinds)
+        #: what another process appends is found after so long even if no word of it comes
+        self._look_again_s = engine.settings.number("engine.look_again_s")
+        #: whether a worker's process is there, where that can be told
+        self._is_alive = is_alive
+        #: whether a process is there that runs one of some executions, where that can be told
+        self._is_served = is_served
+        #: None: whoever owns the store
+        self._caller: Principal | None = None
+
+    def seen_by(self, caller: Principal) -> EngineApi:
+        """The same for one caller: what it does not reach is not there, and what it starts is its own scope's."""
+        seen = copy.copy(self)
+        for bound in ("_starts", "_catalog", "_stored", "_overview"):
+            vars(seen).pop(bound, None)
+        vars(seen)["_caller"] = caller
+        return seen
+
+    @cached_property
+    def _starts(self) -> Starts:
+        return Starts(self._engine, self.compiler, lambda: self._catalog, self._scope, self._caller)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        from arclog.engine.runs.catalog import Catalog  # a run of a file does not need it
+
+        reach, own = self._reach, self._scope
+        scope = Scope(reach.tenant or own.tenant, reach.project or own.project, reach.environment or own.environment)
+        # Whoever owns the store has the tenant of the settings.
+        return Catalog(self._engine, self.compiler, reach if reach.tenant else Scope(own.tenant, "", ""), scope)
+
+    @cached_property
+    def _stored(self) -> Stored:
+        from arclog.engine.views.stored_results import Stored  # no run needs it, only who asks for results
+
+        caller, own = self._caller, self._engine.settings.text("scope.tenant")
+        # Who is of the server's own tenant looks after the installation, as with pools.
+        return Stored(self._engine, self._results, None if caller is None or caller.tenant == own else caller.tenant)
+
+    @cached_property
+    def _overview(self) -> Overview:
+        from arclog.engine.views.overview import Overview  # no run needs it, only who looks at many
+
+        caller = self._caller
+        if caller is None:
+            return Overview(self._engine, self._engine.settings.text("scope.tenant"), owner=True)
+        return Overview(self._engine, caller.tenant, caller.project, caller.environment)
+
+    async def execute(self, request: ExecuteRequest) -> Started:
+        if request.playbook and self._caller is not None:
+            may_bring_playbooks(self._caller)
+        if request.playbook:
+            await self._check_kinds(request.playbook, request.file, request.files)
+        return await self._starts.execute(request)
+
+    async def _check_kinds(self, playbook: str, file: str, files: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise NotAllowed when what a caller brings has tasks of kinds that it may not bring."""
+        if not self._kind_rules.rules:
+            return
+        tenant = self._scope.tenant
+        for name, text in ((file, playbook), *files.items()):
+            try:
+                plan = (await self.compiler.compile(text, name, tenant, files)).plan
+            except PlaybookError:
+                if text is playbook:
+                    raise
+                continue  # of what is not called nobody needs to know
+            self._check_plan(plan)
+
+    def _check_plan(self, plan: Plan) -> None:
+        """Raise NotAllowed when a plan that a caller brings has tasks of kinds that it may not bring."""
+        tenant, roles = self._scope.tenant, None if self._caller is None else self._caller.roles
+        for kind in dict.fromkeys(task.kind for step in plan.steps for task in step.tasks):
+            if refusal := self._kind_rules.refusal(kind, tenant, roles):
+                raise NotAllowed(refusal)
+
+    async def wait(self, execution_id: str, *, after: int = 0, timeout_s: float | None = None) -> int:
+        number = ids.parse_id(execution_id, "execution id")
+        clock = self._engine.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        with self._engine.hints.on_append(number) as news:
+            while True:
+                record = await self._record(number)
+                left = None if deadline is None else deadline - clock.monotonic()
+                if record.head > after or record.now.terminal_event or (left is not None and left <= 0):
+                    return record.head
+                await news.heard(self._look_again_s if left is None else min(left, self._look_again_s))
+
+    async def ended(self, execution_id: str, *, timeout_s: float | None = None) -> bool:
+        number = ids.parse_id(execution_id, "execution id")
+        clock = self._engine.clock
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+        with self._engine.hints.on_end(number) as news:
+            while (await self._record(number)).now.terminal_event is None:
+                left = self._look_again_s if deadline is None else deadline - clock.monotonic()
+                if left <= 0:
+                    return False
+                await news.heard(min(left, self._look_again_s))
+        return True
+
+    async def status(self, execution_id: str) -> Status:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        now = record.now
+        return Status(
+            execution_id=str(record.execution_id),
+            state=now.state,
+            current_step=now.current_step,
+            started_at=_time(now.started_at),
+            ended_at=_time(now.ended_at),
+            terminal_event=_terminal(record),
+        )
+
+    async def summary(self, execution_id: str) -> Summary:
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
+        live = await self._engine.live.folded(number)
+        state, record = live.state, live.record
+        known = await self._account(live)
+        return Summary(
+            execution_id=str(number),
+            run_id=record.new.run_id,
+            state=state.status,
+            terminal_event=_terminal(record),
+            started_at=_time(state.started_at),
+            ended_at=_time(state.ended_at),
+            steps=known.steps,
+            ctx=state.ctx,
+            result=state.result,
+            result_ref=published_form(state.result_ref),
+            error=known.error,
+            name=record.new.name,
+            problems=known.problems,
+            cause=known.cause,
+            next=known.next,
+            origin=None if state.origin is None else Origin.of(state.origin),
+            imported=is_imported(record.new),
+        )
+
+    async def _account(self, live: Live) -> Account:
+        """The account of a run: of its state, and of a failed one also its playbook's text and the child that failed."""
+        state, record = live.state, live.record
+        fault = state.fault
+        if fault is None:
+            return account(live.program, state)
+        child = await self._child_account(fault.child) if fault.child else None
+        file = state.file or f"{record.new.path}@{record.new.version}"
+        return account(live.program, state, source=await self._source(record), file=file, child=child)
+
+    async def _child_account(self, execution_id: str) -> ChildAccount | None:
+        """None when the child is not in the store any more; it cannot be another tenant's."""
+        try:
+            live = await self._engine.live.folded(int(execution_id))
+        except (NotFound, NewerLog):
+            return None
+        return ChildAccount(execution_id, await self._account(live))
+
+    async def list(
+        self,
+        *,
+        states: Sequence[str] = (),
+        path: str = "",
+        before: str = "",
+        limit: int = 50,
+        name: str = "",
+        since: str = "",
+        parent: str = "",
+    ) -> builtins.list[Listed]:
+        reached = self._reach
+        which = ExecutionFilter(
+            states=tuple(states),
+            path=path,
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
+            parent=ids.parse_id(parent, "parent") if parent else 0,
+            name=name,
+            since=_first_id(since) if since else 0,
+        )
+        earlier = ids.parse_id(before, "execution id") if before else 0
+        return [listed(record) for record in await self._engine.store.executions(which, before=earlier, limit=limit)]
+
+    async def find(self, query: RunQuery) -> RunPage:
+        return await self._overview.find(query)
+
+    async def activity(self, *, hours: int = 24) -> Activity:
+        return await self._overview.activity(hours)
+
+    async def failing(self, *, limit: int = 20) -> builtins.list[Failing]:
+        return await self._overview.failing(limit)
+
+    async def stuck(self, *, limit: int = 20) -> builtins.list[Stuck]:
+        return await self._overview.stuck(limit, self.why)
+
+    async def leases(self, *, limit: int = 100) -> builtins.list[Lease]:
+        return await self._overview.leases(limit)
+
+    async def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
+        return await self._overview.approvals(after, limit)
+
+    async def events(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        subject = subject_of(record)
+        stored = await self._engine.store.events(record.execution_id, after=after, limit=limit, types=types)
+        return [widened(one, subject) for one in stored]
+
+    async def entity_events(
+        self, execution_id: str, entity_type: str, entity_id: str = "", *, after: int = 0, limit: int = 1000
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        types = types_about(entity_type, ())
+        return await entity_events(self._engine.store, record, types, entity_id, after, limit)
+
+    async def search(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        entity: str = "",
+        where: str = "",
+        informative: bool = False,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> EventsFound:
+        limits = Limits(max_work=self._engine.settings.integer("history.where_max_work"))
+        matches = matches_of(entity, where, limits)
+        if entity:
+            types = types_about(entity.partition(":")[0], types)
+            if types == NO_TYPE:
+                return EventsFound([], "", more=False)
+        reached = self._reach
+        query = EventQuery(
+            types=tuple(types),
+            since=_moment(since, "since", 0),
+            until=_moment(until, "until", ids.MAX_ID),
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
+            informative=informative,
+        )
+        return EventsFound(*await search(self._engine.store, query, cursor, limit, matches))
+
+    async def logs(
+        self, execution_id: str, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> builtins.list[dict[str, Any]]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        if where.step or where.task:
+            require_task(await self._engine.live.program(record.new.plan), where.step, where.task)
+        lines = await self._engine.store.logs(record.execution_id, after=after, limit=limit, where=where)
+        return [
+            {
+                "position": position,
+                "timestamp": ids.timestamp(line.at),
+                "step": line.step,
+                "step_run": line.run,
+                "task": line.task,
+                "task_run": line.task_run,
+                "attempt": line.attempt,
+                "iteration": None if line.iteration is None else ".".join(map(str, line.iteration)),
+                "stream": line.stream,
+                "text": line.text,
+            }
+            for position, line in lines
+        ]
+
+    async def why(self, execution_id: str) -> Why:
+        number = (await self._record(ids.parse_id(execution_id, "execution id"))).execution_id
+        live = await self._engine.live.folded(number)
+        store = self._engine.store
+        commands = await store.commands(number)
+        now = self._engine.clock.now()
+        ahead = await holders(self._engine, live.record) if live.state.pending_for == "slot" else []
+        return explain(
+            live.state,
+            live.program,
+            commands,
+            now,
+            is_alive=self._is_alive,
+            known=await self._account(live),
+            served=None if self._is_served is None else self._is_served(await self._with_callers(live.record)),
+            slot_holders=ahead,
+            pools=await pool_facts(
+                store, live.record.new.scope.tenant, commands, silent_before(self._engine.clock, self._engine.settings)
+            ),
+        )
+
+    async def _with_callers(self, record: ExecutionRecord | None) -> builtins.list[int]:
+        """A run and those that it was called by: whoever runs one of them runs what is below it, too."""
+        family: builtins.list[int] = []
+        while record is not None:
+            family.append(record.execution_id)
+            parent = record.new.parent_execution_id
+            record = await self._engine.store.execution(parent) if parent else None
+        return family
+
+    async def state(self, execution_id: str, at: int | None = None) -> StateView:
+        number = ids.parse_id(execution_id, "execution id")
+        if at is not None and at < 0:
+            raise RequestRejected(f"there is no event {at}; events count from 1, and 0 is before anything")
+        await self._record(number)
+        live = await self._engine.live.folded(number, at)
+        last = await self._engine.store.events(number, after=live.state.head - 1, limit=1) if live.state.head else []
+        return state_view(live.program, live.state, live.record.head, last[0] if last else None)
+
+    async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
+        from arclog.engine.history import recorded_runs as history
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        going = None
+        if request.playbook:
+            if self._caller is not None:
+                may_bring_playbooks(self._caller)
+            await self._check_kinds(request.playbook, request.file, request.files)
+            going = await self._starts.going(request, record.new.scope)
+        return await history.fork(self._engine, record, request, going)
+
+    async def replay(self, execution_id: str) -> ReplayCheck:
+        from arclog.engine.history import recorded_runs as history
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await history.checked(self._engine, record)
+
+    async def diff(self, execution_id: str, other: str) -> RunsDiff:
+        from arclog.engine.history import recorded_runs as history
+
+        records = [await self._record(ids.parse_id(each, "execution id")) for each in (execution_id, other)]
+        return await history.compared(self._engine, *records)
+
+    async def simulate(self, request: SimulateRequest) -> SimulationReport:
+        from arclog.engine.history import simulation as simulating
+
+        if self._caller is not None:
+            may_bring_playbooks(self._caller)
+        await self._check_kinds(request.playbook, request.file, request.files)
+        plan = (await self.compiler.compile(request.playbook, request.file, self._scope.tenant, request.files)).plan
+        simulating.check(request, {step.name for step in plan.steps})
+        if request.runs:
+            records = [await self._record(ids.parse_id(each, "execution id")) for each in request.runs]
+        else:
+            path = plan.path or plan.name
+            records = await self._engine.store.executions(self._of_path(path), limit=request.last)
+            if not records:
+                raise NotFound(f"there is no run of {path[:200]!r}; name runs to simulate (`runs`, --from)")
+        return await simulating.simulated(self._engine, self._results, plan, records, request)
+
+    async def export(self, execution_id: str) -> AsyncIterator[bytes]:
+        from arclog.engine.history import archive as portable
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        async for chunk in portable.exported(self._engine, self._results, record):
+            yield chunk
+
+    async def import_run(self, file: BinaryIO) -> Imported:
+        from arclog.engine.history import archive as portable
+
+        if self._caller is not None:
+            may_bring_playbooks(self._caller)
+        return await portable.read_run(self._engine, self._results, file, self._scope, self._check_plan)
+
+    async def lineage(self, execution_id: str) -> builtins.list[dict[str, Any]]:
+        from arclog.engine.history import lineage
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await lineage.lineage_of(self._engine, record)
+
+    async def trace(self, execution_id: str, path: str) -> Trace:
+        from arclog.engine.history import provenance as tracing
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await tracing.traced(self._engine, record, path, self._reached)
+
+    async def _reached(self, execution_id: int) -> ExecutionRecord | None:
+        """The record of a run, if it is there for the caller."""
+        record = await self._engine.store.execution(execution_id)
+        return record if record is not None and self._reaches(record.new.scope) else None
+
+    async def stats(self, path: str, *, since: str = "", limit: int = 200) -> PlaybookStats:
+        from arclog.engine.history import recorded_runs as history
+
+        return await history.stats_of(self._engine, path, self._of_path(path, since), limit)
+
+    def _of_path(self, path: str, since: str = "") -> ExecutionFilter:
+        reached = self._reach
+        return ExecutionFilter(
+            path=path,
+            tenant=reached.tenant,
+            project=reached.project,
+            environment=reached.environment,
+            since=_first_id(since) if since else 0,
+        )
+
+    async def pausing(self, execution_id: str) -> bool:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        if record.now.paused or record.now.terminal_event is not None:
+            return record.now.paused
+        # A run that drains is told by its log alone; one that nobody ever paused needs no fold.
+        if not await self._engine.store.events(record.execution_id, limit=1, types=("signal.received",)):
+            return False
+        return (await self._engine.live.folded(record.execution_id)).state.pause is not None
+
+    async def cancel(self, execution_id: str, reason: str) -> Status:
+        await self.signal(execution_id, SignalRequest("CANCEL", reason=reason or "cancelled"))
+        return await self.status(execution_id)
+
+    async def signal(self, execution_id: str, request: SignalRequest) -> SignalAnswer:
+        engine = self._engine
+        if nested_deeper(request.data, DEEPEST_INPUT):
+            raise RequestRejected(f"the signal's data is nested deeper than {DEEPEST_INPUT} levels")
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        by, roles = request.by, None
+        if self._caller is not None:
+            may_signal(self._caller, request.signal)
+            by, roles = self._caller.name, self._caller.roles
+        signal_id = request.signal_id or new_uuid()
+        problem, started, waiting = "", None, False
+        if request.signal == "RETRY_RUN":
+            problem, started = await self._retry_run(record, signal_id)
+        else:
+            given = Signal(
+                request.signal,
+                signal_id,
+                request.reason,
+                by,
+                request.step,
+                request.data,
+                roles,
+                most_kept=engine.settings.integer("signals.max_kept"),
+            )
+            answer = await engine.put(record.execution_id, given)
+            waiting = answer.waiting
+            if answer.refused is not None:
+                if answer.refused.reason == "forbidden":
+                    raise NotAllowed(answer.refused.message)
+                if answer.refused.reason == "malformed":
+                    raise RequestRejected(answer.refused.message)
+                problem = answer.refused.message
+            record = await self._record(record.execution_id)
+        return SignalAnswer(
+            execution_id=str(record.execution_id),
+            signal=request.signal,
+            signal_id=signal_id,
+            accepted=not problem,
+            message=problem,
+            state=record.now.state,
+            paused=record.now.paused,
+            started=started,
+            waiting=waiting,
+        )
+
+    async def _retry_run(self, record: ExecutionRecord, signal_id: str) -> tuple[str, str | None]:
+        """Start a new run of the same plan with the same workload; the log of a run that has ended takes nothing more."""
+        engine, old = self._engine, record.new
+        if record.now.terminal_event is None:
+            return f"the run has not ended ({record.now.state}); only a run that has can be run again", None
+        key = f"retry:{old.run_id}:{signal_id}"
+        known = await engine.store.by_idempotency_key(old.scope, key)
+        if known is None:
+            first = await engine.store.events(record.execution_id, limit=1)
+            asked = first[0].event.payload
+            new = NewExecution(
+                run_id=new_uuid(),
+                name=old.name,
+                path=old.path,
+                version=old.version,
+                plan=old.plan,
+                scope=old.scope,
+                created_at=engine.clock.now(),
+                idempotency_key=key,
+            )
+            given = Request(
+                old.path,
+                old.version,
+                asked.get("workload") or {},
+                old.scope.label,
+                files=asked.get("files") or {},
+                original_run_id=old.run_id,
+                priority=asked.get("priority"),
+                file=asked.get("file", ""),
+            )
+            try:
+                return "", str(await engine.start(await engine.live.program(old.plan), new, given))
+            except Conflict:  # somebody else was faster with the same signal
+                known = await engine.store.by_idempotency_key(old.scope, key)
+                if known is None:
+                    raise
+        return "", str(known.execution_id)
+
+    async def results(self, execution_id: str, *, after: int = 0, limit: int = 1000) -> builtins.list[StoredResult]:
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        return await self._stored.listed(record, after, limit)
+
+    async def result(self, ref: str) -> StoredResult:
+        await self._check_ref(ref)
+        return await self._stored.described(ref)
+
+    async def content(self, ref: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        await self._check_ref(ref)
+        async for chunk in self._stored.content(ref, start, end):
+            yield chunk
+
+    async def _check_ref(self, ref: str) -> None:
+        """A result belongs to the scope of its run. The books say its tenant; the rest is looked up for who is bound."""
+        if self._caller is not None and self._caller.is_bound:
+            await self._record(parse_ref(ref).execution_id)
+
+    async def collect(self, *, dry_run: bool = False) -> Collected:
+        if self._caller is not None:
+            may_act_for_the_tenant(self._caller)
+        return await self._stored.collect(dry_run=dry_run)
+
+    async def source(self, execution_id: str) -> str:
+        return await self._source(await self._record(ids.parse_id(execution_id, "execution id")))
+
+    async def _source(self, record: ExecutionRecord) -> str:
+        new = record.new
+        # Not by the plan's name: another tenant may have written the same plan in other words.
+        plan = await self._engine.store.registered(new.path, new.version, tenant=new.scope.tenant)
+        return "" if plan is None else plan.source
+
+    async def graph(self, execution_id: str, form: str = "json") -> Any:
+        from arclog.plan import draw
+
+        record = await self._record(ids.parse_id(execution_id, "execution id"))
+        drawn = {"json": draw.as_json, "mermaid": draw.as_mermaid, "text": draw.as_text}.get(form)
+        if drawn is None:
+            raise RequestRejected(f"a graph is drawn as json, mermaid or text, not as {form!r}")
+        return drawn((await self._engine.live.program(record.new.plan)).plan)
+
+    async def register(self, request: RegisterRequest) -> CatalogVersion:
+        await self._check_kinds(request.playbook, request.file, request.files)
+        return await self._catalog.register(request)
+
+    async def catalog(
+        self, *, prefix: str = "", after: str = "", limit: int = 100, archived: bool = False
+    ) -> builtins.list[CatalogEntry]:
+        return await self._catalog.listed(prefix, after, limit, archived=archived)
+
+    async def versions(self, path: str, *, before: int = 0, limit: int = 100) -> builtins.list[CatalogVersion]:
+        return await self._catalog.versions(path, before, limit)
+
+    async def registered(self, path: str, version: int = 0) -> CatalogVersion:
+        return await self._catalog.registered(path, version)
+
+    async def difference(self, path: str, older: int, newer: int = 0) -> CatalogDiff:
+        return await self._catalog.difference(path, older, newer)
+
+    async def archive(self, path: str, *, archived: bool = True) -> CatalogEntry:
+        return await self._catalog.archive(path, archived=archived)
+
+    @property
+    def _scope(self) -> Scope:
+        """Where runs belong when a request says no more. What the caller is bound to holds, whatever a request says."""
+        settings, caller = self._engine.settings, self._caller
+        project, environment = settings.text("scope.project"), settings.text("scope.environment")
+        if caller is None:
+            return Scope(settings.text("scope.tenant"), project, environment)
+        return Scope(caller.tenant, caller.project or project, caller.environment or environment)
+
+    @property
+    def _reach(self) -> Scope:
+        """Whose runs the caller sees; '' parts are any."""
+        caller = self._caller
+        return Scope("", "", "") if caller is None else Scope(caller.tenant, caller.project, caller.environment)
+
+    async def _record(self, execution_id: int) -> ExecutionRecord:
+        record = await self._engine.store.execution(execution_id)
+        if record is None or not self._reaches(record.new.scope):
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+        return record
+
+    def _reaches(self, scope: Scope) -> bool:
+        caller = self._caller
+        return caller is None or caller.reaches(scope.tenant, scope.project, scope.environment)
+
+
+def _moment(text: str, what: str, default: int) -> int:
+    if not text:
+        return default
+    try:
+        return max(0, ids.micros(text))
+    except (ValueError, OverflowError):
+        raise RequestRejected(
+            f"{what} {text[:60]!r} is no time with its zone; write it as 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def _first_id(since: str) -> int:
+    try:
+        return ids.first_since(ids.micros(since))
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"since: {since[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else ids.timestamp(micros)
+
+
+def _terminal(record: ExecutionRecord) -> str | None:
+    now = record.now
+    return None if now.terminal_event is None else _LIFECYCLE_TERMINAL[now.terminal_event, now.state]

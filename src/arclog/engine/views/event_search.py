@@ -1,0 +1,136 @@
+"""Events across runs as readers see them: full envelopes, each with the name and the scope of its run."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from arclog.expr import DEFAULT_LIMITS, Limits, compile_condition
+from arclog.model.envelope import Subject, widen
+from arclog.model.errors import ExpressionError, RequestRejected
+from arclog.model.events import REGISTRY
+from arclog.ports.storage.event_search import EventQuery, StoredEvent
+from arclog.ports.storage.store import ExecutionRecord, Store
+
+#: Events that are read at a time while one entity's are looked for, or those for which a condition holds.
+_PAGE = 1000
+
+#: Types that no event has.
+NO_TYPE = ("",)
+
+Matches = Callable[[dict[str, Any]], bool]
+
+
+def subject_of(record: ExecutionRecord) -> Subject:
+    """What all envelopes of a run have in common."""
+    scope = record.new.scope
+    tenancy = {"tenant_id": scope.tenant, "project_id": scope.project, "environment_id": scope.environment}
+    return Subject(record.execution_id, record.new.name, tenancy)
+
+
+def widened(stored: StoredEvent, subject: Subject) -> dict[str, Any]:
+    return widen(stored.event, subject, stored.seq, stored.event_id, stored.persisted_at)
+
+
+def types_about(entity_type: str, types: Sequence[str]) -> tuple[str, ...]:
+    """Those of the types, or of all, that are about a kind of entity. Raises RequestRejected."""
+    if not entity_type:
+        raise RequestRejected("`entity_id` needs `entity_type`: an id is one of its kind")
+    known = {row.entity for row in REGISTRY.values()}
+    if entity_type not in known:
+        raise RequestRejected(f"there is no entity_type {entity_type[:60]!r}; there are {', '.join(sorted(known))}")
+    own = tuple(name for name, row in REGISTRY.items() if row.entity == entity_type and (not types or name in types))
+    return own or NO_TYPE
+
+
+async def entity_events(
+    store: Store, record: ExecutionRecord, types: Sequence[str], entity_id: str, after: int, limit: int
+) -> list[dict[str, Any]]:
+    """Envelopes of some types that are about one entity; '' is any."""
+    subject = subject_of(record)
+    found: list[dict[str, Any]] = []
+    while len(found) < limit:
+        stored = await store.events(record.execution_id, after=after, limit=_PAGE, types=types)
+        envelopes = [widened(one, subject) for one in stored]
+        found += [one for one in envelopes if entity_id in ("", one["entity_id"])]
+        if len(stored) < _PAGE:
+            break
+        after = stored[-1].seq
+    return found[:limit]
+
+
+def matches_of(entity: str, where: str, limits: Limits = DEFAULT_LIMITS) -> Matches | None:
+    """Whether an envelope is about an entity (`TYPE[:ID]`) and a condition over its fields holds; None: every envelope is wanted.
+    The condition does not hold for an event that lacks what it reads. Raises RequestRejected.
+    """
+    kind, _, name = entity.partition(":")
+    if entity:
+        types_about(kind, ())  # refuses an unknown type
+    try:
+        condition = compile_condition(where, limits=limits) if where.strip() else None
+    except ExpressionError as error:
+        raise RequestRejected(f"`where` is not an expression: {error}") from error
+    if condition is None and not entity:
+        return None
+
+    def matches(event: dict[str, Any]) -> bool:
+        if kind and event["entity_type"] != kind:
+            return False
+        if name and event["entity_id"] != name:
+            return False
+        if condition is None:
+            return True
+        try:
+            return bool(condition.evaluate({**event, "event": event}))
+        except ExpressionError:
+            return False
+
+    return matches
+
+
+async def search(
+    store: Store, query: EventQuery, cursor: str, limit: int, matches: Matches | None = None
+) -> tuple[list[dict[str, Any]], str, bool]:
+    """A page of envelopes, its cursor, and whether there may be more. Of those that have to match, a page reads `_PAGE` at most."""
+    if matches is None:
+        page = await store.search(query, cursor=cursor, limit=limit)
+        return [one for one in await _widened(store, page.events) if one is not None], page.cursor, page.more
+    found: list[dict[str, Any]] = []
+    left, size = max(limit, _PAGE), limit
+    while True:
+        size = min(size, left)
+        page = await store.search(query, cursor=cursor, limit=size)
+        envelopes = await _widened(store, page.events)
+        wanted = await to_thread(_wanted, envelopes, matches)  # conditions can be slow; others must not wait for them
+        is_last = len(page.events) < size or not page.more or left == size
+        if len(found) + len(wanted) > limit:  # the cursor has to stand behind the last event that is answered
+            wanted = wanted[: limit - len(found)]
+            page = await store.search(query, cursor=cursor, limit=wanted[-1] + 1)
+        found += [one for index in wanted if (one := envelopes[index]) is not None]
+        if is_last or len(found) == limit:
+            return found, page.cursor, page.more
+        # As many as the page will take if the others match as often as these did.
+        left -= size
+        read = max(limit, _PAGE) - left
+        size = -(-(limit - len(found)) * read // len(found)) if found else size * 4
+        cursor = page.cursor
+
+
+def _wanted(envelopes: Sequence[dict[str, Any] | None], matches: Matches) -> list[int]:
+    return [index for index, one in enumerate(envelopes) if one is not None and matches(one)]
+
+
+async def _widened(store: Store, events: Sequence[StoredEvent]) -> list[dict[str, Any] | None]:
+    """The envelope of each event; None where its run was removed meanwhile."""
+    subjects = await _subjects(store, (one.execution_id for one in events))
+    return [widened(one, subjects[one.execution_id]) if one.execution_id in subjects else None for one in events]
+
+
+async def _subjects(store: Store, execution_ids: Iterable[int]) -> dict[int, Subject]:
+    found: dict[int, Subject] = {}
+    for execution_id in dict.fromkeys(execution_ids):
+        record = await store.execution(execution_id)
+        if record is not None:
+            found[execution_id] = subject_of(record)
+    return found

@@ -1,0 +1,290 @@
+"""The engine's side of `ports.views.overview`: searches, and what needs attention. Each looks at a bounded number of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+from arclog.core.transitions.state import State
+from arclog.engine.commits.engine import Engine
+from arclog.engine.views.list_rows import listed
+from arclog.model.errors import RequestRejected
+from arclog.model.ids import MAX_ID, MICROS, first_since, micros, minted_at_ms, parse_id, timestamp
+from arclog.ports.storage.pools import QueueHead
+from arclog.ports.storage.statistics import HOUR
+from arclog.ports.storage.store import CommandRecord, ExecutionFilter, ExecutionRecord, Scope
+from arclog.ports.views.insight import Why
+from arclog.ports.views.overview import (
+    LEVELS,
+    Activity,
+    Approval,
+    ApprovalPage,
+    Failing,
+    Hour,
+    Lease,
+    RunPage,
+    RunQuery,
+    Stuck,
+)
+
+#: Explains one run.
+WhyOf = Callable[[str], Awaitable[Why]]
+
+#: Runs that are read at a time while searching.
+_PAGE = 500
+#: Failed runs that are looked at for playbooks that fail, and of one playbook.
+_FAILED_LOOKED_AT = 1000
+_MOST_FAILURES = 100
+#: Leases that are looked at for those of one tenant.
+_LEASES_LOOKED_AT = 1000
+#: Approvals of one run that are told.
+_MOST_APPROVALS = 100
+_LONGEST_TEXT = 200
+_MOST_HOURS = 8_784
+_RUN_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+class Overview:
+    """Of one tenant, or of the project and environment that the caller is bound to. The owner of the store finds runs of all tenants."""
+
+    def __init__(
+        self, engine: Engine, tenant: str, project: str = "", environment: str = "", *, owner: bool = False
+    ) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._store = engine.store
+        self._tenant = tenant
+        self._project = project
+        self._environment = environment
+
+    # -- searching ----------------------------------------------------------------------------------------------------
+
+    async def find(self, query: RunQuery) -> RunPage:
+        if query.level not in LEVELS:
+            raise RequestRejected(f"there is no level {query.level!r}; leave it out, or choose top or called")
+        which = ExecutionFilter(
+            states=query.states,
+            path=query.path,
+            tenant="" if self._owner else self._tenant,
+            project=self._project,
+            environment=self._environment,
+            parent=parse_id(query.parent, "execution id") if query.parent else 0,
+            level=query.level,
+            name=query.name,
+            since=_first_id(query.since, "since") if query.since else 0,
+        )
+        before = _first_id(query.until, "until") if query.until else 0
+        if query.before:
+            last = parse_id(query.before, "execution id")
+            before = min(before, last) if before else last
+        if query.text:
+            return await self._searched(which, query.text, before, query.limit)
+        found = await self._store.executions(which, before=before, limit=query.limit)
+        return RunPage([listed(record) for record in found], _cursor(found, query.limit))
+
+    async def _searched(self, which: ExecutionFilter, text: str, before: int, limit: int) -> RunPage:
+        if len(text) > _LONGEST_TEXT:
+            raise RequestRejected(f"a search is for at most {_LONGEST_TEXT} characters")
+        named = await self._named(which, text.strip(), before)
+        if named is not None:
+            return RunPage([listed(named)], None)
+        wanted = text.strip().casefold()
+        budget = self._engine.settings.integer("overview.search_runs")
+        found: list[ExecutionRecord] = []
+        while budget > 0:
+            page = await self._store.executions(which, before=before, limit=min(_PAGE, budget))
+            for record in page:
+                before = record.execution_id
+                if _holds(record, wanted):
+                    found.append(record)
+                    if len(found) == limit:
+                        return RunPage([listed(one) for one in found], str(before))
+            if len(page) < min(_PAGE, budget):
+                return RunPage([listed(one) for one in found], None)
+            budget -= len(page)
+        return RunPage([listed(one) for one in found], str(before))
+
+    async def _named(self, which: ExecutionFilter, text: str, before: int) -> ExecutionRecord | None:
+        """The run whose id the text is, if it fits the filter too."""
+        record: ExecutionRecord | None = None
+        if text.isascii() and text.isdigit() and 15 <= len(text) <= 19:
+            record = await self._store.execution(int(text))
+        elif _RUN_ID.fullmatch(text):
+            record = await self._store.by_run_id(text.lower())
+        if record is None or not _fits(record, which) or (before and record.execution_id >= before):
+            return None
+        return record
+
+    # -- how runs ended -----------------------------------------------------------------------------------------------
+
+    async def activity(self, hours: int) -> Activity:
+        if not 1 <= hours <= _MOST_HOURS:
+            raise RequestRejected(f"hours is between 1 and {_MOST_HOURS}")
+        until = self._engine.clock.now()
+        since = until - until % HOUR - (hours - 1) * HOUR
+        counts = await self._store.run_counts(
+            self._tenant, project=self._project, environment=self._environment, since=since, limit=hours + 1
+        )
+        told = [Hour(timestamp(each.hour), each.completed, each.failed, each.cancelled) for each in counts]
+        return Activity(timestamp(since), timestamp(until), told)
+
+    async def failing(self, limit: int) -> list[Failing]:
+        now = self._engine.clock.now()
+        oldest = now - round(self._engine.settings.number("overview.failing_s") * MICROS)
+        first = first_since(oldest)
+        failed = self._top("FAILED", since=first)
+        seen: dict[str, ExecutionRecord] = {}
+        before = looked_at = 0
+        while looked_at < _FAILED_LOOKED_AT and len(seen) < 2 * limit:
+            page = await self._store.executions(failed, before=before, limit=_PAGE)
+            for record in page:
+                seen.setdefault(record.new.path, record)
+            looked_at += len(page)
+            if len(page) < _PAGE:
+                break
+            before = page[-1].execution_id
+        found: list[Failing] = []
+        for path, last in seen.items():
+            if len(found) == limit:
+                break
+            good = await self._store.executions(self._top("COMPLETED", path=path), limit=1)
+            since = max(first, good[0].execution_id + 1 if good else 0)
+            if last.execution_id < since:
+                continue
+            bad = await self._store.executions(self._top("FAILED", path=path, since=since), limit=_MOST_FAILURES)
+            began = bad[-1].now.ended_at if bad else None
+            found.append(
+                Failing(path, last.new.name, len(bad), None if began is None else timestamp(began), listed(last))
+            )
+        return found
+
+    def _top(self, state: str, *, path: str = "", since: int = 0) -> ExecutionFilter:
+        """Runs in a state that no run called."""
+        return ExecutionFilter(
+            states=(state,),
+            path=path,
+            tenant=self._tenant,
+            project=self._project,
+            environment=self._environment,
+            level="top",
+            since=since,
+        )
+
+    def _reaches(self, scope: Scope) -> bool:
+        """Whether a run of the tenant is in the project and environment that the caller is bound to."""
+        return self._project in ("", scope.project) and self._environment in ("", scope.environment)
+
+    # -- what waits ---------------------------------------------------------------------------------------------------
+
+    async def stuck(self, limit: int, why: WhyOf) -> list[Stuck]:
+        now_ms = self._engine.clock.now() // 1000
+        patience_ms = round(self._engine.settings.number("overview.stuck_s") * 1000)
+        heads = await self._store.queue_heads(self._tenant)
+        late = [head for head in heads if minted_at_ms(head.command_id) + patience_ms < now_ms]
+        late.sort(key=lambda head: head.command_id)
+        found: list[Stuck] = []
+        for head in late:
+            if len(found) == limit:
+                break
+            record = await self._store.execution(head.execution_id)
+            if record is not None and record.now.terminal_event is None and self._reaches(record.new.scope):
+                sentence = _sentence(await why(str(head.execution_id)), head)
+                since = timestamp(minted_at_ms(head.command_id) * 1000)
+                found.append(Stuck(listed(record), head.step, head.pool, since, sentence))
+        return found
+
+    async def leases(self, limit: int) -> list[Lease]:
+        found: list[Lease] = []
+        records: dict[int, ExecutionRecord | None] = {}
+        for command in await self._store.expired(MAX_ID, _LEASES_LOOKED_AT):
+            run = command.execution_id
+            if run not in records:
+                records[run] = await self._store.execution(run)
+            record = records[run]
+            if record is None or record.new.scope.tenant != self._tenant or not self._reaches(record.new.scope):
+                continue
+            found.append(_lease(record, command))
+            if len(found) == limit:
+                break
+        return found
+
+    async def approvals(self, after: str, limit: int) -> ApprovalPage:
+        known = parse_id(after, "execution id") if after else 0
+        records = await self._store.awaiting_approval(self._tenant, after=known, limit=limit)
+        told: list[Approval] = []
+        for record in records:
+            if not self._reaches(record.new.scope):
+                continue
+            told += _approvals(record, (await self._engine.live.folded(record.execution_id)).state)
+        return ApprovalPage(told, _cursor(records, limit))
+
+
+def _lease(record: ExecutionRecord, command: CommandRecord) -> Lease:
+    return Lease(
+        run=listed(record),
+        step=command.step,
+        step_run=command.run,
+        items=command.items,
+        pool=command.pool,
+        worker_id=command.worker_id,
+        claims=command.fence,
+        until=timestamp(command.lease_until),
+    )
+
+
+def _approvals(record: ExecutionRecord, state: State) -> list[Approval]:
+    run = listed(record)
+    if state.pending_for == "approval":
+        return [Approval(run, "", "", "", "", "", timestamp(record.new.created_at), None)]
+    waits = [wait for wait in state.waits.values() if wait.kind == "approval"]
+    return [
+        Approval(
+            run=run,
+            key=wait.key,
+            step=wait.step,
+            task=wait.task,
+            iteration="" if wait.iteration is None else ".".join(map(str, wait.iteration)),
+            prompt=str(wait.config.get("prompt") or ""),
+            since=timestamp(wait.since),
+            until=timestamp(wait.until) if wait.until else None,
+        )
+        for wait in waits[:_MOST_APPROVALS]
+    ]
+
+
+def _sentence(why: Why, head: QueueHead) -> str:
+    """What keeps this very step, else what keeps the run."""
+    return next((wait.text for wait in why.waits if wait.what == "worker" and wait.step == head.step), why.summary)
+
+
+def _holds(record: ExecutionRecord, wanted: str) -> bool:
+    new, now = record.new, record.now
+    texts = (new.name, new.path, now.current_step or "", now.error or "", str(record.execution_id), new.run_id)
+    return any(wanted in text.casefold() for text in texts)
+
+
+def _fits(record: ExecutionRecord, which: ExecutionFilter) -> bool:
+    parent = record.new.parent_execution_id
+    return (
+        which.tenant in ("", record.new.scope.tenant)
+        and which.project in ("", record.new.scope.project)
+        and which.environment in ("", record.new.scope.environment)
+        and (not which.states or record.now.state in which.states)
+        and which.path in ("", record.new.path)
+        and which.parent in (0, parent)
+        and (not which.level or (which.level == "called") is bool(parent))
+        and which.name in record.new.name
+        and record.execution_id >= which.since
+    )
+
+
+def _first_id(text: str, what: str) -> int:
+    """The smallest id that a moment can have."""
+    try:
+        return first_since(micros(text))
+    except (ValueError, OverflowError):
+        raise RequestRejected(f"{what}: {text[:40]!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+
+
+def _cursor(found: Sequence[ExecutionRecord], limit: int) -> str | None:
+    return str(found[-1].execution_id) if len(found) == limit else None

@@ -1,0 +1,67 @@
+"""A state as readers see it: ids as text, times as RFC 3339, pipelines by the names of their tasks."""
+
+from __future__ import annotations
+
+from arclog.core.transitions.state import State, StepRun
+from arclog.engine.dispatch.position import current_task, task_run_of
+from arclog.engine.views.account import step_summaries
+from arclog.model.commands import Pipeline
+from arclog.model.ids import timestamp
+from arclog.model.refs import published_form
+from arclog.plan.program import Program, StepProgram
+from arclog.ports.storage.store import StoredEvent
+from arclog.ports.views.insight import CommandView, LoopView, StateView, StepRunView, TaskView, TokenView
+
+
+def state_view(program: Program, state: State, head: int, last: StoredEvent | None) -> StateView:
+    """The state after the event `last`; None when there is none yet."""
+    return StateView(
+        execution_id=str(state.execution_id),
+        at=state.head,
+        head=head,
+        event_type=None if last is None else last.event.type,
+        timestamp=None if last is None else timestamp(last.event.at),
+        state=state.status,
+        tokens=[TokenView(one.id, one.place, one.step, one.args) for one in state.tokens.values()],
+        step_runs=[_step_run(program, state, one) for one in state.open.values()],
+        commands=[
+            CommandView(str(one.id), one.step, one.run, one.losses + 1, one.losses) for one in state.commands.values()
+        ],
+        steps=step_summaries(state),
+        ctx=state.ctx,
+        result=state.result,
+        result_ref=published_form(state.result_ref),
+        error=state.error if state.terminal else None,
+    )
+
+
+def _step_run(program: Program, state: State, one: StepRun) -> StepRunView:
+    loop = one.loop
+    held = [
+        str(command.id) for command in state.commands.values() if (command.step, command.run) == (one.step, one.run)
+    ]
+    return StepRunView(
+        step=one.step,
+        run=one.run,
+        status=one.state if one.state != "open" else "running" if one.started else "scheduled",
+        args=one.args,
+        scheduled_at=timestamp(one.scheduled_at),
+        command_ids=held,
+        tasks=[_task(program.steps[one.step], pipeline) for pipeline in one.pipelines()],
+        loop=None if loop is None else LoopView(loop.handed, loop.total, loop.ok, loop.failed, list(one.iterations)),
+    )
+
+
+def _task(step: StepProgram, pipeline: Pipeline) -> TaskView:
+    task = current_task(step, pipeline)
+    if task is None:
+        return TaskView("", 0, 0, in_flight=False, since=None, due=None, iter=pipeline.iter)
+    return TaskView(
+        task=task.plan.name,
+        task_run=task_run_of(pipeline, task),
+        attempt=pipeline.attempt,
+        in_flight=pipeline.in_flight,
+        since=timestamp(pipeline.since) if pipeline.in_flight else None,
+        due=timestamp(pipeline.due) if pipeline.due else None,
+        iter=pipeline.iter,
+    )

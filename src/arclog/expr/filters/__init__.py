@@ -1,0 +1,1 @@
+"""Filters, tests, methods and functions of templates."""

@@ -1,0 +1,107 @@
+"""Filters and tests with regular expressions, in linear time (`model.data.regex`); their work is counted like all other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arclog.expr.budget import Budget, Failure
+from arclog.expr.convert import text
+from arclog.expr.filters.text import read, whole
+from arclog.expr.sizes import SLOT, TEXT, text_size, width
+from arclog.model.data.regex import Found, Regex, RegexError, compiled
+
+#: bytes of a match, beside its texts
+_MATCH = 320
+
+
+def _expression(budget: Budget, pattern: Any) -> Regex:
+    budget.charge(1)
+    try:
+        return compiled(text(budget, pattern))
+    except RegexError as problem:
+        raise Failure(str(problem)) from None
+
+
+def _charge(budget: Budget) -> Any:
+    """Counts the machine's steps: each takes as long as several operations of a template."""
+    return lambda steps: budget.charge(4 * steps)
+
+
+def regex_search(budget: Budget, value: Any, pattern: Any, group: Any = None) -> Any:
+    source, regex = read(budget, value), _expression(budget, pattern)
+    found = regex.search(source, 0, _charge(budget))
+    if found is None:
+        return None
+    return source[found.start : found.end] if group is None else _group(regex, found, source, group)
+
+
+def _group(regex: Regex, found: Found, source: str, group: Any) -> str | None:
+    number = regex.names.get(group, -1) if isinstance(group, str) else whole(group, "group")
+    if not 0 <= number <= regex.groups:
+        raise Failure(f"the expression has no group {str(group)[:60]!r}")
+    return found.groups[number - 1] if number else source[found.start : found.end]
+
+
+def _all(budget: Budget, regex: Regex, source: str, most: int) -> list[Found]:
+    found: list[Found] = []
+    charge = _charge(budget)
+    place = 0
+    while place <= len(source) and (not most or len(found) < most):
+        here = regex.search(source, place, charge)
+        if here is None:
+            break
+        budget.charge(1)
+        budget.room(_MATCH + (TEXT + SLOT) * regex.groups + 2 * (here.end - here.start) * width(source))
+        found.append(here)
+        place = here.end if here.end > here.start else here.end + 1
+    return found
+
+
+def regex_findall(budget: Budget, value: Any, pattern: Any) -> list[Any]:
+    source, regex = read(budget, value), _expression(budget, pattern)
+    found = _all(budget, regex, source, 0)
+    if regex.groups == 0:
+        return [source[each.start : each.end] for each in found]
+    return [(each.groups[0] or "") if regex.groups == 1 else [group or "" for group in each.groups] for each in found]
+
+
+def regex_replace(budget: Budget, value: Any, pattern: Any, replacement: Any = "", count: Any = 0) -> str:
+    source, regex = read(budget, value), _expression(budget, pattern)
+    parts = _parts(text(budget, replacement), regex)
+    made: list[str] = []
+    place = 0
+    for found in _all(budget, regex, source, whole(count, "count")):
+        put = "".join(part if isinstance(part, str) else _group(regex, found, source, part) or "" for part in parts)
+        made += [source[place : found.start], put]
+        # In parts, and as a whole.
+        budget.room(2 * text_size(put))
+        place = found.end
+    return "".join([*made, source[place:]])
+
+
+def _parts(replacement: str, regex: Regex) -> list[str | int]:
+    r"""A replacement in parts: texts, and numbers of groups (`\1`, `\g<name>`)."""
+    parts: list[str | int] = []
+    place = 0
+    while (mark := replacement.find("\\", place)) >= 0:
+        parts.append(replacement[place:mark])
+        following = replacement[mark + 1 : mark + 2]
+        if following.isdecimal():
+            parts.append(int(following))
+            place = mark + 2
+        elif following == "g" and (end := replacement.find(">", mark)) > 0 and replacement[mark + 2 : mark + 3] == "<":
+            name = replacement[mark + 3 : end]
+            parts.append(int(name) if name.isdecimal() and len(name) < 5 else regex.names.get(name, -1))
+            place = end + 1
+        else:
+            parts.append(following or "\\")
+            place = mark + 2
+    return [*parts, replacement[place:]]
+
+
+def matches(budget: Budget, value: Any, pattern: Any) -> bool:
+    return isinstance(value, str) and _expression(budget, pattern).match(value, _charge(budget)) is not None
+
+
+def searches(budget: Budget, value: Any, pattern: Any) -> bool:
+    return isinstance(value, str) and _expression(budget, pattern).search(value, 0, _charge(budget)) is not None

@@ -1,0 +1,342 @@
+"""Filters that make or read text, as Jinja documents them, bounded.
+
+Every filter takes the budget and a value that `convert.admit` let in. Strings stay strings: nothing is auto-escaped,
+so `safe` changes nothing and `escape` escapes each time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from binascii import a2b_base64, b2a_base64
+from typing import Any, NoReturn
+from urllib.parse import quote, quote_plus
+
+from arclog.expr import sizes
+from arclog.expr.budget import Budget, Failure
+from arclog.expr.compiler.operators import joint_width, search_cost
+from arclog.expr.convert import plain, text, walked, weigh
+from arclog.expr.sizes import ENTRY, ITEM, LIST, MAP, SLOT, TEXT, json_size, text_size
+from arclog.expr.values import kind_of
+
+_WORD_START = re.compile(r"([-\s({\[<]+)")
+_WORD = re.compile(r"\w+")
+_BAD_ATTRIBUTE_KEY = re.compile(r"[\s/>=]", flags=re.ASCII)
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+_MAX_INDENT = 64
+_MAX_DIGITS = 400
+
+
+def read(budget: Budget, value: Any, growth: int = 1) -> str:
+    """Take `value` as text whose filtered form may take `growth` times as many bytes."""
+    found = text(budget, value)
+    budget.room(TEXT + growth * len(found) * sizes.width(found))
+    budget.charge(growth * len(found) >> 7)
+    return found
+
+
+def cased(budget: Budget, value: Any) -> str:
+    """Take `value` as text whose letters change their case: one may become three, or need wider characters."""
+    found = text(budget, value)
+    budget.room(TEXT + len(found) * (1 if found.isascii() else 3 * max(sizes.width(found), 2)))
+    budget.charge(len(found) >> 6)
+    return found
+
+
+def whole(value: Any, what: str) -> int:
+    """Take a whole number as an argument."""
+    if isinstance(value, int):
+        return int(value)
+    raise Failure(f"{what} must be a whole number, not a {kind_of(value)}")
+
+
+def split_lines(budget: Budget, source: str, *, keep_ends: bool = False) -> list[str]:
+    """The lines of a text."""
+    budget.charge(1 + (len(source) >> 7))
+    count = sum(map(source.count, _LINE_ENDS)) + 1
+    budget.charge(count >> 3)
+    budget.room(text_size(source) + LIST + (SLOT + TEXT + 16) * count)
+    return source.splitlines(keep_ends)
+
+
+def string(budget: Budget, value: Any) -> str:  # documented by Jinja, as all below
+    return text(budget, value)
+
+
+def safe(budget: Budget, value: Any) -> str:
+    return text(budget, value)
+
+
+def upper(budget: Budget, value: Any) -> str:
+    return cased(budget, value).upper()
+
+
+def lower(budget: Budget, value: Any) -> str:
+    return cased(budget, value).lower()
+
+
+def capitalize(budget: Budget, value: Any) -> str:
+    return cased(budget, value).capitalize()
+
+
+def title(budget: Budget, value: Any) -> str:
+    source = cased(budget, value)
+    each = sizes.width(source)
+    words: list[str] = []
+    at = 0
+    for gap in _WORD_START.finditer(source):
+        # The word, what stands behind it, and both again with their letters changed.
+        budget.room(4 * (SLOT + TEXT) + 2 * each * (gap.end() - at))
+        words += (source[at : gap.start()], gap[0])
+        at = gap.end()
+    budget.room(4 * each * (len(source) - at))
+    words.append(source[at:])
+    return "".join([word[0].upper() + word[1:].lower() for word in words if word])
+
+
+def trim(budget: Budget, value: Any, chars: Any = None) -> str:
+    source = read(budget, value)
+    if chars is None:
+        return source.strip()
+    budget.charge(search_cost(source, text(budget, chars), backwards=True))
+    return source.strip(text(budget, chars))
+
+
+def replaced(budget: Budget, source: str, old: str, new: str, count: int = -1) -> str:
+    """Replace, after counting how long the result will be."""
+    budget.charge(search_cost(source, old))
+    found = source.count(old)
+    if count >= 0:
+        found = min(found, count)
+    budget.room(TEXT + (len(source) + found * max(len(new) - len(old), 0)) * joint_width(source, new))
+    return source.replace(old, new, count)
+
+
+def replace(budget: Budget, value: Any, old: Any, new: Any, count: Any = None) -> str:
+    limit = -1 if count is None else whole(count, "count")
+    return replaced(budget, text(budget, value), text(budget, old), text(budget, new), limit)
+
+
+def center(budget: Budget, value: Any, width: Any = 80) -> str:
+    source = text(budget, value)
+    budget.room(TEXT + max(whole(width, "width"), len(source)) * sizes.width(source))
+    return source.center(width)
+
+
+def indent(budget: Budget, value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> str:
+    if not isinstance(width, str):
+        budget.room(max(whole(width, "width"), 0))
+        width = " " * width
+    source = read(budget, value)
+    count = source.count("\n") + 1
+    lines = split_lines(budget, source + "\n")
+    # The lines with their indents, the list of them, and the whole.
+    each = joint_width(source, width)
+    budget.room(LIST + (SLOT + TEXT) * count + 3 * each * (len(source) + len(width) * (count + 1)))
+    head, rest = lines[0], lines[1:]
+    indented = "\n".join([head, *(width + line if line or blank else line for line in rest)])
+    return width + indented if first else indented
+
+
+def truncate(
+    budget: Budget,
+    value: Any,
+    length: Any = 255,
+    killwords: Any = False,
+    end: Any = "...",
+    leeway: Any = None,
+) -> str:
+    source, tail = read(budget, value), text(budget, end)
+    slack = 5 if leeway is None else whole(leeway, "leeway")
+    if whole(length, "length") < len(tail) or slack < 0:
+        raise Failure(f"truncate needs a length of at least {len(tail)} and no negative leeway")
+    if len(source) <= length + slack:
+        return source
+    budget.room(TEXT + len(source) + len(tail) * joint_width(source, tail))
+    cut = source[: length - len(tail)]
+    return (cut if killwords else cut.rsplit(" ", 1)[0]) + tail
+
+
+def wordcount(budget: Budget, value: Any) -> int:
+    source = read(budget, value)
+    count = 0
+    for _ in _WORD.finditer(source):
+        count += 1
+        budget.charge(1)
+    return count
+
+
+def wordwrap(
+    budget: Budget,
+    value: Any,
+    width: Any = 79,
+    break_long_words: Any = True,
+    wrapstring: Any = None,
+    break_on_hyphens: Any = True,
+) -> str:
+    from textwrap import wrap  # rarely used, slow to import
+
+    if whole(width, "width") < 1:
+        raise Failure("width must be at least 1")
+    joint = "\n" if wrapstring is None else text(budget, wrapstring)
+    wrapped: list[str] = []
+    for line in split_lines(budget, read(budget, value)):
+        # textwrap's patterns are quadratic on lines made of hyphens or single long words
+        budget.charge(20 + len(line) + (len(line) * len(line) >> 10))
+        # It takes a line apart into chunks, and puts lines together of them.
+        budget.room(LIST + (SLOT + TEXT) * 3 * len(line) + 2 * text_size(line))
+        parts = wrap(
+            line,
+            width=width,
+            expand_tabs=False,
+            replace_whitespace=False,
+            break_long_words=bool(break_long_words),
+            break_on_hyphens=bool(break_on_hyphens),
+        )
+        wrapped.extend(parts or [""])
+    wide = max(map(sizes.width, wrapped), default=1)
+    budget.room(TEXT + (sum(map(len, wrapped)) + len(joint) * len(wrapped)) * max(wide, sizes.width(joint)))
+    return joint.join(wrapped)
+
+
+def escape(budget: Budget, value: Any) -> str:
+    source = read(budget, value, 10)
+    for char, entity in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
+        source = source.replace(char, entity)
+    return source
+
+
+def striptags(budget: Budget, value: Any) -> str:
+    from html import unescape  # rarely used, its table of entities is long
+
+    source = read(budget, value)
+    bare = _without(budget, _without(budget, source, "<!--", "-->"), "<", ">")
+    budget.charge(len(bare) >> 3)
+    budget.room((SLOT + TEXT) * (len(bare) // 2 + 1) + 4 * text_size(bare))
+    # An entity may stand for a wider character than any around it.
+    if "&" in bare:
+        budget.room(4 * len(bare))
+    return unescape(" ".join(bare.split()))
+
+
+def _without(budget: Budget, source: str, start: str, end: str) -> str:
+    # One pass; markupsafe's own loop copies the rest for each tag.
+    kept: list[str] = []
+    at = 0
+    while (begin := source.find(start, at)) != -1 and (close := source.find(end, begin)) != -1:
+        budget.room(TEXT + SLOT + (begin - at) * 4)
+        kept.append(source[at:begin])
+        at = close + len(end)
+    kept.append(source[at:])
+    budget.room(text_size(source))
+    return "".join(kept)
+
+
+def urlencode(budget: Budget, value: Any) -> str:
+    if not isinstance(value, (dict, list)):
+        return quote(_percented(budget, value), safe="/")
+    pairs: list[str] = []
+    entries = [[key, part] for key, part in value.items()] if isinstance(value, dict) else value
+    for entry in walked(budget, entries):
+        if not isinstance(entry, list) or len(entry) != 2:  # a pair
+            raise Failure("urlencode takes a string, a map or a list of pairs")
+        key, part = (quote_plus(_percented(budget, each)) for each in entry)
+        budget.room(TEXT + SLOT + len(key) + len(part))
+        pairs.append(f"{key}={part}")
+    budget.room(TEXT + sum(map(len, pairs)) + len(pairs))
+    return "&".join(pairs)
+
+
+def _percented(budget: Budget, value: Any) -> str:
+    """Take `value` as text of which each byte in UTF-8 may become three characters."""
+    found = text(budget, value)
+    # Besides the result, `quote` holds the text in UTF-8 and a list of what became of its bytes.
+    budget.room(TEXT + len(found) * (12 if found.isascii() else 48))
+    budget.charge(len(found) >> 4)
+    return found
+
+
+def xmlattr(budget: Budget, value: Any, autospace: Any = True) -> str:
+    if not isinstance(value, dict):
+        raise Failure(f"xmlattr takes a map, not a {kind_of(value)}")
+    pairs: list[str] = []
+    for key, part in value.items():
+        if part is None:
+            continue
+        if _BAD_ATTRIBUTE_KEY.search(text(budget, key)):
+            raise Failure("xmlattr: a key holds a space, '/', '>' or '='")
+        name, content = escape(budget, key), escape(budget, part)
+        budget.room(TEXT + SLOT + (len(name) + len(content)) * joint_width(name, content))
+        pairs.append(f'{name}="{content}"')
+    budget.room(TEXT + 2 * (sum(map(len, pairs)) + len(pairs)) * max(map(sizes.width, pairs), default=1))
+    joined = " ".join(pairs)
+    return " " + joined if autospace and joined else joined
+
+
+def filesizeformat(_: Budget, value: Any, binary: Any = False) -> str:
+    try:
+        size = float(value[:_MAX_DIGITS] if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        raise Failure(f"a {kind_of(value)} is no size in bytes") from None
+    base = 1024 if binary else 1000
+    if size == 1:
+        return "1 Byte"
+    if size < base:
+        return f"{int(size)} Bytes"
+    power = 2
+    while size >= base**power and power < 9:  # yotta is the last prefix
+        power += 1
+    prefix = "KMGTPEZY"[power - 2] if binary else "kMGTPEZY"[power - 2]
+    return f"{base * size / base**power:.1f} {prefix}{'iB' if binary else 'B'}"
+
+
+def tojson(budget: Budget, value: Any, indent: Any = None) -> str:
+    """Write JSON with sorted keys, as Jinja does, but for machines: `<`, `>`, `&` and `'` are not escaped."""
+    step = 0 if indent is None else whole(indent, "indent")
+    if not 0 <= step <= _MAX_INDENT:
+        raise Failure(f"indent must be between 0 and {_MAX_INDENT}")
+    weight = weigh(budget, value, json_size, strict=True, most=budget.bytes)
+    # It is written twice: in parts, and as a whole.
+    budget.room(TEXT + weight.size * (2 + 2 * step * weight.depth))
+    budget.charge(10 + (weight.size >> 2))
+    return json.dumps(plain(value), sort_keys=True, indent=indent if indent is None else step)
+
+
+def fromjson(budget: Budget, value: Any) -> Any:
+    """Read JSON text; the reverse of `tojson`."""
+    if not isinstance(value, str):
+        raise Failure(f"fromjson reads a string, not a {kind_of(value)}")
+    lists, maps = value.count("["), value.count("{")
+    entries = value.count(",") + lists + maps
+    budget.room(
+        text_size(value) + LIST * lists + MAP * maps + (ENTRY if maps else ITEM) * entries + TEXT * _texts(value)
+    )
+    budget.charge(10 + (len(value) >> 3) + entries)
+    try:
+        return json.loads(value, parse_constant=_no_constant)
+    except RecursionError:
+        raise Failure("the JSON text is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Failure(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+
+
+def _texts(value: str) -> int:
+    return value.count('"') // 2
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise Failure(f"{name} is not JSON")
+
+
+def b64encode(budget: Budget, value: Any) -> str:
+    """Write the text's UTF-8 bytes as base64."""
+    return b2a_base64(read(budget, value, 8).encode(), newline=False).decode("ascii")
+
+
+def b64decode(budget: Budget, value: Any) -> str:
+    """Read base64 whose bytes are UTF-8 text."""
+    try:
+        # Bytes of UTF-8 may become characters of four bytes each.
+        return a2b_base64(read(budget, value, 6).encode("ascii"), strict_mode=True).decode()
+    except ValueError:
+        raise Failure("not base64 of UTF-8 text") from None

@@ -1,0 +1,1 @@
+"""SQL of a playbook, compiled with bound parameters."""

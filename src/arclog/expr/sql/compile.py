@@ -1,0 +1,179 @@
+"""SQL of a playbook, compiled: every `{{ expr }}` becomes a bound parameter, never text.
+
+Law: the text that reaches a database is the author's own, with placeholders, and names that `identifier` quoted. A
+compiled command evaluates to `[{sql, params}, …]`, one for each statement, with values that are JSON; `json` lists the
+numbers of those values that the SQL itself makes JSON of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from arclog.expr.budget import DEFAULT_LIMITS, Failure, Limits
+from arclog.expr.sql.dialects import DIALECTS, Dialect
+from arclog.expr.sql.scan import Hole, Mark, Misplaced, Statement, statements
+from arclog.expr.template import Template, compile_ending
+from arclog.expr.tree import Locate, Tree, compile_tree, nowhere
+from arclog.model.errors import NOWHERE, ExpressionError, Position
+
+IDENTIFIER = "identifier"
+
+
+class SqlRefused(ExpressionError):
+    """SQL whose templates cannot be bound as they stand."""
+
+
+class _Slot(Struct, frozen=True):
+    """A value's place in a statement."""
+
+    evaluate: Callable[[Mapping[str, Any]], Any]
+    #: value | member | text | name
+    kind: str
+    at: Position
+    json: bool = False
+
+
+class Command:
+    """A compiled command. Immutable; evaluates to its statements with their values."""
+
+    def __init__(
+        self, compiled: list[list[str | _Slot]], holes: list[Template], trees: list[Tree], dialect: Dialect
+    ) -> None:
+        #: the templates that stand in the text itself
+        self.holes = holes
+        parts: list[Template | Tree] = [*holes, *trees]
+        self.constant = all(part.constant for part in parts)
+        self.free = frozenset[str]().union(*(part.free for part in parts))
+        self.paths = frozenset[tuple[str, ...]]().union(*(part.paths for part in parts))
+        self.reads = frozenset[tuple[str | int, ...]]().union(*(part.reads for part in parts))
+        self._compiled = compiled
+        self._dialect = dialect
+
+    def evaluate(self, scope: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give each statement's text and its values."""
+        return [self._statement(pieces, scope) for pieces in self._compiled]
+
+    def _statement(self, pieces: list[str | _Slot], scope: Mapping[str, Any]) -> dict[str, Any]:
+        text: list[str] = []
+        params: list[Any] = []
+        json: list[int] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                text.append(piece)
+                continue
+            value = piece.evaluate(scope)
+            if piece.kind == "member" and isinstance(value, list):
+                raise ExpressionError(f"IN takes no list as a value; write {self._dialect.membership}", piece.at)
+            if piece.kind == "name":
+                try:
+                    text.append(quoted_name(value, self._dialect))
+                except Failure as failure:
+                    raise ExpressionError(failure.message, piece.at) from None
+            else:
+                params.append(as_text(value) if piece.kind == "text" else value)
+                text.append(self._dialect.placeholder.format(len(params)))
+                if piece.json and piece.kind != "text":
+                    json.append(len(params))
+        found: dict[str, Any] = {"sql": "".join(text).strip(), "params": params}
+        return {**found, "json": json} if json else found
+
+
+def compile_sql(
+    source: str,
+    dialect: str,
+    params: Sequence[Any] | Mapping[str, Any] | None = None,
+    at: Position = NOWHERE,
+    limits: Limits = DEFAULT_LIMITS,
+    locate: Locate = nowhere,
+    place: Callable[[int], Position] | None = None,
+) -> Command:
+    """Compile a command of one or more statements; `locate` gives the position of a part of `params`, `place` that of a
+    character of the text (default: as in a text that stands in the file as it is read).
+    """
+    place = place or partial(place_of, source, at)
+    reading = DIALECTS[dialect]
+    keys = frozenset(params) if isinstance(params, Mapping) else frozenset[str]()
+    count = 0 if params is None or isinstance(params, Mapping) else len(params)
+    try:
+        found = statements(source, reading, keys, count)
+    except Misplaced as refusal:
+        raise SqlRefused(refusal.message, place(refusal.offset)) from None
+    holes: list[Template] = []
+    trees: list[Tree] = []
+    used: set[str | int] = set()
+
+    def slot(piece: Hole | Mark) -> _Slot:
+        where = place(piece.offset)
+        if isinstance(piece, Mark):
+            value = params[piece.key]  # type: ignore[index]  # the scan found it there
+            tree = compile_tree(value, lambda inner: locate((piece.key, *inner)), limits)
+            used.add(piece.key)
+            trees.append(tree)
+            return _Slot(tree.evaluate, "value", where, piece.json)
+        template, named = compile_ending(piece.source, IDENTIFIER, where, limits)
+        if named and piece.quoted:
+            raise SqlRefused("identifier brings its own quotes; leave out those around it", where)
+        holes.append(template)
+        kind = "name" if named else "text" if piece.quoted else "member" if piece.member else "value"
+        return _Slot(template.evaluate, kind, where, piece.json)
+
+    compiled = [_pieces(statement, slot) for statement in found]
+    _all_used(params, used, reading, at)
+    return Command(compiled, holes, trees, reading)
+
+
+def _all_used(params: Any, used: set[str | int], dialect: Dialect, at: Position) -> None:
+    """An entry that nothing takes is a misspelt one."""
+    if isinstance(params, Mapping):
+        marks = {key: (f"params.{key}", f":{key}") for key in params}
+    else:
+        marks = {at: (f"params[{at}]", dialect.placeholder.format(at + 1)) for at in range(len(params or ()))}
+    for key, (name, mark) in marks.items():
+        if key not in used:
+            raise SqlRefused(f"nothing in the command takes {name}; it would be {mark}", at)
+
+
+def quoted_name(value: Any, dialect: Dialect) -> str:
+    """A name in quotes. A text is one name, dots included; a list is a dotted name: [schema, table]."""
+    parts = value if isinstance(value, list) else [value]
+    if not parts:
+        raise Failure("identifier: the list of names is empty")
+    return ".".join(_one_name(part, dialect) for part in parts)
+
+
+def _one_name(value: Any, dialect: Dialect) -> str:
+    if not isinstance(value, str) or not value:
+        raise Failure("identifier: a name is a text that is not empty, or a list of such")
+    if "\0" in value:
+        raise Failure("identifier: a name cannot hold the character NUL")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Failure("identifier: the name holds half a character (a lone surrogate)") from None
+    if dialect.max_name_bytes and size > dialect.max_name_bytes:
+        raise Failure(f"identifier: a name has at most {dialect.max_name_bytes} bytes, this one has {size}")
+    return '"' + value.replace('"', '""') + '"'
+
+
+def as_text(value: Any) -> str | None:
+    """What a value in exact quotes is: its text."""
+    if value is None or isinstance(value, str):
+        return value
+    return encode(value).decode()
+
+
+def _pieces(statement: Statement, slot: Callable[[Hole | Mark], _Slot]) -> list[str | _Slot]:
+    return [piece if isinstance(piece, str) else slot(piece) for piece in statement.pieces]
+
+
+def place_of(source: str, at: Position, offset: int) -> Position:
+    """The position in the file of a place in the text, when the text stands there as it is (a block, one line)."""
+    if not at.line:
+        return at
+    before = source[:offset]
+    return Position(at.line + before.count("\n"), at.column + offset - (before.rfind("\n") + 1))

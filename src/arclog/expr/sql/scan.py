@@ -1,0 +1,395 @@
+"""Reads SQL as far as it must be understood to bind templates: quotes, comments, statements, placeholders.
+
+Law: every character of the text ends in exactly one piece, and a template's own characters never end in a piece of SQL.
+What could make a value part of the SQL text (a template inside a literal, glued to a name, in a quoted name) is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from arclog.expr.budget import Failure
+from arclog.expr.sql.dialects import Dialect
+
+
+class Misplaced(Failure):
+    """Something in the SQL that cannot be bound; `offset` says where."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class Hole(Struct, frozen=True):
+    """A `{{ … }}` that stands for a value or a name."""
+
+    source: str
+    offset: int
+    #: it stood in exact quotes: the value is bound as text
+    quoted: bool = False
+    #: it stands alone behind `IN (`, where a list would be compared as one value
+    member: bool = False
+    #: JSON is wanted here: a cast or a function says so
+    json: bool = False
+
+
+class Mark(Struct, frozen=True):
+    """A placeholder for an entry of `params`."""
+
+    #: a key of the map, or the index in the list
+    key: str | int
+    offset: int
+    json: bool = False
+
+
+Piece = str | Hole | Mark
+
+
+class Statement(Struct):
+    """One statement: its pieces, and its first words in capitals."""
+
+    pieces: list[Piece] = []
+    words: list[str] = []
+    offset: int = 0
+
+
+_KEPT_WORDS = 6
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<word>[^\W\d][\w$]*)
+      | (?P<number>\d[\w.]*)
+      | (?P<comment>--[^\n]*)
+      | (?P<block>/\*)
+      | (?P<dollar>\$(?:[^\W\d]\w*)?\$)
+      | (?P<numbered>[$?]\d+)
+      | (?P<cast>::)
+      | (?P<named>[:@$][^\W\d]\w*)
+      | (?P<open>\{[{%\#])
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
+_PART = re.compile(r"[\w$]")
+_MEMBER = re.compile(r"\bIN\s*\(\s*\Z", re.IGNORECASE)
+_LOOK_BACK = 40
+#: What makes JSON of the value before it; and functions that take JSON, so that an empty list is one there too.
+_TO_JSON = re.compile(r"\s*(?:::|\bAS\b)\s*jsonb?\b(?!\s*\[)", re.IGNORECASE)
+_TAKE_JSON = re.compile(
+    r"(FROM_JSON|JSONB?_(ARRAY_\w+|TO_RECORD(SET)?|POPULATE_RECORD(SET)?|EACH(_TEXT)?|OBJECT_KEYS|TYPEOF|TRANSFORM))"
+)
+#: Words after which a name stands, never a value.
+_BEFORE_NAMES = frozenset({"INTO", "JOIN", "TABLE", "UPDATE", "VIEW", "INDEX", "SCHEMA", "COLUMN"})
+#: Words that make a quoted text behind them a constant of that type.
+_TYPES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "JSON", "JSONB", "UUID"})
+_CONTROL = frozenset({"BEGIN", "COMMIT", "END", "ABORT", "START", "ROLLBACK"})
+
+
+def statements(source: str, dialect: Dialect, names: frozenset[str] = frozenset(), count: int = 0) -> list[Statement]:
+    """Take SQL apart; `names` and `count` say what `params` has. Refusals are `Misplaced`."""
+    return _Scan(source, dialect, names, count).run()
+
+
+class _Scan:
+    def __init__(self, source: str, dialect: Dialect, names: frozenset[str], count: int) -> None:
+        self.source = source
+        self.dialect = dialect
+        self.names = names
+        self.count = count
+        self.marks = 0
+        self.at = 0
+        self.done: list[Statement] = []
+        self.statement = Statement()
+        #: how many END a body of statements (a trigger's, a function's) still needs
+        self.depth = 0
+        self.word = ""
+        #: for each open bracket the word before it
+        self.calls: list[str] = []
+
+    def run(self) -> list[Statement]:
+        while self.at < len(self.source):
+            found = _TOKEN.match(self.source, self.at)
+            if found is None:  # pragma: no cover - `other` takes any character
+                break
+            kind = str(found.lastgroup)
+            getattr(self, f"_{kind}")(found[0], self.at)
+            if kind not in ("space", "comment", "block", "word"):
+                self.word = ""
+        self._end()
+        if not self.done:
+            raise Misplaced("the command has no SQL statement", 0)
+        return self.done
+
+    # --- tokens: each moves `at` past itself ----------------------------------------------------------------------
+
+    def _text(self, text: str) -> None:
+        pieces = self.statement.pieces
+        if pieces and isinstance(pieces[-1], str):
+            pieces[-1] += text
+        else:
+            pieces.append(text)
+        self.at += len(text)
+
+    def _space(self, token: str, _: int) -> None:
+        self._text(token)
+
+    _comment = _number = _cast = _space
+
+    def _word(self, token: str, at: int) -> None:
+        word = token.upper()
+        statement = self.statement
+        if not statement.words:
+            statement.offset = at
+        first = statement.words[0] if statement.words else ""
+        if self.depth:
+            self.depth += (word == "CASE") - (word == "END")
+        elif first == "CREATE" and (
+            (word == "BEGIN" and "TRIGGER" in statement.words) or (word == "ATOMIC" and self.word == "BEGIN")
+        ):
+            self.depth = 1
+        if len(statement.words) < _KEPT_WORDS:
+            statement.words.append(word)
+        self.word = word
+        self._text(token)
+
+    def _block(self, _: str, at: int) -> None:
+        level, end = 0, at
+        while True:
+            edge = _BLOCK_EDGE.search(self.source, end)
+            if edge is None:
+                raise Misplaced("this comment has no end", at)
+            end = edge.end()
+            if edge[0] == "*/":
+                level -= 1
+            elif self.dialect.nested_comments or not level:
+                level += 1
+            if level == 0:
+                return self._text(self.source[at:end])
+
+    def _dollar(self, token: str, at: int) -> None:
+        if not self.dialect.dollar_quotes:
+            return self._other("$", at)
+        end = self.source.find(token, at + len(token))
+        if end < 0:
+            raise Misplaced(f"the text that {token} begins has no end", at)
+        inner = self.source.find("{{", at, end)
+        if inner >= 0:
+            raise Misplaced(
+                f"a template cannot stand in text between {token}: it would become part of the code there; "
+                "hand the value over as an argument or through a table",
+                inner,
+            )
+        return self._text(self.source[at : end + len(token)])
+
+    def _numbered(self, token: str, at: int) -> None:
+        if token[0] == "?" and not self.dialect.question_marks:
+            return self._text(token)
+        number = int(token[1:])
+        if not 1 <= number <= self.count:
+            raise Misplaced(f"{token} has no value: params is a list of {self.count}", at)
+        return self._mark(Mark(number - 1, at), token)
+
+    def _named(self, token: str, at: int) -> None:
+        name, before = token[1:], self.source[at - 1 : at]
+        if token[0] == ":" and name in self.names and not _PART.match(before) and before != "]":
+            return self._mark(Mark(name, at), token)
+        if (self.dialect.named_marks and not _PART.match(before)) or token[0] == "$":
+            raise Misplaced(f"{token} has no value: give params: {{{name}: …}} and write :{name}", at)
+        return self._text(token)
+
+    def _other(self, sign: str, at: int) -> None:
+        if sign == "(":
+            self.calls.append(self.word)
+        elif sign == ")" and self.calls:
+            self.calls.pop()
+        match sign:
+            case "'":
+                return self._literal(at)
+            case '"':
+                return self._quoted_name(at, '"')
+            case "[" if self.dialect.brackets:
+                return self._quoted_name(at, "]")
+            case "`" if self.dialect.brackets:
+                return self._quoted_name(at, "`")
+            case ";" if not self.depth:
+                self.at += 1
+                return self._end()
+            case "?" if self.dialect.question_marks:
+                self.marks += 1
+                if self.marks > self.count:
+                    raise Misplaced(f"this ? has no value: params is a list of {self.count}", at)
+                return self._mark(Mark(self.marks - 1, at), sign)
+        return self._text(sign)
+
+    def _mark(self, mark: Mark, token: str) -> None:
+        self.at += len(token)
+        self.statement.pieces.append(Mark(mark.key, mark.offset, json=self._wants_json(self.at)))
+
+    def _open(self, opener: str, at: int) -> None:
+        if opener == "{#":
+            end = self.source.find("#}", at)
+            if end < 0:
+                raise Misplaced("this {# has no #}", at)
+            self._text(" ")  # what a comment parts stays apart
+            self.at = end + 2
+            return
+        if opener == "{%":
+            self._no_statements(at)
+        end = self._template_end(at)
+        if self.source[at - 1 : at] == "}" or _PART.match(self.source[at - 1 : at]) or self._glued(end):
+            raise Misplaced(
+                "a {{ }} is a whole value and cannot be joined to what stands next to it; "
+                "a name in parts is {{ ('part_' ~ x) | identifier }}, a text in parts 'part' || {{ x }}",
+                at,
+            )
+        if self.word in _BEFORE_NAMES and not _is_name(self.source[at:end]):
+            raise Misplaced(f"after {self.word} stands a name, not a value: {{{{ … | identifier }}}} quotes one", at)
+        member = _MEMBER.search(self.source, max(0, at - _LOOK_BACK), at) is not None
+        self.statement.pieces.append(Hole(self.source[at:end], at, member=member, json=self._wants_json(end)))
+        self.at = end
+
+    def _wants_json(self, end: int) -> bool:
+        return _TO_JSON.match(self.source, end) is not None or bool(self.calls and _TAKE_JSON.fullmatch(self.calls[-1]))
+
+    def _glued(self, end: int) -> bool:
+        return bool(_PART.match(self.source, end)) or self.source.startswith("{{", end)
+
+    # --- quotes ---------------------------------------------------------------------------------------------------
+
+    def _literal(self, at: int) -> None:
+        """A text in single quotes."""
+        prefix = self._prefix(at)
+        escapes = prefix == "E" and self.dialect.escape_strings
+        spans: list[tuple[int, int]] = []
+        end = at + 1
+        while True:
+            if end >= len(self.source):
+                raise Misplaced("this quote has no end", at)
+            if self.source.startswith("{{", end):
+                spans.append((end, self._template_end(end)))
+                end = spans[-1][1]
+            elif self.source.startswith(("{%", "{#"), end):
+                self._no_statements(end)
+            elif (self.source[end] == "\\" and escapes) or self.source.startswith("''", end):
+                end += 2
+            elif self.source[end] == "'":
+                break
+            else:
+                end += 1
+        if not spans:
+            return self._text(self.source[at : end + 1])
+        first, last = spans[0]
+        if spans != [(at + 1, end)]:
+            raise Misplaced(
+                f"a template cannot stand inside a longer text; write {self._joined(at, end, spans)}", first
+            )
+        if prefix:
+            raise Misplaced(f"leave out the {prefix} and the quotes: a {{{{ }}}} is bound as a value", first)
+        if self.word in _TYPES and self.dialect.name != "sqlite":
+            raise Misplaced(
+                f"{self.word} before quotes makes a constant, which no value can be; "
+                f"write CAST({self.source[first:last]} AS {self.word.lower()})",
+                first,
+            )
+        self.statement.pieces.append(Hole(self.source[first:last], first, quoted=True))
+        self.at = end + 1
+        return None
+
+    def _prefix(self, at: int) -> str:
+        """Letters that stand against the quote, as in E'…'."""
+        start = at
+        while start and (_PART.match(self.source[start - 1]) or self.source[start - 1] == "&"):
+            start -= 1
+        return self.source[start:at].upper()
+
+    def _joined(self, at: int, end: int, spans: list[tuple[int, int]]) -> str:
+        parts: list[str] = []
+        before = at + 1
+        for first, last in spans:
+            parts += [f"'{self.source[before:first]}'" if before < first else "", self.source[first:last]]
+            before = last
+        parts.append(f"'{self.source[before:end]}'" if before < end else "")
+        joined = " || ".join(part for part in parts if part)
+        return joined if len(joined) <= 200 else "'…' || {{ … }} || '…'"
+
+    def _quoted_name(self, at: int, closing: str) -> None:
+        end = at + 1
+        while True:
+            end = self.source.find(closing, end)
+            if end < 0:
+                raise Misplaced("this quoted name has no end", at)
+            if closing != "]" and self.source.startswith(closing * 2, end):
+                end += 2
+                continue
+            break
+        inner = self.source.find("{{", at, end)
+        if inner >= 0:
+            raise Misplaced(
+                "a template cannot stand in a quoted name; write {{ … | identifier }}, without quotes", inner
+            )
+        self._text(self.source[at : end + 1])
+
+    # --- templates and statements ---------------------------------------------------------------------------------
+
+    def _template_end(self, at: int) -> int:
+        """Where the `{{` at a place ends, as the template language reads it: quotes and brackets inside count."""
+        end, depth, source = at + 2, 0, self.source
+        while end < len(source):
+            char = source[end]
+            if char in "'\"":
+                closing = end + 1
+                while closing < len(source) and source[closing] != char:
+                    closing += 2 if source[closing] == "\\" else 1
+                end = closing
+            elif char in "([{":
+                depth += 1
+            elif not depth and source.startswith("}}", end):
+                return end + 2
+            elif char in ")]}":
+                depth = max(0, depth - 1)
+            end += 1
+        raise Misplaced("this {{ has no }}", at)
+
+    def _no_statements(self, at: int) -> None:
+        raise Misplaced(
+            "{% %} and {# #} cannot stand here in SQL: its text never depends on values; bind a value with {{ }}, "
+            "choose with CASE, or use one task for each form",
+            at,
+        )
+
+    def _end(self) -> None:
+        statement, self.statement, self.word, self.calls = self.statement, Statement(), "", []
+        if not statement.words and not any(isinstance(piece, Hole) for piece in statement.pieces):
+            return
+        self._refuse(statement)
+        self.done.append(statement)
+
+    def _refuse(self, statement: Statement) -> None:
+        words, first = statement.words, statement.words[0] if statement.words else ""
+        if not words:
+            hole = next(piece for piece in statement.pieces if isinstance(piece, Hole))
+            raise Misplaced(
+                "a {{ }} is bound as a value, so it cannot be the statement itself; write the SQL here, with a {{ }} for "
+                "each value",
+                hole.offset,
+            )
+        if (first in _CONTROL and not (first == "ROLLBACK" and "TO" in words)) or words[:2] == [
+            "PREPARE",
+            "TRANSACTION",
+        ]:
+            raise Misplaced(
+                f"{first} cannot stand in a command: its statements are one transaction already, "
+                "or each its own with transaction: false",
+                statement.offset,
+            )
+        if self.dialect.name == "duckdb" and "INSTALL" in words[:2]:
+            raise Misplaced(
+                "extensions are not installed by a task; use what is built in (parquet, json, icu), or LOAD one that is "
+                "in the folder of the setting duckdb.extensions",
+                statement.offset,
+            )
+
+
+def _is_name(hole: str) -> bool:
+    return re.search(r"\|\s*identifier\b", hole) is not None

@@ -1,0 +1,333 @@
+"""Two runs side by side: where they part first and why, which steps and arcs only one of them took, which values differ.
+
+Step runs are compared by name and number, not by the order of events: what runs side by side ends in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import astuple, replace
+
+from arclog.core.transitions.state import State
+from arclog.history.step_runs import Log, RecordedRun
+from arclog.model.events import Event, status_of
+from arclog.model.outcome import data_of
+from arclog.plan.net import Plan
+
+#: Values that differ, as many as are listed.
+MOST_VALUES = 1000
+_MISSING: Any = object()
+
+
+class Divergence(Struct, frozen=True):
+    """The first step run in which two runs part."""
+
+    #: its step and number; '' when they part before the first one
+    step: str
+    run: int
+    #: request | step | args | task | item | outcome | routing | end
+    what: str
+    cause: str
+    #: of the events that show it; 0: the run has none
+    a_seq: int
+    b_seq: int
+    a: Any = None
+    b: Any = None
+
+
+class StepDiff(Struct, frozen=True):
+    """A step that did not run alike in both."""
+
+    step: str
+    #: how often it ran, and how its latest run ended; '' of a step that did not run
+    a_runs: int
+    b_runs: int
+    a_status: str
+    b_status: str
+    #: arcs behind it that fired in one run only, by their targets
+    a_arcs: list[str]
+    b_arcs: list[str]
+
+
+class ValueDiff(Struct, frozen=True):
+    path: str
+    a: Any
+    b: Any
+
+
+class DurationDiff(Struct, frozen=True):
+    """How long all runs of a step took together, milliseconds; None: it did not end."""
+
+    step: str
+    a_ms: int | None
+    b_ms: int | None
+
+
+class NetDiff(Struct, frozen=True):
+    """What changed from one plan to another."""
+
+    steps_added: list[str]
+    steps_removed: list[str]
+    steps_changed: list[str]
+    arcs_added: list[str]
+    arcs_removed: list[str]
+
+
+class Side:
+    """One of the two runs."""
+
+    def __init__(self, plan: Plan, state: State, events: Sequence[Event]) -> None:
+        self.plan = plan
+        self.state = state
+        self.log = Log(events)
+
+
+class RunDiff(Struct, frozen=True):
+    divergence: Divergence | None
+    steps: list[StepDiff]
+    values: list[ValueDiff]
+    #: more values differ than are listed
+    more_values: bool
+    durations: list[DurationDiff]
+    #: None when both ran the same plan
+    net: NetDiff | None
+
+
+def compare(a: Side, b: Side) -> RunDiff:
+    values: list[ValueDiff] = []
+    more = False
+    for one in _values(a, b):
+        if len(values) == MOST_VALUES:
+            more = True
+            break
+        values.append(one)
+    return RunDiff(_divergence(a, b), _steps(a, b), values, more, _durations(a, b), net_diff(a.plan, b.plan))
+
+
+# -- where they part -------------------------------------------------------------------------------------------------------
+
+
+def _divergence(a: Side, b: Side) -> Divergence | None:
+    asked = _request(a, b)
+    if asked is not None:
+        return asked
+    for key, run in a.log.runs.items():
+        other = b.log.runs.get(key)
+        if other is None:
+            cause = f"step {key[0]} (run {key[1]}) ran in the first run only"
+            return Divergence(*key, "step", cause, run.scheduled + 1, 0)
+        found = _parts(a.log.events, run, b.log.events, other)
+        if found is not None:
+            return found
+    for key, run in b.log.runs.items():
+        if key not in a.log.runs:
+            cause = f"step {key[0]} (run {key[1]}) ran in the second run only"
+            return Divergence(*key, "step", cause, 0, run.scheduled + 1)
+    return _end(a, b)
+
+
+def _request(a: Side, b: Side) -> Divergence | None:
+    mine, theirs = a.state.workload, b.state.workload
+    if mine == theirs:
+        return None
+    path, one, other = next(_paths("workload", mine, theirs))
+    return Divergence("", 0, "request", f"{path} differs", 1, 1, one, other)
+
+
+def _parts(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
+    """Where two runs of the same step part."""
+    step, number = run.key
+    one, two = mine[run.scheduled].payload, theirs[other.scheduled].payload
+    for name in ("args", "items", "total"):
+        if one.get(name) != two.get(name):
+            path, left, right = next(_paths(name, one.get(name), two.get(name)))
+            cause = f"step {step} began with another {path}"
+            return Divergence(step, number, "args", cause, run.scheduled + 1, other.scheduled + 1, left, right)
+    found = _tasks(mine, run, theirs, other)
+    if found is not None:
+        return found
+    if _arcs(run) != _arcs(other):
+        seqs = _seq_of(mine, run, run.routed), _seq_of(theirs, other, other.routed)
+        taken = [" and ".join(_arcs(each)) or "nothing" for each in (run, other)]
+        cause = f"behind step {step}, {taken[0]} followed in the first run and {taken[1]} in the second"
+        return Divergence(step, number, "routing", cause, *seqs, _whens(run), _whens(other))
+    return None
+
+
+def _tasks(mine: Sequence[Event], run: RecordedRun, theirs: Sequence[Event], other: RecordedRun) -> Divergence | None:
+    """The first task whose outcome differs, in item and task order."""
+    one, two = _outcomes(mine, run), _outcomes(theirs, other)
+    step, number = run.key
+    for place in sorted({*one, *two}, key=lambda place: (place[0], _first_seq(place, one, two))):
+        left, right = one.get(place), two.get(place)
+        if left is not None and right is not None and _outcome(left[1]) == _outcome(right[1]):
+            continue
+        path, task, _ = place
+        where = f"task {task} of step {step}" + (f", item {'.'.join(map(str, path))}," if path else "")
+        seqs = (0 if left is None else left[0] + 1, 0 if right is None else right[0] + 1)
+        shown = [None if side is None else _outcome(side[1]) for side in (left, right)]
+        if left is None or right is None:
+            which = "first" if right is None else "second"
+            return Divergence(step, number, "task", f"{where} ran in the {which} run only", *seqs, *shown)
+        below, first, second = next(_paths("outcome", *shown))
+        return Divergence(step, number, "outcome", f"{where} had another {below}", *seqs, first, second)
+    return None
+
+
+def _end(a: Side, b: Side) -> Divergence | None:
+    mine = (a.state.status, a.state.result, a.state.error)
+    theirs = (b.state.status, b.state.result, b.state.error)
+    if mine == theirs:
+        return None
+    cause = f"the first run is {a.state.status}, the second {b.state.status}"
+    if a.state.status == b.state.status:
+        cause = "their results differ" if a.state.result != b.state.result else "their errors differ"
+    return Divergence("", 0, "end", cause, a.state.head, b.state.head, mine[1] or mine[2], theirs[1] or theirs[2])
+
+
+Place = tuple[tuple[int, ...], str, int]
+
+
+def _outcomes(events: Sequence[Event], run: RecordedRun) -> dict[Place, tuple[int, Event]]:
+    found: dict[Place, tuple[int, Event]] = {}
+    for index in run.events:
+        event = events[index]
+        if event.type in ("task.done", "task.failed"):
+            found[event.iteration or (), event.task, event.task_run] = (index, event)
+    return found
+
+
+def _first_seq(place: Place, *sides: Mapping[Place, tuple[int, Event]]) -> int:
+    return next(side[place][0] for side in sides if place in side)
+
+
+def _outcome(event: Event) -> dict[str, Any]:
+    """What a task came to, without what differs from run to run by nature."""
+    record = event.payload.get("outcome") or {}
+    return {"status": status_of(event), "data": _data(record), "error": record.get("error")}
+
+
+def _data(record: Mapping[str, Any]) -> Any:
+    """A result that is stored outside the log is told by its content."""
+    ref = record.get("result_ref")
+    if isinstance(ref, Mapping):
+        return {"sha256": (ref.get("meta") or {}).get("sha256")}
+    return data_of(dict(record))
+
+
+def _arcs(run: RecordedRun) -> list[str]:
+    return [str(choice.get("step")) for choice in run.selected]
+
+
+def _whens(run: RecordedRun) -> list[Any]:
+    return [] if run.routed is None else run.routed.payload.get("matched") or []
+
+
+def _seq_of(events: Sequence[Event], run: RecordedRun, event: Event | None) -> int:
+    return next((index + 1 for index in run.events if events[index] is event), 0)
+
+
+# -- what differs ----------------------------------------------------------------------------------------------------------
+
+
+def _steps(a: Side, b: Side) -> list[StepDiff]:
+    found: list[StepDiff] = []
+    for step in dict.fromkeys((*a.state.runs, *b.state.runs)):
+        mine, theirs = _fired(a.log, step), _fired(b.log, step)
+        counts = a.state.runs.get(step, 0), b.state.runs.get(step, 0)
+        ends = a.state.latest.get(step, ""), b.state.latest.get(step, "")
+        if counts[0] != counts[1] or ends[0] != ends[1] or mine != theirs:
+            found.append(StepDiff(step, *counts, *ends, sorted(mine - theirs), sorted(theirs - mine)))
+    return found
+
+
+def _fired(log: Log, step: str) -> set[str]:
+    return {arc for run in log.runs.values() if run.key[0] == step for arc in _arcs(run)}
+
+
+def _values(a: Side, b: Side) -> Iterator[ValueDiff]:
+    pairs = [("workload", a.state.workload, b.state.workload), ("ctx", a.state.ctx, b.state.ctx)]
+    steps = dict.fromkeys((*a.state.results, *b.state.results))
+    pairs += [(step, *(_step_value(side.state.results.get(step)) for side in (a, b))) for step in steps]
+    pairs.append(("result", a.state.result, b.state.result))
+    for name, mine, theirs in pairs:
+        for path, one, other in _paths(name, mine, theirs):
+            yield ValueDiff(path, one, other)
+
+
+def _step_value(record: Any) -> Any:
+    if record is None:
+        return None
+    found: dict[str, Any] = {"data": _data(record)}
+    if "results" in record:
+        found["results"] = record["results"]
+    if record.get("error"):
+        found["error"] = record["error"]
+    return found
+
+
+def _paths(name: str, a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The places below a value in which two values differ; what is missing on one side is None."""
+    if a is _MISSING or b is _MISSING or type(a) is not type(b) or not isinstance(a, dict | list):
+        if a is _MISSING or b is _MISSING or a != b:
+            yield name, None if a is _MISSING else a, None if b is _MISSING else b
+        return
+    if a == b:
+        return
+    if isinstance(a, dict):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _paths(f"{name}.{key}", a.get(key, _MISSING), b.get(key, _MISSING))
+        return
+    for index in range(max(len(a), len(b))):
+        one = a[index] if index < len(a) else _MISSING
+        other = b[index] if index < len(b) else _MISSING
+        yield from _paths(f"{name}[{index}]", one, other)
+
+
+def _durations(a: Side, b: Side) -> list[DurationDiff]:
+    mine, theirs = _took(a.log), _took(b.log)
+    return [DurationDiff(step, mine.get(step), theirs.get(step)) for step in dict.fromkeys((*mine, *theirs))]
+
+
+def _took(log: Log) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for run in log.runs.values():
+        if run.end is not None and run.end.duration_ms is not None:
+            found[run.key[0]] = found.get(run.key[0], 0) + round(run.end.duration_ms)
+    return found
+
+
+def net_diff(a: Plan, b: Plan) -> NetDiff | None:
+    """What changed from one plan to another; None when nothing did that a run could notice."""
+    mine, theirs = ({step.name: step for step in plan.steps} for plan in (a, b))
+    arcs = [{_arc(arc) for step in plan.steps for arc in step.arcs} for plan in (a, b)]
+    changed = [name for name in mine if name in theirs and _content(mine[name]) != _content(theirs[name])]
+    found = NetDiff(
+        [name for name in theirs if name not in mine],
+        [name for name in mine if name not in theirs],
+        changed,
+        sorted(arcs[1] - arcs[0]),
+        sorted(arcs[0] - arcs[1]),
+    )
+    return found if any(astuple(found)) else None
+
+
+def _arc(arc: Any) -> str:
+    when = "" if arc.when is None else f" when {arc.when}"
+    return f"{arc.source} → {arc.target}{when}"
+
+
+def _content(step: Any) -> Any:
+    """A step without where it stands in its file, and without its arcs."""
+    return _unplaced(to_builtins(replace(step, arcs=())))
+
+
+def _unplaced(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unplaced(below) for key, below in value.items() if key not in ("at", "origin")}
+    if isinstance(value, list | tuple):
+        return [_unplaced(below) for below in value]
+    return value

@@ -1,0 +1,175 @@
+"""Whether the recorded beginning of a run fits a net that was changed since.
+
+Law: a beginning fits when every one of its events has a place in the net: its step, its task, the arc of each token, the
+kind of each ctx value. The verdict names all that has none, and the latest event from which it would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.core.transitions.apply import apply
+from arclog.core.transitions.state import State
+from arclog.model.config.reducers import misfit, unfit
+from arclog.model.errors import InvariantBroken, NewerLog
+from arclog.model.events import Event
+from arclog.plan.net import ArcPlan
+from arclog.plan.program import Program
+
+#: Problems that a verdict names at most.
+MOST_PROBLEMS = 20
+#: No arc of a step.
+NO_ARC = -1
+_WRITES_CTX = frozenset({"step.done", "step.failed", "loop.done", "signal.received"})
+#: What folding an event raises when the net has no place for it.
+_MISFITS = (KeyError, IndexError, InvariantBroken, TypeError, AttributeError, StopIteration)
+
+
+class Misfit(Struct, frozen=True):
+    """Something that was recorded and has no place in the net."""
+
+    #: step | task | loop | token | ctx | event
+    what: str
+    #: its name: of the step, task or ctx key
+    name: str
+    #: of the event in the old run
+    seq: int
+    message: str
+
+
+class Verdict(Struct, frozen=True):
+    """Why a beginning does not fit."""
+
+    problems: list[Misfit]
+    #: the latest event of the old run from which it would fit; 0: none
+    fits_at: int
+
+
+class Arcs:
+    """The arcs of the old net in the new one."""
+
+    def __init__(self, old: Program, new: Program, steps: Mapping[str, str]) -> None:
+        self._old = old
+        self._new = new
+        self._steps = steps
+        self._same = old.digest == new.digest
+        self._known: dict[tuple[str, int], int] = {}
+
+    def index(self, step: str, choice: Mapping[str, Any]) -> int:
+        """Of the arc that an old one became; NO_ARC when there is none."""
+        number = int(choice["arc"])
+        if self._same:
+            return number
+        found = self._known.get((step, number))
+        if found is None:
+            found = self._known[step, number] = self._find(step, number)
+        return found
+
+    def _find(self, step: str, number: int) -> int:
+        old = self._old.steps[step].plan.arcs[number]
+        target = self._steps.get(old.target, old.target)
+        source = self._new.steps.get(self._steps.get(step, step))
+        arcs = [] if source is None else [(at, arc) for at, arc in enumerate(source.plan.arcs) if arc.target == target]
+        same = [at for at, arc in arcs if arc.when == old.when]
+        return (same or [at for at, _ in arcs] or [NO_ARC])[0]
+
+    def place(self, place: str) -> str:
+        """A place of the old net in the new one."""
+        kind, _, rest = place.partition(":")
+        step, _, number = rest.rpartition(":")
+        if self._same or kind != "arc" or step not in self._old.steps:
+            return place
+        return f"arc:{self._steps.get(step, step)}:{self.index(step, {'arc': int(number)})}"
+
+    def arc(self, step: str, index: int) -> ArcPlan | None:
+        """An arc of the new net."""
+        found = self._new.steps.get(step)
+        return None if found is None or not 0 <= index < len(found.plan.arcs) else found.plan.arcs[index]
+
+
+def fold(
+    program: Program, execution_id: int, events: Sequence[Event], sources: Sequence[int], *, changed: bool
+) -> tuple[State, dict[str, int], Verdict | None]:
+    """The state after the events and its timers, as `apply` moves them; or why the net has no place for them. `sources` are
+    the indexes of the events in the old log.
+    """
+    state = State(execution_id=execution_id)
+    timers: dict[str, int] = {}
+    problems: list[Misfit] = []
+    if not changed:
+        for event in events:
+            moves = apply(program, state, event)
+            if moves:
+                timers.update(moves)
+        return state, {name: due for name, due in timers.items() if due}, None
+    for event, source in zip(events, sources, strict=True):
+        problems += _misfits(program, event, source + 1)
+        if problems:
+            continue  # what follows is folded no more; what else has no place is still named
+        try:
+            timers.update(apply(program, state, event))
+        except NewerLog:
+            raise
+        except _MISFITS as problem:
+            problems.append(Misfit("event", event.type, source + 1, f"{event.type} of step {event.step}: {problem}"))
+            continue
+        if event.type in _WRITES_CTX:
+            problems += _unfit_values(program, state, source + 1)
+    if not problems:
+        return state, {name: due for name, due in timers.items() if due}, None
+    first = min(problem.seq for problem in problems)
+    return state, {}, Verdict(problems[:MOST_PROBLEMS], _before(first, sources))
+
+
+def _before(seq: int, sources: Sequence[int]) -> int:
+    """The last event in front of `seq` that can be forked at; 0 when the run had not started then."""
+    started = next((source + 1 for source in sources if source >= 0), 0)
+    return seq - 1 if seq - 1 >= started > 0 else 0
+
+
+def _misfits(program: Program, event: Event, seq: int) -> list[Misfit]:
+    if not event.step:
+        return []
+    step = program.steps.get(event.step)
+    if step is None:
+        if event.type != "step.scheduled":
+            return []
+        return [Misfit("step", event.step, seq, f"step {event.step} (run {event.run}) is not in the playbook")]
+    if event.type == "task.started" and event.task not in step.index:
+        return [Misfit("task", event.task, seq, f"step {event.step} has no task {event.task}")]
+    if event.type == "step.scheduled":
+        looped = "total" in event.payload or "expand" in event.payload
+        if looped != (step.plan.loop is not None):
+            said = "ran as a loop and is none" if looped else "is a loop and did not run as one"
+            return [Misfit("loop", event.step, seq, f"step {event.step} {said} in the playbook")]
+    if event.type == "policy.task.evaluated" and "set_ctx" in event.payload:
+        reducers = program.names.reducers
+        return [
+            Misfit("ctx", key, seq, f"ctx.{key} has the reducer {reducers[key]}, which does not take {wrong}")
+            for key, value in event.payload["set_ctx"].items()
+            if key in reducers and (wrong := misfit(reducers[key], value))
+        ]
+    if event.type == "next.evaluated":
+        return [
+            Misfit(
+                "token",
+                str(choice.get("step", "")),
+                seq,
+                f"the token that step {event.step} (run {event.run}) gave to step {choice.get('step', '')} has no arc",
+            )
+            for choice in event.payload.get("selected") or ()
+            if choice["arc"] == NO_ARC
+        ]
+    return []
+
+
+def _unfit_values(program: Program, state: State, seq: int) -> list[Misfit]:
+    found: list[Misfit] = []
+    for key, reducer in program.names.reducers.items():
+        if key in state.ctx and (wrong := unfit(reducer, state.ctx[key])):
+            message = f"ctx.{key} has the reducer {reducer}, which cannot go on from {wrong}"
+            found.append(Misfit("ctx", key, seq, message))
+    return found

@@ -1,0 +1,135 @@
+"""A simulated run beside the recorded one: whether it took another path, where, and how it ended.
+
+Step runs are compared by name and number; those that wait for a call without an answer are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.history.simulate import Simulated
+from arclog.history.step_runs import Key, Log, RecordedRun
+from arclog.model.events import TERMINAL, Event
+
+#: Verdicts, the gravest first.
+PATH, UNANSWERED, RESULT, SAME = "path", "unanswered", "result", "same"
+
+
+class Parting(Struct, frozen=True):
+    """The first step run in which the simulated run goes another way."""
+
+    #: '' when only the ends differ
+    step: str
+    run: int
+    #: step | end_of_step | items | routing | end
+    what: str
+    cause: str
+    #: of the recorded event that shows it; 0: the log has none
+    seq: int
+    recorded: Any = None
+    simulated: Any = None
+
+
+class End(Struct, frozen=True):
+    """How a run ended."""
+
+    #: COMPLETED FAILED CANCELLED, or OPEN
+    state: str
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+
+class Compared(Struct, frozen=True):
+    verdict: str
+    parting: Parting | None
+    recorded: End
+    simulated: End
+
+
+def compared(events: Sequence[Event], simulated: Simulated, renamed: Mapping[str, str]) -> Compared:
+    """Put a simulated run beside the log that it was simulated from."""
+    mine, theirs = end_of(events), end_of(simulated.events)
+    open_runs = {(call.step, call.run) for call in simulated.unanswered}
+    parting = _path(Log(events), Log(simulated.events), renamed, open_runs)
+    if parting is not None:
+        return Compared(PATH, parting, mine, theirs)
+    if simulated.unanswered or theirs.state == "OPEN":
+        return Compared(SAME if mine.state == "OPEN" and not simulated.unanswered else UNANSWERED, None, mine, theirs)
+    if mine.state != theirs.state:
+        cause = f"the recorded run is {mine.state}, the simulated one {theirs.state}"
+        parting = Parting("", 0, "end", cause, len(events), mine.error, theirs.error)
+        return Compared(PATH, parting, mine, theirs)
+    if mine.result != theirs.result or _message(mine.error) != _message(theirs.error):
+        return Compared(RESULT, None, mine, theirs)
+    return Compared(SAME, None, mine, theirs)
+
+
+def end_of(events: Sequence[Event]) -> End:
+    for event in reversed(events):
+        if event.type not in TERMINAL:
+            continue
+        if event.type == "execution.cancelled":
+            return End("CANCELLED")
+        payload = event.payload
+        if "error" in payload:
+            return End("FAILED", None, payload["error"])
+        ref = payload.get("result_ref")
+        return End("COMPLETED", payload.get("result") if ref is None else {"sha256": ref["meta"]["sha256"]})
+    return End("OPEN")
+
+
+def _path(mine: Log, theirs: Log, renamed: Mapping[str, str], open_runs: set[Key]) -> Parting | None:
+    known: set[Key] = set()
+    missing: Parting | None = None
+    for (name, number), run in mine.runs.items():
+        key = (renamed.get(name, name), number)
+        known.add(key)
+        other = theirs.runs.get(key)
+        if other is None:
+            if missing is None:
+                missing = Parting(*key, "step", f"step {name} (run {number}) would not have run", run.scheduled + 1)
+        elif key not in open_runs and other.end is not None and run.is_over:
+            parting = _step(mine.events, run, other, key, renamed)
+            if parting is not None:
+                return parting
+    if missing is not None and not open_runs:
+        return missing
+    for key in theirs.runs:
+        if key not in known:
+            return Parting(*key, "step", f"step {key[0]} (run {key[1]}) would have run", 0)
+    return None
+
+
+def _step(
+    events: Sequence[Event], run: RecordedRun, other: RecordedRun, key: Key, renamed: Mapping[str, str]
+) -> Parting | None:
+    step = key[0]
+    if run.has_failed != other.has_failed:
+        words = [f"{'fail' if failed else 'succeed'}ed" for failed in (run.has_failed, other.has_failed)]
+        cause = f"step {step} {words[0]}, and would have {words[1]}"
+        sides = [None if one.end is None else one.end.payload.get("error") for one in (run, other)]
+        return Parting(*key, "end_of_step", cause, _seq(events, run, run.end), *sides)
+    if run.failed_items != other.failed_items:
+        cause = f"{run.failed_items} items of step {step} failed, and {other.failed_items} would have"
+        return Parting(*key, "items", cause, _seq(events, run, run.end), run.failed_items, other.failed_items)
+    taken = [renamed.get(str(choice.get("step")), str(choice.get("step"))) for choice in run.selected]
+    would = [str(choice.get("step")) for choice in other.selected]
+    if taken != would:
+        cause = f"behind step {step}, {_list(taken)} followed, and {_list(would)} would have"
+        return Parting(*key, "routing", cause, _seq(events, run, run.routed), taken, would)
+    return None
+
+
+def _list(steps: list[str]) -> str:
+    return " and ".join(steps) or "nothing"
+
+
+def _seq(events: Sequence[Event], run: RecordedRun, event: Event | None) -> int:
+    return next((index + 1 for index in run.events if events[index] is event), 0)
+
+
+def _message(error: dict[str, Any] | None) -> Any:
+    return None if error is None else (error.get("kind"), error.get("message"))

@@ -1,0 +1,105 @@
+"""What the runs of a playbook have in common: how many go well, how long they and their steps take, and how that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from arclog.model.events import Event, is_closing
+from arclog.model.ids import timestamp
+
+
+class RunFacts(Struct, frozen=True):
+    """One run."""
+
+    execution_id: str
+    state: str
+    #: microseconds since 1970
+    created_at: int
+    #: None: it has not ended
+    took_ms: int | None
+    #: its step.done and step.failed
+    ends: Sequence[Event]
+
+
+class StepStats(Struct, frozen=True):
+    step: str
+    #: step runs that ended by themselves, and those that failed
+    runs: int
+    failed: int
+    p50_ms: int | None
+    p95_ms: int | None
+    #: the longest step run, and the run that it is of
+    slowest_ms: int | None
+    slowest_in: str
+
+
+class DayStats(Struct, frozen=True):
+    """The runs that were asked for on one day (UTC)."""
+
+    day: str
+    runs: int
+    failed: int
+    p50_ms: int | None
+
+
+class Stats(Struct, frozen=True):
+    runs: int
+    #: by state
+    states: dict[str, int]
+    #: of the runs that completed or failed, the part that completed; None: there is none of either
+    success_rate: float | None
+    p50_ms: int | None
+    p95_ms: int | None
+    #: the slowest first, by p95
+    steps: list[StepStats]
+    #: the latest first
+    days: list[DayStats]
+
+
+def stats(runs: Sequence[RunFacts]) -> Stats:
+    """Over the runs, the newest first."""
+    states: dict[str, int] = {}
+    for run in runs:
+        states[run.state] = states.get(run.state, 0) + 1
+    ended = states.get("COMPLETED", 0) + states.get("FAILED", 0)
+    took = [run.took_ms for run in runs if run.took_ms is not None and run.state == "COMPLETED"]
+    return Stats(
+        runs=len(runs),
+        states=states,
+        success_rate=round(states.get("COMPLETED", 0) / ended, 4) if ended else None,
+        p50_ms=percentile(took, 50),
+        p95_ms=percentile(took, 95),
+        steps=_steps(runs),
+        days=[_day(day, list(those)) for day, those in groupby(runs, lambda run: timestamp(run.created_at)[:10])],
+    )
+
+
+def percentile(values: Iterable[int], part: int) -> int | None:
+    """The smallest value that at least so many per cent are not above; None of nothing."""
+    ordered = sorted(values)
+    return ordered[-(-len(ordered) * part // 100) - 1] if ordered else None
+
+
+def _steps(runs: Sequence[RunFacts]) -> list[StepStats]:
+    took: dict[str, list[tuple[int, str]]] = {}
+    failed: dict[str, int] = {}
+    for run in runs:
+        for event in run.ends:
+            if event.informative or is_closing(event):
+                continue
+            took.setdefault(event.step, []).append((round(event.duration_ms or 0), run.execution_id))
+            failed[event.step] = failed.get(event.step, 0) + (event.type == "step.failed")
+    found: list[StepStats] = []
+    for step, each in took.items():
+        times = [ms for ms, _ in each]
+        slowest = max(each)
+        found.append(StepStats(step, len(each), failed[step], percentile(times, 50), percentile(times, 95), *slowest))
+    return sorted(found, key=lambda one: (-(one.p95_ms or 0), one.step))
+
+
+def _day(day: str, runs: Sequence[RunFacts]) -> DayStats:
+    took = [run.took_ms for run in runs if run.took_ms is not None and run.state == "COMPLETED"]
+    return DayStats(day, len(runs), sum(run.state == "FAILED" for run in runs), percentile(took, 50))

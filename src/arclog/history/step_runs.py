@@ -1,0 +1,114 @@
+"""The step runs of a log: what each of them took, made and came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arclog.model.events import Event, is_closing
+
+#: Events that say something of a step run as a whole.
+_BOUNDARIES = frozenset({"step.scheduled", "step.done", "step.failed", "next.evaluated", "loop.done"})
+#: (step, run)
+Key = tuple[str, int]
+
+
+class RecordedRun:
+    """One step run as a log has it."""
+
+    __slots__ = ("end", "events", "failed_items", "key", "routed", "scheduled", "tokens")
+
+    def __init__(self, key: Key, scheduled: int, tokens: list[int]) -> None:
+        self.key = key
+        #: indexes of its events, in order; not of those that are for readers only
+        self.events: list[int] = [scheduled]
+        self.scheduled = scheduled
+        self.tokens = tokens
+        #: of its step.done or step.failed
+        self.end: Event | None = None
+        #: of its next.evaluated
+        self.routed: Event | None = None
+        #: items of its loop that failed, though the loop as a whole did not
+        self.failed_items = 0
+
+    @property
+    def is_over(self) -> bool:
+        """It came to an end of its own."""
+        return self.end is not None and not is_closing(self.end)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.end is not None and self.is_over and self.end.type == "step.failed"
+
+    @property
+    def selected(self) -> Sequence[dict[str, Any]]:
+        """The arcs that fired behind it."""
+        return () if self.routed is None else self.routed.payload.get("selected") or ()
+
+    @property
+    def is_routed(self) -> bool:
+        """Its routing was decided, and that decision did not fail the run."""
+        return self.routed is not None and "error" not in self.routed.payload
+
+
+class Log:
+    """The log of a run, by its step runs."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self.runs: dict[Key, RecordedRun] = {}
+        #: indexes of events of no step run that may matter: admissions and signals
+        self.beside: list[int] = []
+        #: index of workflow.started; -1: the run never started
+        self.started = -1
+        #: step runs whose failure a RETRY_STEP took back
+        self.retried: set[Key] = set()
+        newest: dict[str, int] = {}
+        step, run = "", 0
+        own: list[int] = []
+        for index, event in enumerate(events):
+            if event.informative:
+                continue
+            if event.run:
+                # Most events are of the same step run as the one before, and say nothing of it as a whole.
+                if event.run == run and event.step == step and event.type not in _BOUNDARIES:
+                    own.append(index)
+                    continue
+                step, run = event.step, event.run
+                own = self._of_a_step(index, event, newest)
+            elif event.type == "policy.admit.evaluated":
+                self.beside.append(index)
+            elif event.type == "signal.received":
+                self.beside.append(index)
+                if event.step and "token" in event.payload and "error" not in event.payload:
+                    self.retried.add((event.step, newest.get(event.step, 0)))
+            elif event.type == "workflow.started":
+                self.started = index
+
+    def _of_a_step(self, index: int, event: Event, newest: dict[str, int]) -> list[int]:
+        """Where the indexes of further events of the same step run go."""
+        key = (event.step, event.run)
+        kind = event.type
+        if kind == "step.scheduled":
+            begun = self.runs[key] = RecordedRun(key, index, list(event.payload.get("tokens") or ()))
+            newest[event.step] = event.run
+            return begun.events
+        found = self.runs.get(key)
+        if found is None:
+            return []
+        found.events.append(index)
+        if kind == "next.evaluated":
+            found.routed = event
+        elif kind in ("step.done", "step.failed"):
+            found.end = event
+        elif kind == "loop.done" and event.iteration is None:
+            found.failed_items = event.payload.get("failed", 0)
+        return found.events
+
+    def is_final(self, run: RecordedRun) -> bool:
+        """Whether it is the run of the final step."""
+        return "final" in self.events[run.scheduled].payload
+
+    def latest(self, step: str) -> RecordedRun | None:
+        """The newest run of a step."""
+        return next((run for run in reversed(self.runs.values()) if run.key[0] == step), None)

@@ -1,0 +1,293 @@
+"""The events that a new run takes over from an old one, as its own: the head, what is kept whole, then the parts.
+
+Ids are the new run's: of commands (the id of the event that issues them), of tokens (numbered as they are made), of stored
+results (the same content under the new run's name). Everything else stands as it was recorded, with its own time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.history.choosing import DROP, KEEP, PART, ROUTE, Chosen
+from arclog.history.fitting import Arcs
+from arclog.history.parts import part_of
+from arclog.history.step_runs import Key
+from arclog.model.events import Event
+from arclog.model.ids import moved
+from arclog.plan.program import Program
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder().decode
+_STORING = frozenset({"result.stored", "result.manifest.updated"})
+
+
+class Origin(Struct, frozen=True):
+    """What a new run begins with."""
+
+    execution_id: int
+    run_id: str
+    #: of the last event of the old run that was looked at
+    seq: int
+    #: retry | fork
+    how: str
+    #: the step that a retry goes on from
+    step: str = ""
+
+
+class Head(Struct, frozen=True):
+    """The request that the new run begins with."""
+
+    path: str
+    version: int
+    workload: dict[str, Any]
+    files: dict[str, Any]
+    file: str
+    #: tenant/project/environment
+    scope: str
+
+
+class Taken(Struct, frozen=True):
+    """The beginning of a new run."""
+
+    events: list[Event]
+    #: for each, the index of the event in the old log; -1 of an event that is new
+    sources: list[int]
+    #: (name, sha256) of the stored results that are shared
+    results: set[tuple[str, str]]
+
+
+class Taking:
+    """Makes the first events of a new run."""
+
+    def __init__(self, chosen: Chosen, origin: Origin, program: Program, arcs: Arcs, steps: Mapping[str, str]) -> None:
+        self._chosen = chosen
+        self._log = chosen.log
+        self._origin = origin
+        #: of the new run
+        self._program = program
+        self._arcs = arcs
+        #: old name of a step → its new name
+        self._steps = steps
+        self._out: list[Event] = []
+        self._sources: list[int] = []
+        #: index in the old log → index in the new one, -1 of what is not there
+        self._at = [-1] * len(chosen.log.events)
+        self._commands: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
+        #: tokens that joins which fired still absorb, by step and place
+        self._owed: dict[tuple[str, str], int] = {}
+        self._base = 0
+        #: event type → its payload in the new run
+        self._payloads: dict[str, Callable[[Event], dict[str, Any]]] = {
+            "step.scheduled": self._scheduled,
+            "policy.admit.evaluated": self._scheduled,
+            "next.evaluated": self._routed,
+            "signal.received": self._signalled,
+        }
+
+    def taken(self, head: Head, execution_id: int, base_id: int, now: int) -> Taken:
+        """`base_id` is the event_id of the first event. The events of the old log that are kept become the new run's: the log
+        must not be used afterwards.
+        """
+        self._base = base_id
+        self._head(head, now)
+        events, runs = self._log.events, self._chosen.runs
+        beside = self._chosen.beside
+        step, run, how = "", 0, DROP
+        for index in range(self._log.started + 1, len(events)):
+            event = events[index]
+            if event.run:
+                if event.informative:
+                    continue
+                if event.run != run or event.step != step:
+                    step, run = event.step, event.run
+                    how = runs.get((step, run), DROP)
+                if how == KEEP or (how == ROUTE and event.type != "next.evaluated"):
+                    self._keep(index, event)
+            elif index in beside and self._has_place(index, event):
+                self._keep(index, event)
+        for key, how in runs.items():
+            if how == PART:
+                self._part(key, now)
+        results = self._share_results(execution_id)
+        self._out[0].payload["origin"]["events"] = len(self._out)
+        return Taken(self._out, self._sources, results)
+
+    def _has_place(self, index: int, event: Event) -> bool:
+        """An admission that let a step start stays with its step run."""
+        if event.type != "policy.admit.evaluated" or not event.payload.get("allow"):
+            return True
+        behind = self._log.events[index + 1] if index + 1 < len(self._log.events) else None
+        if behind is None or behind.type != "step.scheduled" or behind.step != event.step:
+            return False
+        return self._chosen.runs.get((behind.step, behind.run)) in (KEEP, ROUTE)
+
+    # -- the head ------------------------------------------------------------------------------------------------------
+
+    def _head(self, head: Head, now: int) -> None:
+        asked = self._log.events[0].payload
+        old = self._origin
+        origin: dict[str, Any] = {"execution_id": str(old.execution_id), "seq": old.seq, "how": old.how}
+        if old.step:
+            origin["step"] = old.step
+        payload: dict[str, Any] = {"path": head.path, "version": str(head.version), "plan": self._program.digest}
+        if head.workload:
+            payload["workload"] = head.workload
+        if head.scope:
+            payload["scope"] = head.scope
+        if "priority" in asked:
+            payload["priority"] = asked["priority"]
+        if head.files:
+            payload["files"] = head.files
+        if head.file:
+            payload["file"] = head.file
+        payload |= {"original_run_id": old.run_id, "origin": origin}
+        started = self._log.events[self._log.started]
+        self._tokens[started.payload["token"]] = 1
+        self._add(Event("playbook.execution.requested", now, payload=payload))
+        self._add(Event("playbook.request.evaluated", now, cause=1))
+        self._add(Event("playbook.started", now, cause=2))
+        self._add(Event("workflow.started", now, cause=3, payload={"token": 1}), self._log.started)
+
+    # -- what is kept whole ----------------------------------------------------------------------------------------------
+
+    def _keep(self, index: int, event: Event) -> None:
+        if event.own_id or event.sent:
+            event.own_id, event.sent = 0, {}
+        if event.cause:
+            cause = self._at[index - event.cause] if event.cause <= index else -1
+            event.cause = 0 if cause < 0 else len(self._out) - cause
+        if event.command_id:
+            event.command_id = self._command(event)
+        payload = self._payloads.get(event.type)
+        if payload is not None:
+            event.payload = payload(event)
+        if self._steps and event.step in self._steps:
+            event.step = self._steps[event.step]
+        self._at[index] = len(self._out)
+        self._out.append(event)
+        self._sources.append(index)
+
+    def _command(self, event: Event) -> int:
+        """The id of an event's command: that of the event that issues it."""
+        known = self._commands.get(event.command_id)
+        if known is None:
+            known = self._commands[event.command_id] = moved(self._base, len(self._out))
+        return known
+
+    def _scheduled(self, event: Event) -> dict[str, Any]:
+        step = self._steps.get(event.step, event.step)
+        payload = event.payload
+        if "absorbs" in payload:
+            absorbs = [self._arcs.place(place) for place in payload["absorbs"]]
+            for place in absorbs:
+                self._owed[step, place] = self._owed.get((step, place), 0) + 1
+            payload = {**payload, "absorbs": absorbs}
+        if "tokens" in payload:
+            payload = {**payload, "tokens": [self._tokens[token] for token in payload["tokens"]]}
+        return payload
+
+    def _routed(self, event: Event) -> dict[str, Any]:
+        selected = event.payload.get("selected")
+        if not selected:
+            return event.payload
+        return {**event.payload, "selected": [self._selected(event.step, choice) for choice in selected]}
+
+    def _selected(self, step: str, choice: dict[str, Any]) -> dict[str, Any]:
+        made = {**choice, "arc": self._arcs.index(step, choice)}
+        if choice.get("step") in self._steps:
+            made["step"] = self._steps[choice["step"]]
+        if "token" in choice:
+            made["token"] = self._tokens[choice["token"]] = len(self._tokens) + 1
+        if choice.get("absorbed"):
+            arc = self._arcs.arc(self._steps.get(step, step), made["arc"])
+            owed = ("", "") if arc is None else (arc.target, arc.place)
+            if self._owed.get(owed):
+                self._owed[owed] -= 1
+            else:
+                del made["absorbed"]  # the join fires anew, with this token
+        return made
+
+    def _signalled(self, event: Event) -> dict[str, Any]:
+        payload = event.payload
+        if payload.get("token") is None:
+            return payload
+        token = self._tokens[payload["token"]] = len(self._tokens) + 1
+        return {**payload, "token": token}
+
+    # -- parts -----------------------------------------------------------------------------------------------------------
+
+    def _part(self, key: Key, now: int) -> None:
+        run = self._log.runs[key]
+        name = self._steps.get(run.key[0], run.key[0])
+        step = self._program.steps.get(name)
+        if step is None:
+            return
+        is_one_command = bool(self._log.events[run.scheduled].command_id)
+        events = part_of(self._log.events, run, step, now, items_again=self._chosen.items_again)
+        if not events:
+            return
+        looped = "total" in events[0].payload or "expand" in events[0].payload
+        is_renamed = name != run.key[0]
+        for event in events:
+            if event.type == "step.scheduled":
+                event.payload = self._scheduled(event)
+                if not looped or is_one_command:
+                    event.command_id = moved(self._base, len(self._out))
+            elif event.type == "command.issued":
+                event.command_id = moved(self._base, len(self._out))
+            if is_renamed:
+                event.step = name
+            self._out.append(event)
+        self._sources += [run.scheduled] * len(events)
+        self._at[run.scheduled] = len(self._out) - 1
+
+    # -- stored results ----------------------------------------------------------------------------------------------------
+
+    def _share_results(self, execution_id: int) -> set[tuple[str, str]]:
+        """Name the stored results as the new run's own; those of step runs that are not kept stay the old run's."""
+        names: set[tuple[str, str]] = set()
+        loops = False
+        for event in self._out:
+            if event.type in _STORING:
+                ref = (event.payload.get("result_ref") or {}).get("ref", "")
+                if ref:
+                    name, sha256 = ref.rsplit("/", 2)[-2:]
+                    names.add((name, sha256))
+                loops = loops or "manifest" in event.payload
+        if not names and not loops:
+            return names
+        old, new = str(self._origin.execution_id).encode(), str(execution_id).encode()
+        here = b"noetl://execution/" + old + b"/"
+        pattern = re.compile(
+            rb"noetl://execution/"
+            + old
+            + rb'/(?:result/([^/"]+)/([0-9a-f]{64})|loop/[^"]*"(?:,"execution_id":"'
+            + old
+            + rb'")?)'
+        )
+
+        def renamed(found: re.Match[bytes]) -> bytes:
+            if found[1] is not None and (found[1].decode(), found[2].decode()) not in names:
+                return found[0]
+            return (
+                found[0].replace(here, b"noetl://execution/" + new + b"/").replace(b'"' + old + b'"', b'"' + new + b'"')
+            )
+
+        for event in self._out:
+            if event.payload:
+                body = _ENCODE(event.payload)
+                if here in body:
+                    event.payload = _DECODE(pattern.sub(renamed, body))
+        return names
+
+    def _add(self, event: Event, source: int = -1) -> None:
+        if source >= 0:
+            self._at[source] = len(self._out)
+        self._out.append(event)
+        self._sources.append(source)

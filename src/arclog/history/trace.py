@@ -1,0 +1,574 @@
+"""Provenance: a value of a run, followed back through templates and outcomes to where it entered the run.
+
+A node is a value with the event that brought it and the line of the playbook that made it; its sources are the values that the
+template there read. A node without sources is where the value came in: the request, the playbook itself, or what a task answered.
+What a task makes of its inputs is not known, so everything that its config read is a source of what it answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.expr import compile_tree, path_text
+from arclog.history.step_runs import Key, Log
+from arclog.model.errors import ExpressionError, Position
+from arclog.model.events import Event
+from arclog.model.outcome import data_of, widened
+from arclog.plan.net import Plan, StepPlan, TaskPlan
+
+#: Parts of a path: keys and indexes.
+Path = tuple[str | int, ...]
+
+_VIEW = frozenset({"status", "result", "data", "error", "meta"})
+_LONE = re.compile(r"\{\{-?\s*([A-Za-z_][\w.\[\]]*)\s*-?\}\}")
+_TASK_ENDS = frozenset({"task.done", "task.failed"})
+_STEP_ENDS = frozenset({"step.done", "step.failed"})
+#: Templates in a row, each of which read what the next one made.
+_DEEPEST = 100
+#: Names that come from the engine.
+_ENGINE = frozenset({"execution_id", "event", "_task", "_attempt", "run"})
+#: Config keys that say what an outside system was asked, by what stands first.
+_ASKED = ("url", "endpoint", "command", "query", "path", "key", "uri", "source", "subject", "image", "file", "code")
+
+
+class Node(Struct):
+    """A value, and where it came from."""
+
+    #: result ctx step task item args workload default constant keychain run child stored other
+    what: str
+    #: what it is called there: `fetch.data.total`
+    name: str
+    value: Any = None
+    #: seq of the event that brought it; 0: none did
+    seq: int = 0
+    step: str = ""
+    task: str = ""
+    #: indexes of the loop item
+    item: tuple[int, ...] = ()
+    #: kind of the task
+    kind: str = ""
+    #: line and column in the playbook; 0: not known
+    line: int = 0
+    column: int = 0
+    #: as the playbook has it
+    template: str = ""
+    #: of a task that asked an outside system: url, status, command …
+    origin: dict[str, Any] = {}
+    sources: list[Node] = []
+
+
+class Child(Struct, frozen=True):
+    """The result of another run, to be followed there."""
+
+    execution_id: str
+    path: Path
+    node: Node
+
+
+class _Place(Struct, frozen=True):
+    """Where a template was evaluated: before which event, and in which pipeline."""
+
+    #: events before this index count
+    index: int
+    key: Key | None = None
+    item: tuple[int, ...] = ()
+    #: the task whose policy it is; None: between tasks, or on the server
+    outcome_of: int | None = None
+    in_tasks: bool = False
+
+
+class Tracer:
+    """Follows values of one run."""
+
+    def __init__(self, plan: Plan, events: Sequence[Event], max_nodes: int) -> None:
+        self._plan = plan
+        self._steps: dict[str, StepPlan] = {step.name: step for step in plan.steps}
+        self._events = events
+        self._log = Log(events)
+        #: nodes that may still be made
+        self.left = max_nodes
+        #: that the playbook came from, as its author names it
+        self.file: str = events[0].payload.get("file", "") if events else ""
+        self._made: dict[tuple[Any, ...], Node] = {}
+        #: results of other runs that were met
+        self.children: list[Child] = []
+        #: more nodes than `max_nodes` were needed, or more of them in a row than are followed
+        self.is_cut = False
+        self._depth = 0
+        self._workload = events[0].payload.get("workload") or {} if events else {}
+        #: indexes of the events that set a key of ctx
+        self._setting: dict[str, list[int]] = {}
+        #: index of the end of each step run, and of the latest of each step
+        self._ends: dict[Key, int] = {}
+        for index, event in enumerate(events):
+            if event.type in _STEP_ENDS and not event.informative:
+                self._ends[event.step, event.run] = index
+            patch = event.payload.get("set_ctx") if event.type == "policy.task.evaluated" else None
+            if event.type == "signal.received" and event.payload.get("signal") == "UPDATE_PARAMS":
+                patch = event.payload.get("data")
+            for key in patch if isinstance(patch, dict) else ():
+                self._setting.setdefault(str(key), []).append(index)
+
+    def trace(self, path: Path) -> Node | None:
+        """The node of a value: `result…`, `ctx…`, `workload…` or a step's name; None when there is no such thing."""
+        if not path:
+            return None
+        if path[0] == "result":
+            return self._result(path[1:])
+        return self._name(path, _Place(len(self._events)))
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _name(self, path: Path, place: _Place) -> Node | None:
+        """What a name stood for at a place. None: nothing to be told of it."""
+        known = self._made.get((path, place))
+        if known is None:
+            if self._depth >= _DEEPEST:
+                self.is_cut = True
+                return None
+            self._depth += 1
+            known = self._node_at(path, place)
+            self._depth -= 1
+            if known is not None:
+                self._made[path, place] = known
+        return known
+
+    def _node_at(self, path: Path, place: _Place) -> Node | None:
+        name = str(path[0])
+        rest = path[1:]
+        if place.in_tasks and place.key is not None:
+            found = self._in_tasks(name, rest, place, place.key)
+            if found is not None:
+                return found
+        if name == "ctx":
+            return self._ctx(rest, place)
+        if name == "workload":
+            return self._from_workload(rest)
+        if name == "args" and place.key is not None:
+            return self._args(rest, place.key)
+        if name == "outcome" and place.key is not None:
+            return self._step_run(place.key, rest, place.index)
+        if name in _ENGINE:
+            return self._node("run", path, None)
+        if name in self._steps:
+            return self._step(name, rest, place.index)
+        return self._from_workload(path)
+
+    def _in_tasks(self, name: str, rest: Path, place: _Place, key: Key) -> Node | None:
+        if name == "outcome" and place.outcome_of is not None:
+            return self._task(place.outcome_of, rest)
+        if name == "iter":
+            return self._iter(rest, place, key)
+        if name == "keychain":
+            return self._node("keychain", (name, *rest[:1]), None)
+        if name == "_prev" or any(task.name == name for task in self._steps[key[0]].tasks):
+            run = self._log.runs.get(key)
+            for index in reversed(() if run is None else run.events):
+                event = self._events[index]
+                mine = event.type in _TASK_ENDS and (event.iteration or ()) == place.item
+                if mine and index < place.index and name in ("_prev", event.task):
+                    return self._task(index, rest)
+        return None
+
+    # -- what a run has -----------------------------------------------------------------------------------------------------
+
+    def _result(self, path: Path) -> Node | None:
+        index = self._last(lambda event: event.type == "playbook.finished")
+        if index < 0:
+            return None
+        payload = self._events[index].payload
+        value = _reach(payload.get("result"), path)
+        if payload.get("result_ref"):
+            value = {"ref": payload["result_ref"].get("ref")}
+        if self._plan.result is not None:
+            node = self._node("result", ("result", *path), value, index)
+
+            def at(keys: Path) -> Position:
+                whole = self._plan.spots.get("result", Position())
+                return self._plan.spots.get(".".join(map(str, ("result", *keys))), whole)
+
+            return self._templated(node, self._plan.result, path, _Place(index), at)
+        node = self._node("result", ("result", *path), value, index)
+        for run in sorted(self._log.runs.values(), key=lambda run: -run.events[-1]):
+            if run.routed is not None and not run.selected and run.end is not None:
+                source = self._step_run(run.key, path, index)
+                if source is not None:
+                    node.sources.append(source)
+                break
+        return node
+
+    def _ctx(self, path: Path, place: _Place) -> Node | None:
+        if not path:
+            return self._node("ctx", ("ctx",), None)
+        key = str(path[0])
+        reducer = self._plan.ctx.get(key, {}).get("reducer")
+        node = self._node("ctx", ("ctx", *path), None)
+        for index in reversed(self._setting.get(key, ())):
+            if index >= place.index:
+                continue
+            event = self._events[index]
+            if event.type == "signal.received":
+                value = _reach(event.payload["data"][key], path[1:])
+                node.sources.append(self._node("run", ("UPDATE_PARAMS", *path), value, index))
+                return node
+            source = self._set(index, "set_ctx", key, path[1:])
+            if not node.sources:
+                node.value, node.seq = source.value, index + 1
+                node.step, node.task = event.step, event.task
+            node.sources.append(source)
+            if reducer is None:
+                return node
+            if self.left <= 0:
+                self.is_cut = True
+                return node
+        initial = self._plan.ctx.get(key, {}).get("initial")
+        if initial is not None:
+            node.sources.append(self._node("default", ("executor", "spec", "ctx", key), initial))
+        return node
+
+    def _set(self, index: int, what: str, key: str, path: Path) -> Node:
+        """What a rule of a task's policy set in ctx or iter."""
+        known = self._made.get((what, index, key, path))
+        if known is not None:
+            return known
+        event = self._events[index]
+        task = self._task_plan(event)
+        name = (event.step, event.task, what, key, *path)
+        node = self._node("task", name, _reach((event.payload.get(what) or {}).get(key), path), index)
+        self._made[what, index, key, path] = node
+        rule = event.payload.get("matched_rule_index")
+        if task is None or rule is None or task[1].policy is None or rule >= len(task[1].policy.rules):
+            return node
+        step, plan, number = self._steps[event.step], task[1], task[0]
+        raw = getattr(task[1].policy.rules[rule].then, what).get(key)
+        ended = self._last(
+            lambda one: (
+                one.type in ("task.done", "task.failed", "task.attempt.done", "task.attempt.failed")
+                and (one.step, one.run, one.iteration, one.task) == (event.step, event.run, event.iteration, event.task)
+            ),
+            index,
+        )
+        place = _Place(index, (event.step, event.run), event.iteration or (), ended, in_tasks=True)
+
+        def at(keys: Path) -> Position:
+            spot = ".".join(map(str, (f"tasks.{number}.policy.rules.{rule}.then.{what}", key, *keys)))
+            return step.spots.get(spot, plan.at)
+
+        return self._templated(node, raw, path, place, at)
+
+    def _from_workload(self, path: Path) -> Node | None:
+        key = str(path[0]) if path else ""
+        if not path:
+            return self._node("workload", ("workload",), None, 0)
+        if key in self._workload:
+            value = _reach(self._workload, path)
+            return self._node("workload", ("workload", *path), value, 0)
+        if key in self._plan.workload:
+            return self._node("default", ("workload", *path), _reach(self._plan.workload, path))
+        return None
+
+    def _args(self, path: Path, key: Key) -> Node | None:
+        """The args of a step run: of its step, with those of the arc that led to it laid over them."""
+        run = self._log.runs.get(key)
+        if run is None:
+            return None
+        scheduled = self._events[run.scheduled]
+        value = _reach(scheduled.payload.get("args"), path)
+        node = self._node("args", (key[0], "args", *path), value, run.scheduled)
+        step = self._steps[key[0]]
+        name = path[0] if path else ""
+        for token in run.tokens:
+            for index in range(run.scheduled - 1, -1, -1):
+                event = self._events[index]
+                if event.type != "next.evaluated":
+                    continue
+                chosen = [one for one in event.payload.get("selected") or () if one.get("token") == token]
+                if not chosen:
+                    continue
+                source = self._steps[event.step]
+                arc = source.arcs[chosen[0]["arc"]]
+                if name in arc.args or (not path and arc.args):
+                    spots, number = source.spots, arc.index
+
+                    def of_arc(keys: Path, spots: Any = spots, number: int = number, arc: Any = arc) -> Position:
+                        found: Position = spots.get(".".join(map(str, (f"arcs.{number}.args", *keys))), arc.at)
+                        return found
+
+                    place = _Place(index, (event.step, event.run))
+                    return self._templated(node, arc.args, path, place, of_arc)
+                break
+        if name in step.args or not path:
+
+            def of_step(keys: Path) -> Position:
+                return step.spots.get(".".join(map(str, ("args", *keys))), step.at)
+
+            return self._templated(node, step.args, path, _Place(run.scheduled, key), of_step)
+        return node
+
+    def _iter(self, path: Path, place: _Place, key: Key) -> Node | None:
+        if not path:
+            return None
+        step = self._steps[key[0]]
+        item, rest = place.item, path
+        while rest and rest[0] == "parent" and item:
+            item, rest = item[:-1], rest[1:]
+        for index in reversed(self._log.runs[key].events):
+            event = self._events[index]
+            mine = index < place.index and (event.iteration or ()) == item
+            if mine and rest and rest[0] in (event.payload.get("set_iter") or {}):
+                return self._set(index, "set_iter", str(rest[0]), rest[1:])
+        loops = []
+        loop = step.loop
+        while loop is not None:
+            loops.append(loop)
+            loop = loop.inner
+        if not item or len(item) > len(loops) or not rest or rest[0] != loops[len(item) - 1].iterator:
+            return self._node("run", ("iter", *path), None)
+        depth = len(item)
+        run = self._log.runs[key]
+        found, index = self._items(run.events, item[:-1], run.scheduled)
+        value = _reach(_item(found, item[-1]), rest[1:])
+        node = self._node("item", (step.name, "loop", item[-1], *rest[1:]), value, index)
+        node.item = item
+        at = step.spots.get("loop." + "inner." * (depth - 1) + "items", loops[depth - 1].at)
+        outer = _Place(index, key, item[:-1], in_tasks=depth > 1)
+        return self._templated(node, loops[depth - 1].items, (item[-1], *rest[1:]), outer, lambda _: at)
+
+    def _items(self, indexes: Sequence[int], path: tuple[int, ...], scheduled: int) -> tuple[Any, int]:
+        """The items of a loop, and the event that has them."""
+        for index in indexes:
+            event = self._events[index]
+            if "items" in event.payload and (event.iteration or ()) == path:
+                return event.payload["items"], index
+        return None, scheduled
+
+    # -- steps and tasks ----------------------------------------------------------------------------------------------------
+
+    def _step(self, name: str, path: Path, before: int) -> Node | None:
+        """The latest run of a step that had ended."""
+        ended = [(index, key) for key, index in self._ends.items() if key[0] == name and index < before]
+        return self._step_run(max(ended)[1], path, before) if ended else None
+
+    def _step_run(self, key: Key, path: Path, before: int) -> Node | None:
+        run = self._log.runs.get(key)
+        if run is None:
+            return None
+        ends = [
+            index for index in run.events if index < before and self._events[index].type in ("task.done", "task.failed")
+        ]
+        if not ends:
+            return self._node("step", (key[0], *path), None, run.scheduled)
+        if self._steps[key[0]].loop is None:
+            return self._task(ends[-1], path)
+        return self._loop(key, path, ends)
+
+    def _loop(self, key: Key, path: Path, ends: Sequence[int]) -> Node:
+        """The results of a loop: those of its items, or of the one that the path names."""
+        last: dict[tuple[int, ...], int] = {}
+        for index in ends:
+            last[self._events[index].iteration or ()] = index
+        name = (key[0], *path)
+        if len(path) > 1 and path[0] == "results" and isinstance(path[1], int):
+            chosen = last.get((path[1],))
+            if chosen is not None:
+                return self._task(chosen, path[2:])
+        node = self._node("step", name, None, max(ends))
+        if path and path[0] == "results":
+            node.value = {"items": len(last)}
+            for item in sorted(last):
+                if self.left <= 0:
+                    self.is_cut = True
+                    break
+                node.sources.append(self._task(last[item], ()))
+        else:
+            node.sources.append(self._task(max(ends), path))
+        return node
+
+    def _task(self, index: int, path: Path) -> Node:
+        """What a task answered."""
+        known = self._made.get(("task", index, path))
+        if known is not None:
+            return known
+        event = self._events[index]
+        found = self._task_plan(event)
+        record = event.payload.get("outcome") or {}
+        node = self._node("task", (event.step, event.task, *path), _of_record(record, path), index)
+        self._made["task", index, path] = node
+        if found is None:
+            return node
+        number, plan = found
+        node.kind = plan.kind
+        node.line, node.column = plan.at.line, plan.at.column
+        started = self._started(index, event)
+        inputs = {} if started is None else started.payload.get("inputs") or {}
+        node.origin = _origin(plan, record, inputs)
+        if self.left <= 0:
+            self.is_cut = True
+            return node
+        place = _Place(index, (event.step, event.run), event.iteration or (), in_tasks=True)
+        step = self._steps[event.step]
+
+        def at(keys: Path) -> Position:
+            return step.spots.get(".".join(map(str, (f"tasks.{number}.config", *keys))), plan.at)
+
+        if plan.kind == "noop" and "data" in plan.config:
+            below = path[1:] if path and path[0] in ("data", "result") else path
+            return self._templated(node, plan.config["data"], below, place, lambda keys: at(("data", *keys)))
+        if plan.kind == "playbook":
+            child = self._child(index, event)
+            if child:
+                node.origin = {"execution_id": child}
+                below = path[1:] if path and path[0] in ("data", "result") else path
+                self.children.append(Child(child, ("result", *below), node))
+        templated = {key: value for key, value in plan.config.items() if key not in plan.verbatim}
+        self._read(node, templated, (), place, at)
+        return node
+
+    def _child(self, index: int, event: Event) -> str:
+        """The run that a task called."""
+        for before in self._of_task(index, event):
+            if "child" in before.payload:
+                return str(before.payload["child"])
+        return ""
+
+    def _started(self, index: int, event: Event) -> Event | None:
+        return next((one for one in self._of_task(index, event) if one.type == "task.started"), None)
+
+    def _of_task(self, index: int, event: Event) -> Iterator[Event]:
+        """The events of a task run before one of them, the latest first."""
+        run = self._log.runs.get((event.step, event.run))
+        for at in reversed(() if run is None else run.events):
+            one = self._events[at]
+            mine = (one.iteration, one.task, one.task_run) == (event.iteration, event.task, event.task_run)
+            if at < index and mine:
+                yield one
+
+    def _task_plan(self, event: Event) -> tuple[int, TaskPlan] | None:
+        step = self._steps.get(event.step)
+        for number, task in enumerate(() if step is None else step.tasks):
+            if task.name == event.task:
+                return number, task
+        return None
+
+    # -- templates ---------------------------------------------------------------------------------------------------------
+
+    def _templated(self, node: Node, raw: Any, path: Path, place: _Place, at: Any) -> Node:
+        """Follow a value that a nested template gave: the part of it that the path names."""
+        taken: Path = ()
+        while path:
+            key = path[0]
+            if not _has(raw, key):
+                break
+            raw = raw[key]
+            taken, path = (*taken, key), path[1:]
+        where = at(taken)
+        node.line, node.column = where.line, where.column
+        if isinstance(raw, str):
+            node.template = raw
+            lone = _LONE.fullmatch(raw.strip())
+            if lone is not None and path:
+                self._read(node, raw, path, place, lambda _: where)
+                return node
+        self._read(node, raw, (), place, lambda keys: at((*taken, *keys)))
+        return node
+
+    def _read(self, node: Node, raw: Any, below: Path, place: _Place, at: Any) -> None:
+        """Add what templates read as sources; `below` is what of a lone name is meant."""
+        try:
+            tree = compile_tree(raw, at)
+        except ExpressionError:  # it is written for another place, such as SQL
+            return
+        if not tree.reads and node.what in ("args", "item"):
+            node.what = "constant"
+        for path in sorted(tree.reads, key=lambda one: tuple(map(str, one))):
+            if self.left <= 0:
+                self.is_cut = True
+                return
+            source = self._name((*path, *below), place)
+            if source is not None and source is not node and source not in node.sources:
+                node.sources.append(source)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------------------
+
+    def _node(self, what: str, path: Path, value: Any, index: int = -1) -> Node:
+        self.left -= 1
+        event = self._events[index] if index >= 0 else None
+        return Node(
+            what,
+            path_text(path),
+            value,
+            index + 1,
+            "" if event is None else event.step,
+            "" if event is None else event.task,
+            () if event is None else event.iteration or (),
+            origin={},
+            sources=[],
+        )
+
+    def _last(self, wanted: Any, before: int | None = None) -> int:
+        last = len(self._events) if before is None else before
+        return next((index for index in range(last - 1, -1, -1) if wanted(self._events[index])), -1)
+
+
+def _reach(value: Any, path: Path) -> Any:
+    for key in path:
+        if not _has(value, key):
+            return None
+        value = value[key]
+    return value
+
+
+def _has(value: Any, key: str | int) -> bool:
+    if isinstance(value, Mapping):
+        return key in value
+    return isinstance(value, list | tuple) and isinstance(key, int) and -len(value) <= key < len(value)
+
+
+def _of_record(record: Mapping[str, Any], path: Path) -> Any:
+    """What templates see at a path of an outcome."""
+    if "status" not in record:
+        return None
+    if not path or (path[0] not in _VIEW and path[0] not in record):
+        value = data_of(record)
+    else:
+        value, path = widened(record)[str(path[0])], path[1:]
+    if value is None and "result_ref" in record:
+        extracted = record.get("extracted") or {}
+        text = path_text(path)
+        return extracted[text] if text in extracted else {"ref": record["result_ref"].get("ref")}
+    return _reach(value, path)
+
+
+def _item(items: Any, index: int) -> Any:
+    if isinstance(items, Mapping):
+        if "range" in items:
+            start, _, step = items["range"]
+            return start + index * step
+        return {"ref": (items.get("ref") or {}).get("ref")}
+    return items[index] if isinstance(items, list) and index < len(items) else None
+
+
+def _origin(plan: TaskPlan, record: Mapping[str, Any], inputs: Any) -> dict[str, Any]:
+    """What an outside system was asked, and how it answered."""
+    if plan.kind in ("noop", "assert", "wait", "approval", "playbook", "workbook"):
+        return {}
+    found: dict[str, Any] = {}
+    known = inputs if isinstance(inputs, Mapping) else {}
+    for name in _ASKED:
+        value = known.get(name, plan.config.get(name))
+        if value is not None:
+            found[name] = value
+            break
+    if "method" in known or "method" in plan.config:
+        found["method"] = known.get("method", plan.config.get("method"))
+    for helper in plan.helper:
+        for key, value in (record.get(helper) or {}).items():
+            if value is not None and key not in ("headers", "traceback"):
+                found.setdefault(key, value)
+    if "result_ref" in record:
+        found["result_ref"] = record["result_ref"].get("ref")
+    return found

@@ -1,0 +1,1 @@
+"""What is configured: settings, kinds, schedules and extras."""

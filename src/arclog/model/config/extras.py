@@ -1,0 +1,69 @@
+"""Optional dependencies: which extra of the package brings which module, and the error for a module that is missing.
+
+Law: whoever needs a module of an extra imports it under `required(...)`; nobody else catches ImportError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from arclog.model.errors import MissingExtra
+
+#: extra → the modules that it brings and arclog imports
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "postgres": ("psycopg",),
+    "duckdb": ("duckdb", "pytz"),
+    "object": ("obstore",),
+    "nats": ("nats", "nkeys"),
+    "lineage": ("sqlglot",),
+    "server": (
+        "argon2",
+        "cronsim",
+        "fastapi",
+        "httptools",
+        "opentelemetry",
+        "requests",
+        "prometheus_client",
+        "jwt",
+        "structlog",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    ),
+}
+#: the extra that holds all others
+ALL = "all"
+
+_EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+@contextmanager
+def required(extra: str, what: str) -> Iterator[None]:
+    """While modules of an extra are imported: a missing one raises MissingExtra, which says how to install it.
+
+    `what` is the subject of the message: "kind postgres", "ARCLOG_BUS_URL".
+    """
+    try:
+        yield
+    except ImportError as problem:
+        error = missing(problem, what, extra)
+        if error is None:
+            raise
+        raise error from None
+
+
+def missing(problem: ImportError, what: str, extra: str = "") -> MissingExtra | None:
+    """The error for a module that could not be imported; None if no extra brings it, which is a bug in arclog.
+
+    Some packages raise a plain ImportError without a module's name when a part of them is missing (psycopg without its
+    binary); the extra that was asked for brings that part, too.
+    """
+    module = (problem.name or "").partition(".")[0]
+    if module in _EXTRA_OF:
+        extra = _EXTRA_OF[module]
+        return MissingExtra(f"{what} needs the package {module}, which is not installed", extra)
+    if module or not extra:
+        return None
+    reason = str(problem).partition("\n")[0].rstrip(".")
+    return MissingExtra(f"{what} needs packages that cannot be loaded ({reason})", extra)

@@ -1,0 +1,165 @@
+"""A tool kind as data: what a task of this kind may say, how it behaves, and who runs it.
+
+`plan.compile` sees kinds only through this; it never imports a tool.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.data.shapes import LONGEST_S, Field
+from arclog.model.outcome import ERROR_KINDS
+
+#: How a task that has no policy is tried again; layered like every spec key.
+RETRY = Field(
+    "retry",
+    "object",
+    "Tries a task without a policy again after an error that is retryable or whose kind is in `on`.",
+    fields=(
+        Field("attempts", "integer", "Total tries. Default: 3, or one more than `delays` has.", minimum=1),
+        Field("delay", "number", "Seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
+        Field(
+            "delays",
+            "list",
+            "Seconds before the second, third … attempt, in place of `delay` and `backoff`; the last repeats.",
+            items=Field("delay", "number", minimum=0, maximum=LONGEST_S),
+        ),
+        Field("backoff", "string", "How the delay grows.", default="none", choices=("none", "linear", "exponential")),
+        Field("max_delay", "number", "Upper bound of the delay, seconds.", default=300.0, minimum=0, maximum=LONGEST_S),
+        Field("jitter", "number", "Random share of the delay, 0 to 1.", default=0.0, minimum=0, maximum=1),
+        Field(
+            "on",
+            "list",
+            "Error kinds to try again although they are not retryable.",
+            items=Field("kind", "string", choices=tuple(ERROR_KINDS)),
+        ),
+    ),
+)
+
+#: What a file may be called in `outputs`.
+OUTPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+#: A config key of kinds whose tasks have folders of their own.
+OUTPUTS = Field(
+    "outputs",
+    "object",
+    "Files that the task writes, {name: path}: stored as results when it succeeds; {{ task.files.name }} is a path to one.",
+    template=True,
+)
+
+#: Keys of every task's spec, whatever its kind; a kind may declare more in `spec_fields`.
+COMMON_SPEC_FIELDS: tuple[Field, ...] = (
+    Field(
+        "timeout",
+        "number",
+        "Seconds one attempt may take.",
+        exclusive_min=0,
+        maximum=LONGEST_S,
+    ),
+    Field(
+        "delivery",
+        "string",
+        "at_least_once (default) or at_most_once: then an attempt that may have started is never repeated.",
+        choices=("at_least_once", "at_most_once"),
+    ),
+    Field(
+        "result",
+        "object",
+        "How the task's payload is kept.",
+        fields=(
+            Field(
+                "store",
+                "string",
+                "auto (default): in the log up to the inline limit, above it in the result store; always: in the result store.",
+                choices=("auto", "always"),
+            ),
+            Field(
+                "scope",
+                "string",
+                "How long a stored payload is kept: step, execution (default), workflow or permanent.",
+                choices=("step", "execution", "workflow", "permanent"),
+            ),
+            Field("ttl", "number", "Seconds after which a stored payload may go.", exclusive_min=0, maximum=LONGEST_S),
+            Field(
+                "select",
+                "list",
+                "Parts of the payload that stay in the log under a name of their own, whatever its size.",
+                items=Field(
+                    "part",
+                    "object",
+                    fields=(
+                        Field("path", "string", "Where it stands in the payload: rows[0].id", required=True),
+                        Field("as", "name", "Its name: {{ task.name }}.", required=True),
+                    ),
+                ),
+            ),
+            Field("inline_max_bytes", "integer", "Inline limit of this task, below the operator's.", minimum=0),
+        ),
+    ),
+    RETRY,
+)
+
+
+class Variant(Struct, frozen=True, omit_defaults=True):
+    """What one of the things that a kind can do needs and takes."""
+
+    #: as the field `KindSpec.choice` names it
+    name: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+class KindSpec(Struct, frozen=True, omit_defaults=True):
+    """One tool kind."""
+
+    name: str
+    summary: str
+    #: Config keys of a task of this kind, beside `name kind spec desc auth`.
+    fields: tuple[Field, ...] = ()
+    #: Keys of `task.spec` that this kind understands beyond COMMON_SPEC_FIELDS; only declared keys cross into a task.
+    spec_fields: tuple[Field, ...] = ()
+    #: Lowest layer of `task.spec`.
+    defaults: dict[str, Any] = {}
+    #: Running it can change the world: its end must be durable before the next effectful task starts.
+    effectful: bool = True
+    #: It answers without ever waiting: no time limit is watched over, and nobody hears of its start before its end.
+    at_once: bool = False
+    #: 'worker' (a Tool class runs it), 'pipeline' (the worker itself, without a tool) or 'engine' (the control plane
+    #: handles it and no slot is held).
+    runs_on: str = "worker"
+    #: Where the payload stands inside the result ('' = the result itself).
+    data_at: str = ""
+    #: Name of the outcome's helper and its fields; always defined for the kind, its fields may be null.
+    helper: str = ""
+    helper_fields: tuple[str, ...] = ()
+    #: Config keys whose text is code or another language, not a template.
+    verbatim: tuple[str, ...] = ()
+    #: Config keys whose text is SQL: their templates become bound parameters (with `params`, if the task has them), and
+    #: the tool gets [{sql, params}, …], one for each statement.
+    sql: tuple[str, ...] = ()
+    #: Config key that `file:` on a task fills with the text of a file beside the playbook; '' takes no file.
+    from_file: str = ""
+    #: `module:` and `function:` name code in such files; the task carries what it imports from there as `modules`.
+    takes_modules: bool = False
+    #: How those keys are read: sqlite | postgres | duckdb.
+    dialect: str = ""
+    #: Config keys that may name large stored data: a template that is exactly such a value gives the tool its
+    #: `model.refs.ResultRef`, to be read through `TaskContext.results`, instead of the data itself.
+    by_ref: tuple[str, ...] = ()
+    #: Its tasks can open files of this machine: `{{ task.files.name }}` is then a path to a copy, in `TaskContext.files`.
+    opens_files: bool = True
+    #: Keychain kinds that a task's `auth` may name; () for a tool that takes no credential, None when it does not say.
+    auth: tuple[str, ...] | None = None
+    #: Names that the tool reads whole, beside those that its templates use, e.g. ('workload', 'ctx').
+    needs: tuple[str, ...] = ()
+    #: Groups of config keys of which exactly one must stand, e.g. (('code', 'script'),).
+    one_of: tuple[tuple[str, ...], ...] = ()
+    #: The config key that says what the task does, and which other keys go with each of its values; keys that no variant
+    #: names go with all.
+    choice: str = ""
+    variants: tuple[Variant, ...] = ()
+
+    def empty_helper(self) -> dict[str, dict[str, Any]]:
+        return {self.helper: dict.fromkeys(self.helper_fields)} if self.helper else {}

@@ -1,0 +1,1 @@
+"""Data and text: redaction, regular expressions, merging and bounds."""

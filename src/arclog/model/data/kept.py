@@ -1,0 +1,57 @@
+"""A bounded memory of things that can be made again: the one that was not asked for the longest is given up first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """At most so many values by key, and no more than `max_weight` of them together; the newest is kept in any case."""
+
+    __slots__ = ("_max_weight", "_most", "_values", "_weigh", "_weight")
+
+    def __init__(self, most: int, max_weight: int = 0, weigh: Callable[[V], int] | None = None) -> None:
+        self._most = most
+        self._values: dict[K, V] = {}
+        self._max_weight = max_weight
+        self._weigh = weigh
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._values[key] = value
+        return value
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
+    def pop(self, key: K) -> V | None:
+        value = self._values.pop(key, None)
+        if value is not None and self._weigh is not None:
+            self._weight -= self._weigh(value)
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        """Keep a value; the one that is kept now, when there was one already."""
+        found = self.get(key)
+        if found is not None:
+            return found
+        self._values[key] = value
+        if self._weigh is not None:
+            self._weight += self._weigh(value)
+        while len(self._values) > self._most or (self._weight > self._max_weight and len(self._values) > 1):
+            self.pop(next(iter(self._values)))
+        return value
+
+    def replace(self, key: K, value: V) -> None:
+        """Keep this value, whatever was kept before."""
+        self.pop(key)
+        self.put(key, value)

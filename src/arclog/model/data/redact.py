@@ -1,0 +1,417 @@
+"""Redaction: known secrets are taken out of texts, JSON values and byte streams before anything is written.
+
+Law: a secret is found raw and in the spellings that other programs give it (escapes of JSON, Python, HTML and shells,
+percent and plus, base64 at any alignment and wrapped into lines; a number as other numbers equal to it are written), and what stands in its place names the keychain entry and nothing else.
+One shorter than SHORTEST cannot be told from ordinary text: it is taken out only where it is a whole value.
+
+Programs cut texts, so the larger part of a secret is also found at the end and at the beginning of a text.
+Each spelling has an anchor, a literal that it cannot be without; patterns are compiled and tried only where it is found.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, AnyStr
+
+from msgspec.json import encode
+
+#: Characters of a secret that is looked for inside longer texts.
+SHORTEST = 4
+#: Characters of a line that is looked for on its own, when a secret has several.
+SHORTEST_LINE = 8
+#: Least characters of a piece of a secret at the edge of a text.
+_SHORTEST_PIECE = 12
+#: Characters that one pattern matches; the rest of a longer secret is matched one by one behind it.
+_LONGEST_PATTERN = 256
+#: A shorter anchor is found everywhere.
+_SHORTEST_ANCHOR = 3
+
+_B64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_RUNS = re.compile(r"[A-Za-z0-9]+")
+_PIECES = re.compile(r"\\+|[^\\]", re.DOTALL)
+_CONTROLS = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
+_ENTITIES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+#: Characters in a row of wrapped base64, at least.
+_SHORTEST_ROW = 32
+#: Characters of a text that may be such a row by itself, as in a log that is taken line by line.
+_ROW_ALONE = (20, 128)
+#: The end of a row, as it is or escaped, and how the next one is indented.
+_BREAK = r"(?:(?:\r|\\{1,8}r|%(?:25){0,2}0[Dd])?(?:\n|\\{1,8}n|%(?:25){0,2}0[Aa])[ \t]{0,40})?"
+_LONGEST_BREAK = 80
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MOST_DIGITS = 64
+#: Between the digits of a long number.
+_GROUPED = "[,_ '.]?"
+#: Bytes that the longest spelling of one character takes: ASCII, other.
+_WIDEST = (13, 28)
+
+
+def mask(name: str) -> str:
+    """What stands where a secret of that keychain entry was."""
+    return f"[redacted:{name}]"
+
+
+class Redactor:
+    """Takes a fixed set of secrets out of whatever it is given."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        """`secrets`: each text with the name of the entry that it comes from."""
+        self._exact: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for text, name in secrets.items():
+            for part in _parts(text):
+                self._exact.setdefault(part, mask(name))
+                if len(part) >= SHORTEST:
+                    found.setdefault(part, mask(name))
+        # What holds another secret goes first, or the rest of it would stay.
+        longest_first = sorted(found, key=lambda part: (-len(part), part))
+        self._spellings = [one for part in longest_first for one in _spellings(part, found[part])]
+        self._pieces = [_Piece(part, found[part]) for part in longest_first if len(part) > _SHORTEST_PIECE]
+        #: base64 that programs wrap, whose rows may come one by one
+        self._rows = [(core, found[part]) for part in longest_first for core in _wrapped_cores(part)]
+        #: secrets that are numbers, to be found by their value
+        self._numbers: dict[float, str] = {}
+        for part, masked in found.items():
+            for number in _numbers(part):
+                self._numbers.setdefault(number, masked)
+        anchors = {one.anchor for one in self._spellings} | {piece.anchor for piece in self._pieces}
+        self._anchors = [anchor.encode() for anchor in anchors] + [encode(number) for number in self._numbers]
+        self._everywhere = "" in anchors or any(len(part) < SHORTEST for part in self._exact)
+
+    @classmethod
+    def of(cls, secrets: Mapping[str, str]) -> Redactor | None:
+        """None when there is nothing to hide."""
+        return cls(secrets) if any(secrets) else None
+
+    def text(self, text: str) -> str:
+        whole = self._exact.get(text)
+        if whole is not None:
+            return whole
+        if self._rows and (row := self._row(text)):
+            return row
+        for one in self._spellings:
+            if one.anchor in text:
+                text = one.replaced(text)
+        for piece in self._pieces:
+            text = piece.removed(text)
+        return text
+
+    def _row(self, text: str) -> str:
+        """The mask of a text that is one row of a secret's wrapped base64; '' when it is none."""
+        body = text.strip().rstrip("=")
+        if not _ROW_ALONE[0] <= len(body) <= _ROW_ALONE[1]:
+            return ""
+        inner = body[:-1]  # the last character of all may hold bits that are not the secret's
+        return next((masked for core, masked in self._rows if inner in core), "")
+
+    def bytes(self, body: bytes) -> bytes:
+        stream = self.stream()
+        return stream.feed(body) + stream.end()
+
+    def value(self, value: Any) -> Any:
+        """A JSON value without the secrets, in keys too; the value itself when there are none in it."""
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        return self._walked(value) if self._may_be_in(value) else value
+
+    def stream(self) -> Stream:
+        return Stream(self._spellings)
+
+    def _may_be_in(self, value: Any) -> bool:
+        """Whether an anchor is anywhere in a value; JSON leaves letters and digits as they are."""
+        if self._everywhere or isinstance(value, (int, float)):
+            return True
+        try:
+            body = encode(value)
+        except (TypeError, ValueError, UnicodeError, RecursionError):
+            return True
+        return any(anchor in body for anchor in self._anchors)
+
+    def _walked(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self._walked(key): self._walked(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._walked(part) for part in value]
+        if isinstance(value, (bytes, bytearray)):
+            return self.bytes(bytes(value))
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if (masked := self._numbers.get(value) or self._numbers.get(-value)) is not None:
+                return masked
+            text = str(value)
+            return self._exact.get(text, value) if len(text) >= SHORTEST else value
+        return value
+
+
+class Stream:
+    """Redacts bytes that come in pieces; a secret may lie across their borders."""
+
+    def __init__(self, spellings: Iterable[_Spelling]) -> None:
+        self._strainers = [_Strainer(one) for one in spellings]
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What can be given on so far."""
+        for strainer in self._strainers:
+            chunk = strainer.feed(chunk)
+        return chunk
+
+    def end(self) -> bytes:
+        """The rest."""
+        rest = b""
+        for strainer in self._strainers:
+            rest = strainer.feed(rest) + strainer.end()
+        return rest
+
+
+class _Strainer:
+    """One spelling's part of a stream. What could be the beginning of a match waits for what comes next."""
+
+    def __init__(self, spelling: _Spelling) -> None:
+        self._spelling = spelling
+        self._kept = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._strained(chunk, self._spelling.longest) if chunk else b""
+
+    def end(self) -> bytes:
+        return self._strained(b"", 0)
+
+    def _strained(self, chunk: bytes, hold: int) -> bytes:
+        body = self._kept + chunk
+        # A match that begins before this lies in the body as a whole.
+        limit = max(len(body) - hold, 0)
+        out: list[bytes] = []
+        at = 0
+        if self._spelling.anchor_bytes in body:
+            for start, end in self._spelling.spans(body):
+                if start >= limit and hold:
+                    break
+                out += (body[at:start], self._spelling.mask.encode())
+                at = end
+        cut = max(at, limit)
+        out.append(body[at:cut])
+        self._kept = body[cut:]
+        return b"".join(out)
+
+
+class _Spelling:
+    """A way in which a secret may be written."""
+
+    def __init__(self, pieces: Sequence[str], anchor: str, longest: int, masked: str) -> None:
+        """`pieces`: the pattern of each character, or of a run of them."""
+        self._pieces = pieces
+        self.anchor = anchor
+        self.anchor_bytes = self.anchor.encode()
+        #: bytes of the longest match
+        self.longest = longest
+        self.mask = masked
+
+    def replaced(self, text: str) -> str:
+        """The text with the mask in place of each match."""
+        if len(self._pieces) <= _LONGEST_PATTERN:
+            return self._pattern.sub(self.mask, text)
+        out: list[str] = []
+        at = 0
+        for start, end in _long_matches(self._pattern, self._pieces, text):
+            out += (text[at:start], self.mask)
+            at = end
+        return "".join((*out, text[at:])) if out else text
+
+    def spans(self, body: bytes) -> Iterator[tuple[int, int]]:
+        """Where matches begin and end."""
+        if len(self._pieces) > _LONGEST_PATTERN:
+            return _long_matches(self._bytes_pattern, self._pieces, body)
+        return (match.span() for match in self._bytes_pattern.finditer(body))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("".join(self._pieces[:_LONGEST_PATTERN]))
+
+    @cached_property
+    def _bytes_pattern(self) -> re.Pattern[bytes]:
+        return re.compile("".join(self._pieces[:_LONGEST_PATTERN]).encode("utf-8", "surrogatepass"))
+
+
+def _long_matches(head: re.Pattern[AnyStr], pieces: Sequence[str], text: AnyStr) -> Iterator[tuple[int, int]]:
+    """Matches of a long secret: its beginning by one pattern, the rest piece by piece, since to compile a pattern takes far
+    longer than to match it. Where the rest is not to be recognized, all that follows is taken for it.
+    """
+    at = 0
+    while (match := head.search(text, at)) is not None:
+        at = match.end()
+        for piece in pieces[_LONGEST_PATTERN:]:
+            further = _compiled(piece, isinstance(text, bytes)).match(text, at)
+            at = len(text) if further is None else further.end()
+            if further is None:
+                break
+        yield match.start(), at
+
+
+@lru_cache(maxsize=4096)
+def _compiled(piece: str, as_bytes: bool) -> re.Pattern[Any]:
+    return re.compile(piece.encode("utf-8", "surrogatepass") if as_bytes else piece)
+
+
+class _Piece:
+    """The larger part of a secret, where a text that was cut ends or begins."""
+
+    def __init__(self, part: str, masked: str) -> None:
+        self._part = part
+        self._mask = masked
+        least = max(_SHORTEST_PIECE, len(part) * 2 // 3)
+        self._head, self._tail = part[:least], part[-least:]
+        #: what head and tail have in common
+        self.anchor = _anchor(part[len(part) - least : least])
+
+    def removed(self, text: str) -> str:
+        end = len(text.rstrip("….")) if text.endswith(("…", "...")) else len(text)
+        at = text.rfind(self._head, max(end - len(self._part), 0), end)
+        if at >= 0 and self._part.startswith(text[at:end]):
+            text = text[:at] + self._mask + text[end:]
+        at = text.find(self._tail, 0, len(self._part))
+        if at >= 0 and self._part.endswith(text[: at + len(self._tail)]):
+            text = self._mask + text[at + len(self._tail) :]
+        return text
+
+
+def _anchor(text: str) -> str:
+    """The longest run of characters that no encoding changes; '' when it is found everywhere."""
+    longest: str = max(_RUNS.findall(text), key=len, default="")
+    return longest if len(longest) >= _SHORTEST_ANCHOR else ""
+
+
+def _parts(text: str) -> list[str]:
+    """What is secret of a secret: the whole, without white space around it, and each line of several."""
+    parts = dict.fromkeys((text, text.strip()))
+    lines = [line.strip() for line in text.splitlines()]
+    if len(lines) > 1:
+        parts.update(dict.fromkeys(line for line in lines if len(line) >= SHORTEST_LINE))
+    return [part for part in parts if part]
+
+
+def _spellings(text: str, masked: str) -> list[_Spelling]:
+    pieces: list[str] = _PIECES.findall(text)
+    longest = sum(_WIDEST[not piece.isascii()] * len(piece) for piece in pieces)
+    raw = _Spelling([_spelled(piece) for piece in pieces], _anchor(text), longest, masked)
+    return [raw, *_digits(text, masked), *_base64(text.encode("utf-8", "surrogatepass"), masked)]
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers that a secret is, if it is one."""
+    if not _NUMBER.fullmatch(text):
+        return []
+    number = float(text)
+    # A whole number is equal to its float only while that is exact.
+    return [int(text), number] if text.isdigit() else [number]
+
+
+def _digits(text: str, masked: str) -> list[_Spelling]:
+    """A whole number with its digits in groups (12,345,678), and with an exponent (1.2345678e+07)."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return []
+    grouped = _Spelling(_joined(_GROUPED, text), text[-3:], 2 * len(text), masked)
+    mantissa = text[1:].rstrip("0")
+    if len(mantissa) < _SHORTEST_ANCHOR:
+        return [grouped]
+    exponent = rf"{text[0]}\.{mantissa}0*[eE]\+?0*{len(text) - 1}(?![0-9])"
+    return [grouped, _Spelling([exponent], mantissa, 2 * len(text) + 16, masked)]
+
+
+def _joined(between: str, pieces: Iterable[str]) -> list[str]:
+    """The pieces with a pattern before each but the first."""
+    first, *others = pieces
+    return [first, *(between + piece for piece in others)]
+
+
+@lru_cache(maxsize=4096)
+def _spelled(piece: str) -> str:
+    """The pattern of one character, or of a run of backslashes (one by one they would be tried in too many ways)."""
+    if piece.isascii() and piece.isalnum():
+        return piece
+    count, char = len(piece), piece[0]
+    code = char.encode("utf-8", "surrogatepass")
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    ways = ["".join(rf"%(?:25){{0,2}}{_hex(f'{byte:02x}')}" for byte in code)]
+    ways.append("".join(rf"\\{{1,8}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)))
+    ways.append("".join(rf"\\{{1,4}}x{_hex(f'{byte:02x}')}" for byte in code))
+    if ord(char) > 0xFFFF:
+        ways.append(rf"\\{{1,8}}U{_hex(f'{ord(char):08x}')}")
+    if ord(char) < 256:
+        ways.append(rf"\\{{1,4}}x{_hex(f'{ord(char):02x}')}")
+    if char in _CONTROLS:
+        ways.append(rf"\\{{1,8}}{_CONTROLS[char]}")
+    if char in _ENTITIES:
+        ways.append(rf"&(?:{_ENTITIES[char]}|#0{{0,3}}{ord(char)}|#[xX]0{{0,2}}{_hex(f'{ord(char):x}')});")
+    if char == "'":
+        ways += [r"""'"'"'""", r"""'\\''"""]
+    if char == " ":
+        ways += [r"\+", r"%(?:25){0,2}2[Bb]"]
+    if char == "\\":
+        # Atomic: what is behind may be escaped by backslashes, too, and which one is whose must not be tried out.
+        ways = [f"(?:{'|'.join(ways)}){{{count}}}", *(rf"\\{{{count * times}}}" for times in (8, 4, 2, 1))]
+        return f"(?>{'|'.join(ways)})"
+    if char.isascii() and not char.isspace():
+        ways.append(rf"\\{{0,8}}{re.escape(char)}")
+    else:
+        ways.append(re.escape(char))
+    return f"(?:{'|'.join(ways)})"
+
+
+def _hex(digits: str) -> str:
+    """Hexadecimal digits in either case."""
+    return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
+
+
+def _base64(data: bytes, masked: str) -> list[_Spelling]:
+    """The secret inside base64 of something longer, by how many bytes (modulo 3) stand before it."""
+    found = []
+    for before in range(3):
+        text = b64encode(bytes(before) + data).decode().rstrip("=")
+        tail = (before + len(data)) % 3
+        core = text[before + 1 if before else 0 : -1 if tail else None]
+        chars = [_b64_char(char) for char in core]
+        ends: list[str] = []
+        if before:
+            # This character also has bits of the byte before; those of the secret are its last 4 or 2.
+            known = 16 if before == 1 else 4
+            first = _one_of(c for i, c in enumerate(_B64) if i % known == _B64.index(text[before]) % known)
+            chars.insert(0, first)
+        if tail:
+            known = 4 if tail == 2 else 16
+            chars.append(_one_of(c for i, c in enumerate(_B64) if i // known == _B64.index(text[-1]) // known))
+            ends = [r"(?:=|%(?:25){0,2}3[Dd]|\\u003[Dd]){0,2}"]
+        longest = 7 * (len(text) + 2)
+        found.append(_Spelling([*chars, *ends], _anchor(core), longest, masked))
+        # Wrapped: lines are long, so of two halves of its beginning at least one is whole.
+        half = min(len(core), _SHORTEST_ROW) // 2
+        halves = {_anchor(core[:half]), _anchor(core[half : 2 * half])} - {""}
+        longest += _LONGEST_BREAK * (len(text) // _SHORTEST_ROW + 2)
+        wrapped = [*_joined(_BREAK, chars), *ends]
+        found += [_Spelling(wrapped, anchor, longest, masked) for anchor in sorted(halves)]
+    return found
+
+
+def _wrapped_cores(text: str) -> list[str]:
+    """The base64 of a secret, by how many bytes (modulo 3) stand before it; none when it fits into one row."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) * 4 < 3 * 2 * _SHORTEST_ROW - 12:
+        return []
+    return [b64encode(bytes(before) + data).decode().rstrip("=")[before + 1 if before else 0 :] for before in range(3)]
+
+
+def _one_of(chars: Iterable[str]) -> str:
+    return f"(?:{'|'.join(map(_b64_char, chars))})"
+
+
+def _b64_char(char: str) -> str:
+    if char == "+":
+        return r"(?:\+|-|%(?:25){0,2}2[Bb])"
+    if char == "/":
+        return r"(?:\\?/|_|%(?:25){0,2}2[Ff])"
+    return char

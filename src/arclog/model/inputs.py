@@ -1,0 +1,307 @@
+"""Typed inputs: the contract of a playbook on the workload that a run is asked for with.
+
+`bound` converts what is given, and collects everything that does not fit. A declaration is a map, as the playbook has it:
+`{type, required, default, enum, min, max, pattern, description, items, properties}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from datetime import date, datetime
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from arclog.model.data.regex import Charge, RegexError, compiled
+
+TYPES = ("string", "integer", "number", "boolean", "date", "datetime", "list", "object", "secret", "any")
+#: Faults of one request that are listed; more are counted.
+MAX_FAULTS = 50
+#: Characters of a text that a pattern is held against, and steps that this may take.
+_MAX_MATCHED = 10_000
+_MAX_STEPS = 50_000
+#: Steps for all values of one request together: patterns, and values that are looked for among those of `enum`.
+_MAX_ALL_STEPS = 500_000
+
+_NAMES = {
+    "string": "a text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "date": "a date (2027-01-31)",
+    "datetime": "a moment with its offset (2027-01-31T09:00:00Z)",
+    "list": "a list",
+    "object": "a map",
+    "secret": "a text, which is kept out of the log",
+}
+
+Declaration = Mapping[str, Any]
+
+
+class InputFault(Struct, frozen=True):
+    """One thing that is wrong with what was given."""
+
+    #: of the value: `rows[0].id`
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class _Misfit(Exception):
+    """The value does not fit; the message says why."""
+
+
+class _Faults(list[InputFault]):
+    """What was found so far, and the work that it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps = 0
+
+    def charge(self, count: int) -> None:
+        self._steps += count
+        if self._steps > _MAX_ALL_STEPS:
+            raise _Misfit("is not looked at: all values together take too long to be held against patterns and `enum`")
+
+    def near(self, key: str, known: Iterable[str]) -> str:
+        """A key that may be meant; for those faults only that are shown."""
+        return _near(key, known) if len(self) < MAX_FAULTS else ""
+
+
+def bound(
+    inputs: Mapping[str, Declaration], workload: Container[str], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[InputFault]]:
+    """What is given, converted to the declared types, and all faults. Keys of the playbook's own `workload` that are no
+    inputs are taken as they are.
+    """
+    faults = _Faults()
+    converted: dict[str, Any] = {}
+    for key, value in given.items():
+        declared = inputs.get(key)
+        if declared is not None:
+            converted[key] = _checked(value, declared, key, faults)
+        elif key in workload:
+            converted[key] = value
+        else:
+            faults.append(InputFault(key, f"there is no such input{faults.near(key, inputs)}"))
+    for name, declared in inputs.items():
+        if declared.get("required") and name not in given:
+            faults.append(InputFault(name, f"is required: {_wanted(declared)}"))
+    return converted, faults
+
+
+def described(faults: list[InputFault]) -> str:
+    """All faults as one message."""
+    shown = "; ".join(map(str, faults[:MAX_FAULTS]))
+    more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+    return f"the workload does not fit the playbook's inputs: {shown}{more}"
+
+
+def secret_names(inputs: Mapping[str, Declaration]) -> list[str]:
+    """The inputs whose values are no part of the workload, and never enter the log."""
+    return [name for name, declared in inputs.items() if declared.get("type") == "secret"]
+
+
+#: Characters of the name of a secret input: with the run's id it names a secret that is kept.
+LONGEST_SECRET = 100
+
+
+def run_secret(execution_id: int | str, name: str) -> str:
+    """What the secret input of a run is called among the secrets that are kept."""
+    return f"run.{execution_id}.{name}"
+
+
+def misfit_of(value: Any, declared: Declaration) -> str:
+    """Why a value does not fit its declaration; ''."""
+    faults = _Faults()
+    _checked(value, declared, "", faults)
+    return faults[0].message if faults else ""
+
+
+def defaults(inputs: Mapping[str, Declaration]) -> dict[str, Any]:
+    """The workload before anything is given: an input that is not required is there, null unless it has a default."""
+    return {
+        name: declared.get("default")
+        for name, declared in inputs.items()
+        if ("default" in declared or not declared.get("required")) and declared.get("type") != "secret"
+    }
+
+
+def _checked(value: Any, declared: Declaration, path: str, faults: _Faults) -> Any:
+    if value is None and not declared.get("required"):
+        return None
+    kind = declared.get("type", "any")
+    if kind == "secret":
+        if not _is_fit_secret(value, declared, faults.charge):
+            faults.append(InputFault(path, "does not fit; it is a secret, so its value is not shown"))
+        return value
+    try:
+        value = _converted(value, kind)
+        _within(value, declared, faults.charge)
+    except _Misfit as problem:
+        note = declared.get("description")
+        faults.append(InputFault(path, f"{problem}{f' ({note})' if note else ''}"))
+        return value
+    if isinstance(value, list) and isinstance(declared.get("items"), dict):
+        item = {"required": True, **declared["items"]}
+        return [_checked(part, item, f"{path}[{index}]", faults) for index, part in enumerate(value)]
+    if isinstance(value, dict) and isinstance(declared.get("properties"), dict):
+        return _properties(value, declared["properties"], path, faults)
+    return value
+
+
+def _is_fit_secret(value: Any, declared: Declaration, charge: Charge) -> bool:
+    try:
+        _within(value, declared, charge)
+    except _Misfit:
+        return False
+    return isinstance(value, str) and bool(value)
+
+
+def _properties(value: dict[str, Any], known: Mapping[str, Declaration], path: str, faults: _Faults) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, part in value.items():
+        where = f"{path}.{key}" if path else key
+        if key in known:
+            made[key] = _checked(part, known[key], where, faults)
+        else:
+            faults.append(InputFault(where, f"there is no such key{faults.near(key, known)}"))
+    for key, declared in known.items():
+        if key not in value:
+            if declared.get("required"):
+                faults.append(InputFault(f"{path}.{key}" if path else key, f"is required: {_wanted(declared)}"))
+            elif "default" in declared:
+                made[key] = declared["default"]
+    return made
+
+
+def _converted(value: Any, kind: str) -> Any:
+    """The value as its type has it. Text is read as a number or boolean where it is exactly one; nothing is rounded."""
+    if kind == "any":
+        return value
+    if isinstance(value, str) and kind in ("integer", "number", "boolean"):
+        value = _read(value, kind)
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not _fits(value, kind):
+        raise _Misfit(f"expected {_NAMES[kind]}, found {_brief(value)}")
+    if kind == "date":
+        return _moment(value, kind, date.fromisoformat)
+    if kind == "datetime":
+        return _moment(value, kind, _with_offset)
+    return value
+
+
+def _read(text: str, kind: str) -> Any:
+    stripped = text.strip()
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(stripped.lower(), text)
+    if len(stripped) > 40 or not stripped.isascii() or "_" in stripped:
+        return text
+    try:
+        return int(stripped)
+    except ValueError:
+        pass
+    try:
+        number = float(stripped)
+    except ValueError:
+        return text
+    return number if number - number == 0 else text  # neither an infinity nor NaN
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind in ("string", "date", "datetime"):
+        return isinstance(value, str)
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "list":
+        return isinstance(value, list)
+    if kind == "object":
+        return isinstance(value, dict)
+    return isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
+
+
+def _moment(value: str, kind: str, read: Any) -> str:
+    try:
+        read(value)
+    except (ValueError, OverflowError):
+        raise _Misfit(f"expected {_NAMES[kind]}, found {_brief(value)}") from None
+    return value
+
+
+def _with_offset(value: str) -> None:
+    if datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError
+
+
+def _within(value: Any, declared: Declaration, charge: Charge) -> None:
+    enum = declared.get("enum")
+    if isinstance(enum, list):
+        charge(1 + len(enum) // 16)
+    if isinstance(enum, list) and value not in enum:
+        raise _Misfit(f"{_brief(value)} is none of {', '.join(_brief(each) for each in enum[:12])}")
+    least, most = declared.get("min"), declared.get("max")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        size, what = value, ""
+    elif isinstance(value, str | list | dict):
+        size, what = len(value), "characters" if isinstance(value, str) else "items"
+    else:
+        return
+    shown = f"has {size} {what}" if what else f"{value}"
+    if least is not None and size < least:
+        raise _Misfit(f"{shown}; at least {least} is allowed")
+    if most is not None and size > most:
+        raise _Misfit(f"{shown}; at most {most} is allowed")
+    pattern = declared.get("pattern")
+    if isinstance(pattern, str) and isinstance(value, str):
+        _match(value, pattern, charge)
+
+
+def _match(value: str, pattern: str, together: Charge) -> None:
+    steps = 0
+
+    def charge(count: int) -> None:
+        nonlocal steps
+        steps += count
+        together(count)
+        if steps > _MAX_STEPS:
+            raise _Misfit(f"takes too long to be held against the pattern {pattern[:60]!r}")
+
+    if len(value) > _MAX_MATCHED:
+        raise _Misfit(f"has {len(value)} characters; a pattern is held against at most {_MAX_MATCHED}")
+    if compiled(pattern).search(value, 0, charge) is None:
+        raise _Misfit(f"{_brief(value)} does not match the pattern {pattern}")
+
+
+def pattern_fault(pattern: str) -> str:
+    """What is wrong with a pattern; ''."""
+    try:
+        compiled(pattern)
+    except RegexError as problem:
+        return str(problem)
+    return ""
+
+
+def _wanted(declared: Declaration) -> str:
+    note = declared.get("description")
+    name = _NAMES.get(declared.get("type", "any"), "a value")
+    return f"{name} ({note})" if note else name
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = get_close_matches(key[:128], names, 1, 0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(names[:12])}{', …' if len(names) > 12 else ''}" if names else ""
+
+
+def _brief(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:37] + "...")
+    return str(value)[:40] if isinstance(value, int | float) else "a map" if isinstance(value, dict) else "a list"

@@ -1,0 +1,199 @@
+"""What a condition shows without being run: its truth when some values are known, and what it compares.
+
+Reads Jinja's own tree. What it cannot tell is None, never a guess, so a lint that asks here speaks only when it is sure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from arclog.expr.budget import Failure
+from arclog.expr.compiler.parse import has_markers, parse_expression, parse_template
+from arclog.plan.net import ArcPlan, StepPlan
+
+#: Values of name paths that are taken for granted.
+Facts = Mapping[tuple[str, ...], Any]
+
+#: Texts beyond this are machine-made, and could nest deeper than is worth following.
+LONGEST = 2_000
+
+
+class _Some:
+    """A value that is there and counts as true; no more is known of it."""
+
+
+SOME = _Some()
+_UNKNOWN = object()
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_KEYWORDS = frozenset(["true", "false", "none", "True", "False", "None", "and", "or", "not", "if", "else", "in", "is"])
+
+#: What holds in a task's policy after any error.
+AFTER_ERROR: Facts = {("outcome", "status"): "error", ("outcome", "error"): SOME}
+_NOTHING: Facts = {}
+
+
+def truth(when: str | bool | None, facts: Facts = _NOTHING) -> bool | None:
+    """Whether a condition holds, given the facts; None when that depends on more. An absent one holds."""
+    if when is None or isinstance(when, bool):
+        return when is None or when
+    words = set(_WORD.findall(when))
+    if not words <= _KEYWORDS and words.isdisjoint(root for root, *_ in facts):
+        # It is about other things: not worth parsing.
+        return None
+    nodes = _parsed(when)
+    return _truth(nodes[0], facts) if len(nodes) == 1 else None
+
+
+def on_success(step: StepPlan, arc: ArcPlan) -> bool | None:
+    """Whether an arc matches when its step succeeds."""
+    known: Facts = {("event", "name"): boundary_names(step)[0], ("event", "step"): step.name}
+    return truth(arc.when, known)
+
+
+def on_failure(step: StepPlan, arc: ArcPlan) -> bool | None:
+    """Whether an arc matches when its step fails."""
+    if not arc.sees_failure:
+        return False
+    known: Facts = {("event", "name"): "step.failed", ("event", "status"): "error", ("event", "step"): step.name}
+    return truth(arc.when, known)
+
+
+def boundary_names(step: StepPlan) -> tuple[str, str]:
+    """What `event.name` can be on the arcs of a step: after a success, after a failure."""
+    return "step.done" if step.loop is None else "loop.done", "step.failed"
+
+
+def compared(source: str, path: tuple[str, ...], expected: Container[str] = ()) -> Iterator[tuple[str, str]]:
+    """The texts that a name path is compared with anywhere in a template, with the operator: eq or ne.
+
+    `expected` ones are left out, and a source that holds no other text is not parsed for them.
+    """
+    if path[-1] not in source or all(text in expected for text in _quoted(source)):
+        return
+    for root in _parsed(source):
+        work = [root]
+        while work:
+            node = work.pop()
+            if type(node).__name__ == "Compare" and len(node.ops) == 1:
+                yield from (found for found in _comparison(node, path) if found[1] not in expected)
+            work.extend(node.iter_child_nodes())
+
+
+def _quoted(source: str) -> Iterator[str]:
+    for match in _QUOTED.finditer(source):
+        yield match[1] if match[1] is not None else match[2]
+
+
+def _comparison(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    op, left, right = node.ops[0].op, node.expr, node.ops[0].expr
+    if op in ("eq", "ne"):
+        if _path(right) == path:
+            left, right = right, left
+        value = getattr(right, "value", None) if type(right).__name__ == "Const" else None
+        if _path(left) == path and isinstance(value, str):
+            yield op, value
+    elif op in ("in", "notin") and _path(left) == path and type(right).__name__ in ("List", "Tuple"):
+        for item in right.items:
+            value = getattr(item, "value", None)
+            if isinstance(value, str):
+                yield ("eq" if op == "in" else "ne"), value
+
+
+@lru_cache(maxsize=4096)
+def _parsed(source: str) -> tuple[Any, ...]:
+    """The expressions of a text; one for a condition. Nothing for what is too long or does not parse."""
+    if len(source) > LONGEST:
+        return ()
+    try:
+        if not has_markers(source):
+            return (parse_expression(source.rstrip()),)
+        found: list[Any] = []
+        statement: Any
+        for statement in parse_template(source):
+            if type(statement).__name__ == "Output":
+                found += [
+                    part
+                    for part in statement.iter_child_nodes()
+                    if type(part).__name__ != "TemplateData" or part.data.strip()
+                ]
+            else:
+                found.append(statement)
+        return tuple(found)
+    except Failure:
+        return ()
+
+
+def _truth(node: Any, facts: Facts) -> bool | None:
+    match type(node).__name__:
+        case "Not":
+            inner = _truth(node.node, facts)
+            return None if inner is None else not inner
+        case "And":
+            left = _truth(node.left, facts)
+            if left is False:
+                return False
+            right = _truth(node.right, facts)
+            return False if right is False else (left and right)
+        case "Or":
+            left = _truth(node.left, facts)
+            if left is True:
+                return True
+            right = _truth(node.right, facts)
+            return True if right is True else (None if left is None else right)
+        case "CondExpr" if node.expr2 is not None:
+            test = _truth(node.test, facts)
+            if test is not None:
+                return _truth(node.expr1 if test else node.expr2, facts)
+            one, other = _truth(node.expr1, facts), _truth(node.expr2, facts)
+            return one if one is other else None
+        case "Compare" if len(node.ops) == 1:
+            return _compare(node.ops[0].op, _value(node.expr, facts), _value(node.ops[0].expr, facts))
+        case "Test" if node.name in ("defined", "undefined", "none"):
+            value = _value(node.node, facts)
+            if value is _UNKNOWN:
+                return None
+            return (value is None) if node.name == "none" else node.name == "defined"
+        case _:
+            value = _value(node, facts)
+            return None if value is _UNKNOWN else bool(value)
+
+
+def _compare(op: str, left: Any, right: Any) -> bool | None:
+    if any(value is _UNKNOWN or value is SOME for value in (left, right)):
+        return None
+    if op in ("eq", "ne"):
+        return bool(left == right) is (op == "eq")
+    if op in ("in", "notin") and isinstance(right, list | str) and isinstance(left, str):
+        return (left in right) is (op == "in")
+    return None
+
+
+def _value(node: Any, facts: Facts) -> Any:
+    kind = type(node).__name__
+    if kind == "Const":
+        return node.value
+    if kind in ("List", "Tuple"):
+        items = [_value(item, facts) for item in node.items]
+        return _UNKNOWN if any(item is _UNKNOWN or item is SOME for item in items) else items
+    path = _path(node)
+    return facts.get(path, _UNKNOWN) if path else _UNKNOWN
+
+
+def _path(node: Any) -> tuple[str, ...]:
+    """The static name path of a node, as ('outcome', 'status'); () when it is none."""
+    keys: list[str] = []
+    while True:
+        match type(node).__name__:
+            case "Getattr":
+                keys.append(node.attr)
+            case "Getitem" if isinstance(getattr(node.arg, "value", None), str):
+                keys.append(node.arg.value)
+            case "Name":
+                return (node.name, *reversed(keys))
+            case _:
+                return ()
+        node = node.node

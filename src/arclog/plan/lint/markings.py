@@ -1,0 +1,473 @@
+"""The markings that runs of a plan can come to: which steps run, which tokens wait at joins, and what is still absorbed.
+
+Law: the rules of joins here are those of `core.flow.joins`, asked of counts of tokens instead of tokens. Conditions that the plan
+itself does not settle may hold or not, each for itself, and every step may fail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from msgspec import Struct
+
+from arclog.plan.lint.conditions import on_failure, on_success, truth
+from arclog.plan.net import ArcPlan, Plan, StepPlan
+from arclog.plan.reach import ENTRY, Join, Reach, held_back_by_each_other
+
+#: Arcs of an inclusive split that may or may not match, as many as are combined.
+_MOST_OPEN_ARCS = 8
+#: Tokens of a marking; a cycle that makes more and more of them has no end.
+_MOST_TOKENS = 40
+#: Joins that starve one after the other before the run is taken to have no other end.
+_MOST_IN_A_ROW = 20
+
+Cases = Sequence[tuple[ArcPlan, bool | None]]
+
+
+class Option(Struct, frozen=True):
+    """What can come of a step run that ends."""
+
+    arcs: tuple[ArcPlan, ...]
+    failed: bool = False
+
+
+#: step that runs (its number, as often as it does) · (join, place, whether each token came from a failure) · (join, place, owed) ·
+#: mask of steps that failed or were denied, as far as an `all_ok` join asks for it
+Marking = tuple[tuple[int, ...], tuple[tuple[int, int, tuple[bool, ...]], ...], tuple[tuple[int, int, int], ...], int]
+
+
+class Starved(Struct, frozen=True):
+    """A counted join that gets too few tokens."""
+
+    #: the steps that ended before, in order
+    way: list[str]
+    came: int
+
+
+class Explored(Struct):
+    """What was found in the markings that were looked at."""
+
+    #: by the name of the join, each after a shortest run
+    starved: dict[str, Starved]
+    #: steps that ran
+    ran: set[str]
+    #: all markings were looked at
+    is_whole: bool
+    markings: int = 0
+    #: something ends the run whatever else is under way
+    is_ended: bool = False
+
+
+class Markings:
+    """The markings of one plan. Raises TooMuchWork when its joins take more than `max_join_work`."""
+
+    def __init__(self, plan: Plan, max_join_work: int | None = None) -> None:
+        self._plan = plan
+        self._steps = list(plan.steps)
+        self._number = {step.name: number for number, step in enumerate(self._steps)}
+        reach = Reach(plan.entry, plan.steps, max_join_work)
+        self._joins: list[Join | None] = [reach.joins.get(step.name) for step in self._steps]
+        #: place of an arc → its index among those of the join that it leads to
+        self._place = {
+            incoming.place: index
+            for join in reach.joins.values()
+            for index, incoming in enumerate(join.incoming)
+            if incoming.place != ENTRY
+        }
+        self._options = [list(options(step)) for step in self._steps]
+        self._admission = [admission(step) for step in self._steps]
+        #: steps whose failures and denials an `all_ok` join asks for
+        self._asked = 0
+        for step in self._steps:
+            if step.join == "all_ok":
+                for incoming in reach.joins[step.name].incoming:
+                    self._asked |= incoming.reach
+
+    def explore(self, most: int, *, any_order: bool = False, goes_on: bool = False) -> Explored:
+        """Look at most at so many markings, breadth first. `any_order`: whichever step ends first, else the first in plan order;
+        `goes_on`: a step that cannot but end the run ends it for itself alone.
+        """
+        found = Explored({}, set(), is_whole=True)
+        trails: dict[Marking, tuple[Marking | None, int]] = {}
+        pending: deque[Marking] = deque()
+
+        def note(made: _Made, before: Marking | None, step: int) -> bool:
+            """Take a successor in; False: it is one too many."""
+            found.ran.update(self._steps[number].name for number in made.ran)
+            if made.is_cut:
+                return False
+            found.is_ended = found.is_ended or made.marking is None
+            for number, came in made.starved:
+                name = self._steps[number].name
+                if name not in found.starved:
+                    found.starved[name] = Starved(self._way(trails, before, step), came)
+            if made.marking is not None and made.marking not in trails:
+                if len(trails) >= most:
+                    return False
+                trails[made.marking] = (before, step)
+                pending.append(made.marking)
+            return True
+
+        for made in self._first(goes_on=goes_on):
+            found.is_whole = note(made, None, -1) and found.is_whole
+        while pending and found.is_whole:
+            marking = pending.popleft()
+            ready = dict.fromkeys(marking[0]) if any_order else marking[0][:1]
+            for step in ready:
+                for made in self._after(marking, step, goes_on=goes_on):
+                    found.is_whole = note(made, marking, step) and found.is_whole
+        found.markings = len(trails)
+        return found
+
+    def _way(self, trails: dict[Marking, tuple[Marking | None, int]], at: Marking | None, step: int) -> list[str]:
+        names: list[str] = []
+        while at is not None:
+            names.append(self._steps[step].name)
+            at, step = trails[at]
+        names.reverse()
+        return names
+
+    # -- successors ---------------------------------------------------------------------------------------------------
+
+    def _first(self, *, goes_on: bool) -> Iterator[_Made]:
+        entry = self._number[self._plan.entry]
+        work = _Work(self, (), goes_on=goes_on)
+        if self._joins[entry] is None:
+            work.tokens.append(entry)
+        else:
+            work.waiting[entry] = {0: (False,)}
+        yield from work.settled()
+
+    def _after(self, marking: Marking, step: int, *, goes_on: bool) -> Iterator[_Made]:
+        """What can come of the end of a run of that step."""
+        is_over = True
+        for option in self._options[step]:
+            work = _Work(self, marking, goes_on=goes_on)
+            work.running.remove(step)
+            if work.route(step, option):
+                is_over = False
+                yield from work.settled()
+        if not is_over:
+            return
+        work = _Work(self, marking, goes_on=goes_on)
+        if goes_on:
+            work.running.remove(step)
+            work.settle()
+            yield from work.settled()
+        else:
+            yield _Made(None, [], [])
+
+    # -- what the working copies ask ------------------------------------------------------------------------------------
+
+    def step(self, number: int) -> StepPlan:
+        return self._steps[number]
+
+    def join(self, number: int) -> Join:
+        join = self._joins[number]
+        if join is None:
+            raise KeyError(self._steps[number].name)
+        return join
+
+    def target(self, arc: ArcPlan) -> tuple[int, int] | None:
+        """The step that an arc leads to and the place there, -1 where no join is; None: there is no such step."""
+        number = self._number.get(arc.target)
+        if number is None:
+            return None
+        return number, -1 if self._joins[number] is None else self._place[arc.place]
+
+    def options(self, number: int) -> list[Option]:
+        return self._options[number]
+
+    def admission(self, number: int) -> tuple[bool, bool]:
+        return self._admission[number]
+
+    @property
+    def asked(self) -> int:
+        return self._asked
+
+
+class _Made(Struct):
+    """A successor, and what happened on the way to it."""
+
+    #: None: the run has ended
+    marking: Marking | None
+    ran: list[int]
+    #: (join, tokens that came)
+    starved: list[tuple[int, int]]
+    #: it has too many tokens to be looked at
+    is_cut: bool = False
+
+
+class _Work:
+    """A marking that is being changed."""
+
+    __slots__ = ("absorbs", "broken", "goes_on", "in_a_row", "net", "ran", "running", "starved", "tokens", "waiting")
+
+    def __init__(self, net: Markings, marking: Marking | tuple[()], *, goes_on: bool) -> None:
+        self.net = net
+        self.goes_on = goes_on
+        #: steps that tokens are about to start
+        self.tokens: list[int] = []
+        self.waiting: dict[int, dict[int, tuple[bool, ...]]] = {}
+        self.absorbs: dict[int, dict[int, int]] = {}
+        self.running: list[int] = []
+        self.broken = 0
+        self.ran: list[int] = []
+        self.starved: list[tuple[int, int]] = []
+        #: joins that starved one after the other, without a step run between them
+        self.in_a_row = 0
+        if marking:
+            running, waiting, absorbs, self.broken = marking
+            self.running = list(running)
+            for join, place, queue in waiting:
+                self.waiting.setdefault(join, {})[place] = queue
+            for join, place, owed in absorbs:
+                self.absorbs.setdefault(join, {})[place] = owed
+
+    def copy(self) -> _Work:
+        made = _Work(self.net, (), goes_on=self.goes_on)
+        made.tokens = list(self.tokens)
+        made.waiting = {join: dict(held) for join, held in self.waiting.items()}
+        made.absorbs = {join: dict(owed) for join, owed in self.absorbs.items()}
+        made.running = list(self.running)
+        made.broken = self.broken
+        made.ran = list(self.ran)
+        made.starved = list(self.starved)
+        made.in_a_row = self.in_a_row
+        return made
+
+    def route(self, step: int, option: Option) -> bool:
+        """A step run ended: move its tokens. False: that ends the run."""
+        plan = self.net.step(step)
+        if option.failed:
+            self.broken |= self.net.asked & (1 << step)
+        if not option.arcs:
+            if option.failed and plan.failure_mode == "fail_fast":
+                return False
+            if not option.failed and plan.arcs and plan.on_no_match == "fail":
+                return False
+        for arc in option.arcs:
+            found = self.net.target(arc)
+            if found is None:
+                continue
+            target, place = found
+            if place < 0:
+                self.tokens.append(target)
+            elif self.absorbs.get(target, {}).get(place):
+                self._absorb(target, place)
+            else:
+                queue = self.waiting.setdefault(target, {})
+                failed = option.failed and self.net.step(target).join == "all_ok"
+                queue[place] = (*queue.get(place, ()), failed)
+        self.settle()
+        return True
+
+    def settled(self) -> Iterator[_Made]:
+        """Start what can be started; every admission may have several outcomes."""
+        if self._is_large:
+            yield _Made(None, self.ran, self.starved, is_cut=True)
+            return
+        while True:
+            if self.tokens:
+                step = self.tokens.pop(0)
+                yield from self._arrive(step)
+                return
+            if not self.waiting:
+                break
+            join = self._ripe()
+            if join is None:
+                break
+            if not self._fires(join):
+                yield from self._fire_into(join)
+                return
+        yield _Made(self._marking(), self.ran, self.starved)
+
+    def _arrive(self, step: int) -> Iterator[_Made]:
+        may_allow, may_deny = self.net.admission(step)
+        if may_deny:
+            other = self.copy() if may_allow else self
+            other.broken |= self.net.asked & (1 << step)
+            other.settle()
+            yield from other.settled()
+        if may_allow:
+            self.running.append(step)
+            self.ran.append(step)
+            yield from self.settled()
+
+    # -- joins, as `core.flow.joins` has them ----------------------------------------------------------------------------------
+
+    def _absorb(self, join: int, place: int) -> None:
+        owed = self.absorbs[join]
+        owed[place] -= 1
+        if not owed[place]:
+            del owed[place]
+        if not owed:
+            del self.absorbs[join]
+
+    def settle(self) -> None:
+        """Tokens that can no longer come are not owed."""
+        if not self.absorbs:
+            return
+        live = self._live()
+        for number in list(self.absorbs):
+            join, owed = self.net.join(number), self.absorbs[number]
+            sources = live | self._others(number)
+            for place in list(owed):
+                if not join.incoming[place].reach & sources:
+                    del owed[place]
+            if not owed:
+                del self.absorbs[number]
+
+    def _live(self) -> int:
+        mask = 0
+        for step in self.running:
+            mask |= 1 << step
+        for step in self.tokens:
+            mask |= 1 << step
+        return mask
+
+    def _others(self, number: int) -> int:
+        mask = 0
+        for other in self.waiting:
+            mask |= 1 << other
+        return mask & ~(1 << number)
+
+    def _ripe(self) -> int | None:
+        waiting = sorted(self.waiting)
+        for number in waiting:
+            join, came = self.net.join(number), len(self.waiting[number])
+            if came == len(join.incoming) or came >= (join.count or came + 1):
+                return number
+        live = self._live()
+        behind: dict[int, int] = {}
+        for number in waiting:
+            join, held, others = self.net.join(number), self.waiting[number], self._others(number)
+            lacks = [place.reach for index, place in enumerate(join.incoming) if index not in held]
+            if join.count and len(held) + sum(bool(reach & (others | live)) for reach in lacks) < join.count:
+                return number
+            if not any(reach & live for reach in lacks):
+                mask = 0
+                for reach in lacks:
+                    mask |= reach
+                behind[1 << number] = others & mask
+        free = held_back_by_each_other(behind)
+        return free.bit_length() - 1 if free else None
+
+    def _fires(self, number: int) -> bool:
+        """Let a join take its tokens where nothing else is to be decided; False: its step comes next."""
+        join, held, plan = self.net.join(number), self.waiting[number], self.net.step(number)
+        if plan.join != "all_ok" or not self._is_broken(join, held):
+            return False
+        self._take(number, held, ())
+        self.broken |= self.net.asked & (1 << number)
+        self.settle()
+        return True
+
+    def _is_broken(self, join: Join, held: dict[int, tuple[bool, ...]]) -> bool:
+        return any(
+            held[index][0] if index in held else bool(place.reach & self.broken)
+            for index, place in enumerate(join.incoming)
+        )
+
+    def _fire_into(self, number: int) -> Iterator[_Made]:
+        join, held = self.net.join(number), self.waiting[number]
+        came = len(held)
+        later: list[int] = []
+        if join.count:
+            sources = self._live() | self._others(number)
+            later = [index for index, place in enumerate(join.incoming) if index not in held and place.reach & sources]
+        self._take(number, held, later)
+        if not join.count or came >= join.count:
+            yield from self._arrive(number)
+            return
+        self.starved.append((number, came))
+        self.in_a_row += 1
+        if self.in_a_row > _MOST_IN_A_ROW:
+            yield _Made(None, self.ran, self.starved)  # a failure that leads back to its join: a limit ends the run
+            return
+        for option in self.net.options(number):
+            if not option.failed:
+                continue
+            work = self.copy()
+            if work.route(number, option):
+                yield from work.settled()
+            elif self.goes_on:
+                work.settle()
+                yield from work.settled()
+            else:
+                yield _Made(None, work.ran, work.starved)
+
+    def _take(self, number: int, held: dict[int, tuple[bool, ...]], later: Sequence[int]) -> None:
+        left = {place: queue[1:] for place, queue in held.items() if len(queue) > 1}
+        if left:
+            self.waiting[number] = left
+        else:
+            del self.waiting[number]
+        if later:
+            owed = self.absorbs.setdefault(number, {})
+            for place in later:
+                owed[place] = owed.get(place, 0) + 1
+
+    @property
+    def _is_large(self) -> bool:
+        queued = sum(len(queue) for held in self.waiting.values() for queue in held.values())
+        return len(self.running) + len(self.tokens) + queued > _MOST_TOKENS
+
+    def _marking(self) -> Marking:
+        waiting = sorted((join, place, queue) for join, held in self.waiting.items() for place, queue in held.items())
+        absorbs = sorted((join, place, owed) for join, places in self.absorbs.items() for place, owed in places.items())
+        return tuple(sorted(self.running)), tuple(waiting), tuple(absorbs), self.broken
+
+
+# -- what can come of a step --------------------------------------------------------------------------------------------
+
+
+def options(step: StepPlan) -> Iterator[Option]:
+    """What can come of the end of a run: after a success, and after a failure."""
+    seen: set[tuple[tuple[int, ...], bool]] = set()
+    for decide, failed in ((on_success, False), (on_failure, True)):
+        cases = [(arc, decide(step, arc)) for arc in step.arcs]
+        for arcs in _exclusive(cases) if step.mode == "exclusive" else _inclusive(cases):
+            key = tuple(arc.index for arc in arcs), failed
+            if key not in seen:
+                seen.add(key)
+                yield Option(arcs, failed)
+
+
+def admission(step: StepPlan) -> tuple[bool, bool]:
+    """Whether a token may be let in, and whether it may be denied."""
+    if step.admit is None:
+        return True, False
+    may_allow = may_deny = False
+    for rule in step.admit:
+        holds = True if rule.when is None else truth(rule.when)
+        if holds is False:
+            continue
+        may_allow, may_deny = may_allow or rule.allow, may_deny or not rule.allow
+        if holds:
+            return may_allow, may_deny
+    return may_allow, True
+
+
+def _exclusive(cases: Cases) -> Iterator[tuple[ArcPlan, ...]]:
+    for arc, matches in cases:
+        if matches is not False:
+            yield (arc,)
+        if matches:
+            return
+    yield ()
+
+
+def _inclusive(cases: Cases) -> Iterator[tuple[ArcPlan, ...]]:
+    sure = [arc for arc, matches in cases if matches]
+    perhaps = [arc for arc, matches in cases if matches is None]
+    if len(perhaps) > _MOST_OPEN_ARCS:
+        # The ends of the range: none of them, each alone, and all.
+        chosen = [(), *((arc,) for arc in perhaps), tuple(perhaps)]
+    else:
+        chosen = [part for size in range(len(perhaps) + 1) for part in combinations(perhaps, size)]
+    for part in chosen:
+        arcs = {id(arc) for arc in (*sure, *part)}
+        yield tuple(arc for arc, _ in cases if id(arc) in arcs)

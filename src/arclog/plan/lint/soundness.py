@@ -1,0 +1,135 @@
+"""Soundness: can every step be reached, can every run end, and does every counted join get its tokens?
+
+Joins `all` never starve and no token is left behind, by the rules of joins themselves: what can no longer come is not waited
+for. What is left is asked of the arcs that can match, and, where a join counts its tokens or skips its step, of all markings that
+runs can come to (`plan.lint.markings`), breadth first, so that the first counter-example is a shortest one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cached_property
+
+from msgspec import Struct
+
+from arclog.plan.cycles import TooMuchWork
+from arclog.plan.lint.markings import Markings, Starved, admission, options
+from arclog.plan.net import Plan, StepPlan
+from arclog.playbook.walk import Findings
+
+#: Steps of a counter-example that are named.
+_MOST_NAMED = 12
+
+
+class Proof(Struct, frozen=True):
+    """What the markings of a plan show."""
+
+    starved: dict[str, Starved]
+    #: steps that run in some run; None: not known, since not all markings were looked at
+    ran: set[str] | None
+    is_whole: bool
+
+
+class Soundness:
+    """The questions, asked of one plan."""
+
+    def __init__(self, plan: Plan, most_markings: int, max_join_work: int | None = None) -> None:
+        self.plan = plan
+        self._steps = {step.name: step for step in plan.steps}
+        self.most_markings = most_markings
+        self._max_join_work = max_join_work
+        #: step → the step before it on a shortest way from the entry; '' of the entry
+        self.before = self._ways()
+
+    def _ways(self) -> dict[str, str]:
+        first = [name for name in (self.plan.entry, self.plan.final_step) if name in self._steps]
+        found = {name: "" for name in first if admission(self._steps[name])[0]}
+        open_names = deque(found)
+        while open_names:
+            name = open_names.popleft()
+            arcs = [arc for option in options(self._steps[name]) for arc in option.arcs]
+            for target in dict.fromkeys(arc.target for arc in arcs):
+                if target in self._steps and target not in found and admission(self._steps[target])[0]:
+                    found[target] = name
+                    open_names.append(target)
+        return found
+
+    def way_to(self, step: str) -> str:
+        """A shortest way from the entry to a step, in words; '' when there is none."""
+        names: list[str] = []
+        while step in self.before and step:
+            names.append(step)
+            step = self.before[step]
+        return shown(list(reversed(names)))
+
+    @property
+    def asking(self) -> StepPlan | None:
+        """The first step whose join makes the markings matter."""
+        return next((step for step in self.plan.steps if step.join in ("count", "all_ok")), None)
+
+    @cached_property
+    def proof(self) -> Proof:
+        """Counted joins that can get too few tokens and steps that run, by the markings."""
+        if self.asking is None or self.plan.entry not in self._steps:
+            return Proof({}, None, is_whole=True)
+        try:
+            markings = Markings(self.plan, self._max_join_work)
+        except TooMuchWork:  # a finding of its own
+            return Proof({}, None, is_whole=False)
+        left = self.most_markings
+        found = markings.explore(left)
+        left -= found.markings
+        starved, ran = found.starved, found.ran
+        if not found.is_whole or left <= 0:
+            return Proof(starved, None, is_whole=False)
+        if not found.is_ended:
+            return Proof(starved, ran, is_whole=True)
+        # Something ends the run before other steps have their turn. Where that hides anything, every order is looked at.
+        beyond = markings.explore(left, goes_on=True)
+        left -= beyond.markings
+        if not beyond.is_whole:
+            return Proof(starved, None, is_whole=False)
+        if beyond.starved.keys() == starved.keys() and beyond.ran == ran:
+            return Proof(starved, ran, is_whole=True)
+        every = markings.explore(left, any_order=True)
+        return Proof({**every.starved, **starved}, every.ran | ran if every.is_whole else None, every.is_whole)
+
+
+def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) -> None:
+    """Add what is not sound. `linked`: steps that arcs lead to, whatever their conditions."""
+    plan, most_markings = soundness.plan, soundness.most_markings
+    if len({step.name for step in plan.steps}) != len(plan.steps):
+        return
+    proof = soundness.proof
+    for step in plan.steps:
+        if step.name not in linked or step.name == plan.final_step:
+            continue
+        if step.name not in soundness.before:
+            reason = "the arcs that lead to it can never match"
+            if not admission(step)[0]:
+                reason = "its admission rules let no token in"
+            message = f"no run comes to step {step.name!r}: {reason}"
+            hint = "mend the conditions, or remove the step"
+            findings.add("unreachable-step", message, step.at, hint, "warning")
+        elif proof.ran is not None and step.name not in proof.ran:
+            message = f"no run comes to step {step.name!r}: a join before it, or its own, never has what it needs"
+            findings.add("unreachable-step", message, step.at, "mend the join, or remove the step", "warning")
+    for name, starved in proof.starved.items():
+        step = next(step for step in plan.steps if step.name == name)
+        message = (
+            f"join {{count: {step.join_count}}} of step {name!r} can get too few tokens: "
+            f"after {shown(starved.way)}, {starved.came} came"
+        )
+        hint = "lower the count, use join: all, or let every way bring a token; the step fails otherwise (JOIN_COUNT)"
+        findings.add("join-too-few", message, step.at, hint, "warning")
+    if not proof.is_whole and soundness.asking is not None:
+        message = f"not every way to the joins was looked at: there are more than {most_markings:,} markings"
+        hint = "raise playbook.max_markings to look at more"
+        findings.add("soundness-bound", message, soundness.asking.at, hint, "info")
+
+
+def shown(steps: list[str]) -> str:
+    """Steps in words."""
+    if len(steps) <= _MOST_NAMED:
+        return " → ".join(steps)
+    return " → ".join([*steps[: _MOST_NAMED - 1], "…", steps[-1]])

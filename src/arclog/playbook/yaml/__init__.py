@@ -1,0 +1,1 @@
+"""YAML texts with the place of every value."""

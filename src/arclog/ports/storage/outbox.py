@@ -1,0 +1,78 @@
+"""The outbox: what others are to be told of a run's end. Written by the append that ends the run, so nothing is forgotten.
+
+Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+- Deliveries are there as soon as the append that brought them is, and not at all when it was refused.
+- A delivery that was leased is nobody else's until its lease ends or its attempt is noted.
+- Once delivered or dead, a delivery stays so.
+- An execution is told of by `told_executions` once none of its deliveries is pending, until they are settled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+PENDING = "pending"
+DELIVERED = "delivered"
+DEAD = "dead"
+
+
+class NewDelivery(Struct, frozen=True):
+    #: http://, https:// or mailto:
+    url: str
+    #: name of the keychain entry that signs it; '': it is not signed
+    secret: str
+    #: completed | failed | cancelled
+    event: str
+    body: bytes
+
+
+class Delivery(Struct, frozen=True):
+    execution_id: int
+    #: from 1 per execution
+    n: int
+    url: str
+    secret: str
+    event: str
+    body: bytes
+    created_at: int
+    #: pending | delivered | dead
+    state: str
+    #: of the next attempt, microseconds since 1970
+    due: int
+    attempts: int
+    #: of the last attempt; '' when there was none
+    problem: str
+
+
+def receiver_of(url: str) -> str:
+    """Who is told at an address: its scheme and authority, in lower case. How a store finds them: the address begins with
+    it, whatever the case, and then ends or goes on with one of / ? #.
+    """
+    scheme, parted, rest = url.partition("://")
+    return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()
+
+
+class OutboxStore(Protocol):
+    async def deliveries(self, execution_id: int) -> Sequence[Delivery]:
+        """All of one execution, in order."""
+
+    async def lease_deliveries(
+        self, now: int, until: int, limit: int = 100, *, but: Sequence[str] = ()
+    ) -> Sequence[Delivery]:
+        """Take pending ones that are due and that nobody holds, the longest due first; none to these receivers."""
+
+    async def attempted(self, delivery: Delivery) -> None:
+        """Note what became of an attempt: state, due, attempts and problem; the lease is over."""
+
+    async def told_executions(self, limit: int = 100) -> Sequence[int]:
+        """Executions whose deliveries are all delivered or dead, and not settled."""
+
+    async def given_up(self, since: int, limit: int = 100) -> Sequence[Delivery]:
+        """Dead ones of executions whose ids are not below `since`, the newest execution first."""
+
+    async def settle_deliveries(self, execution_id: int) -> None:
+        """The execution's log says that all was taken care of."""

@@ -1,0 +1,485 @@
+"""The store: the append-only log and everything that must change together with it.
+
+Rules that every store keeps (`arclog.testing.conformance.store` proves them):
+- `append` is a compare-and-set on the execution's head and one atomic transaction: events, commands, timers and the
+  execution's record change together or not at all. It returns only after a durable commit.
+- `seq` is gapless from 1 and in commit order per execution. Event ids of one append are `ids.moved(base_id, i)`,
+  which is `base_id + i` as long as they are of one millisecond.
+- An execution takes exactly one terminal event; an append that brings a second one is a `TerminalExists`.
+- An event that was minted outside (`Append.digests` names its id) is in an execution once; an append that brings its id
+  again is an `EventIdTaken`.
+- A claim is a compare-and-set that raises the command's fence; whoever holds an older fence can change nothing.
+  Nobody can claim a held command. An append that holds one which was claimed meanwhile is a `Conflict`.
+- An append that needs a slot is refused (`NoSlot`) while so many other executions of its path and tenant are RUNNING.
+- `tail` positions are commit-safe: a reader that always asks for what came after its last position misses nothing.
+- What events say was stored outside the log (`result.stored`; not informative ones) is known by execution, name and hash
+  as soon as the append is; the same content stored again under its name is one record, with the
+  longer of its lives. A ref of another execution in such an event is refused.
+- Failures are `StoreUnavailable` (nothing was written) or `Conflict` (reload and decide again); driver errors never leak.
+  A store on another machine that went away in the middle of a commit, and stays away, is an `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from arclog.model.errors import Conflict, StoreUnavailable
+from arclog.model.events import Event
+from arclog.model.ids import MAX_ID
+from arclog.ports.storage.access import AccessBook
+from arclog.ports.storage.catalog import CatalogStore
+from arclog.ports.storage.duties import DutyBook
+from arclog.ports.storage.event_search import EventSearch
+from arclog.ports.storage.event_search import StoredEvent as StoredEvent  # noqa: PLC0414 - readers of the log find it here
+from arclog.ports.storage.outbox import NewDelivery, OutboxStore
+from arclog.ports.storage.pools import PoolBook
+from arclog.ports.storage.schedules import ScheduleStore
+from arclog.ports.storage.statistics import StatisticsBook
+from arclog.ports.storage.stored_results import StoredResultBook
+from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
+
+
+class TerminalExists(Conflict):
+    """The execution has its terminal event already."""
+
+
+class EventIdTaken(Conflict):
+    """The execution has an event with this id from outside already: look what it said."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The store went away while it committed, and could not be asked since: what was handed in may be there or not."""
+
+
+class NoSlot(Conflict):
+    """As many executions of the same playbook as may run at a time are running."""
+
+    def __init__(self, holders: Sequence[int]) -> None:
+        self.holders = tuple(holders)
+        super().__init__(f"all slots are held, by executions {', '.join(map(str, self.holders))}")
+
+
+class Scope(Struct, frozen=True):
+    """Who a run belongs to; immutable for its life."""
+
+    tenant: str
+    project: str
+    environment: str
+
+    @property
+    def label(self) -> str:
+        """As events carry it."""
+        return f"{self.tenant}/{self.project}/{self.environment}"
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """By name, as calls take them."""
+        return {"tenant": self.tenant, "project": self.project, "environment": self.environment}
+
+    def covers(self, other: Scope) -> bool:
+        """Whether the other scope lies within this one, of which '' parts are any."""
+        return (
+            self.tenant in ("", other.tenant)
+            and self.project in ("", other.project)
+            and self.environment in ("", other.environment)
+        )
+
+
+class NewExecution(Struct, frozen=True):
+    """The immutable half of an execution's record; handed in with its first append."""
+
+    run_id: str
+    name: str
+    path: str
+    version: int
+    plan: str
+    scope: Scope
+    created_at: int
+    #: '' or the caller's key: a second execution with the same key in the same scope is refused
+    idempotency_key: str = ""
+    parent_execution_id: int = 0
+
+
+class ExecutionState(Struct, frozen=True):
+    """The changing half: a projection of lifecycle events, replaced by each append."""
+
+    #: PENDING RUNNING COMPLETED FAILED CANCELLED
+    state: str
+    current_step: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    #: canonical name of the terminal event
+    terminal_event: str | None = None
+    paused: bool = False
+    #: what went wrong, in one line: the root cause of a run that failed, failed loop items of any other
+    error: str | None = None
+    #: approvals that it waits for
+    approvals: int = 0
+
+
+class ExecutionRecord(Struct, frozen=True):
+    execution_id: int
+    #: seq of the last event
+    head: int
+    new: NewExecution
+    now: ExecutionState
+
+
+class Grant(Struct, frozen=True):
+    """A claim made in the same commit that issues the command."""
+
+    worker_id: str
+    lease_until: int
+    #: the report that asked: (command_id, fence, n); lets a repeated report be answered as before
+    by: tuple[int, int, int]
+
+
+class NewCommand(Struct, frozen=True):
+    """Work offered to workers. Its body is built from the execution's state when it is claimed."""
+
+    command_id: int
+    step: str
+    run: int
+    #: tool kinds that the worker must know
+    kinds: tuple[str, ...]
+    pool: str = "default"
+    #: loop items [first, last) for a chunk; (0, 0) = the whole step run
+    items: tuple[int, int] = (0, 0)
+    grant: Grant | None = None
+    #: nobody may claim it until it is unheld
+    held: bool = False
+    #: among the commands of one tenant the smallest comes first, then the smallest id
+    order: int = 0
+    #: names of resources that it takes while a worker holds it, sorted
+    resources: tuple[str, ...] = ()
+
+
+class CommandRecord(Struct, frozen=True):
+    command_id: int
+    execution_id: int
+    step: str
+    run: int
+    kinds: tuple[str, ...]
+    pool: str
+    items: tuple[int, int]
+    #: issued | claimed | held
+    state: str
+    #: how often it was claimed
+    fence: int
+    worker_id: str
+    #: 0 while issued or held
+    lease_until: int
+    order: int = 0
+    resources: tuple[str, ...] = ()
+
+
+class Backlog(Struct, frozen=True):
+    """Open commands of one pool."""
+
+    pool: str
+    #: offered to workers, and the smallest (oldest) of their ids; 0 when there is none
+    issued: int = 0
+    oldest: int = 0
+    #: held by workers, and when the first of their leases ends
+    claimed: int = 0
+    first_lease_end: int = 0
+
+
+class Timer(Struct, frozen=True):
+    """A durable timer: fires once, never before `due`."""
+
+    execution_id: int
+    timer_id: str
+    due: int
+    payload: dict[str, Any] = {}
+
+
+class Append(Struct, frozen=True):
+    """One transaction of one execution."""
+
+    execution_id: int
+    #: head that the transaction was decided on; 0 creates the execution
+    expected: int
+    events: Sequence[Event]
+    #: id of the first event; those of the others rise by one
+    base_id: int
+    #: the projection after these events
+    now: ExecutionState
+    #: only with expected == 0
+    new: NewExecution | None = None
+    issue: Sequence[NewCommand] = ()
+    #: commands that are over: completed, failed or cancelled
+    close: Sequence[int] = ()
+    #: commands whose lease is lost: back to issued, the fence stays
+    release: Sequence[int] = ()
+    #: (command_id, fence): out of everybody's reach; Conflict when its fence is another one by now
+    hold: Sequence[tuple[int, int]] = ()
+    #: held commands that may be claimed again; carried out after `hold`
+    unhold: Sequence[int] = ()
+    #: the execution starts and at most so many of its path and tenant may run at a time; 0 = any number
+    slots: int = 0
+    #: (command_id, fence, lease_until): a report is also a heartbeat
+    extend: Sequence[tuple[int, int, int]] = ()
+    set_timers: Sequence[Timer] = ()
+    clear_timers: Sequence[str] = ()
+    #: sha256 of the content, in hex, of events that brought an id of their own (`Event.own_id`), by that id
+    digests: Mapping[int, str] = {}
+    #: whether `now.approvals` may have changed since the append before
+    asks: bool = False
+    #: only with a terminal event: who is to be told of it
+    tell: Sequence[NewDelivery] = ()
+    #: an event that takes more bytes is refused (EventTooLarge), and all of the append with it; 0: any size
+    max_event_bytes: int = 0
+    #: of a log that comes from another store: the id of each event
+    ids: Sequence[int] = ()
+
+
+class Appended(Struct, frozen=True):
+    """Proof of a durable append."""
+
+    first_seq: int
+    last_seq: int
+    persisted_at: int
+
+
+class Ingested(Struct, frozen=True):
+    """What is known of an event that brought its own id."""
+
+    event_id: int
+    #: sha256 of its content, in hex; '' when the id is one of our own
+    digest: str
+    seq: int
+
+
+class LogBatch(Struct, frozen=True):
+    """One committed row of the log, as `tail` gives it."""
+
+    position: int
+    execution_id: int
+    events: Sequence[StoredEvent]
+
+
+class StepRunRecord(Struct, frozen=True):
+    step: str
+    run: int
+    first_seq: int
+    #: None while the step run is open
+    last_seq: int | None
+    #: open | done | failed | skipped | cancelled (by the end of the run)
+    status: str
+
+
+class Mark(Struct, frozen=True):
+    """Where an event of a marked type stands; `persisted_at` orders marks across executions."""
+
+    event_type: str
+    persisted_at: int
+    execution_id: int
+    seq: int
+
+
+class ExecutionFilter(Struct, frozen=True):
+    """Which executions to list; empty means all."""
+
+    states: tuple[str, ...] = ()
+    path: str = ""
+    tenant: str = ""
+    project: str = ""
+    environment: str = ""
+    #: only runs that this one called
+    parent: int = 0
+    #: only runs that some run called and that have not ended
+    children: bool = False
+    #: top: only runs that no run called; called: only the others
+    level: str = ""
+    #: only runs whose playbook's name has this in it
+    name: str = ""
+    #: only runs with an id from here on: ids rise with the time at which a run was asked for
+    since: int = 0
+
+
+class Store(
+    CatalogStore,
+    StoredResultBook,
+    AccessBook,
+    ScheduleStore,
+    OutboxStore,
+    DutyBook,
+    PoolBook,
+    EventSearch,
+    StatisticsBook,
+    Protocol,
+):
+    """Everything durable."""
+
+    async def open(self) -> None:
+        """Make it ready: create or check the schema; refuse a store that cannot keep the promises."""
+
+    async def close(self) -> None:
+        """Finish what was handed in, then let go."""
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    async def append(self, append: Append) -> Appended:
+        """Commit one transaction. Raises Conflict (head moved, a command to hold was claimed, or the execution exists),
+        TerminalExists, EventIdTaken, NoSlot, StoreUnavailable.
+        """
+
+    async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
+        """Which of these ids events of the execution have. Those that were minted here, on a leased node, have no digest
+        (''): whatever comes from outside says something else.
+        """
+
+    async def events(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        """Events with seq > after, in seq order, at most `limit` after filtering by type."""
+
+    async def step_events(
+        self, execution_id: int, step: str, run: int, *, after: int = 0, limit: int = 1000
+    ) -> list[StoredEvent]:
+        """Events of one step run, in seq order."""
+
+    async def tail(self, *, after: int = 0, limit: int = 100) -> list[LogBatch]:
+        """Committed rows of all executions after a position, in position order."""
+
+    async def marks(self, event_type: str, *, since: int = 0, limit: int = 1000) -> list[Mark]:
+        """Where events of a marked type stand, oldest first, persisted at or after `since` (microseconds)."""
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    async def execution(self, execution_id: int) -> ExecutionRecord | None:
+        """The record of one execution."""
+
+    async def executions(
+        self, which: ExecutionFilter = ExecutionFilter(), *, before: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        """Newest first (by execution_id), older than `before` when that is given."""
+
+    async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
+        """(tenant, path) of which executions are PENDING, in this order, above `after`. However many executions there are:
+        the cost is that of the pairs.
+        """
+
+    async def live_in_path(
+        self, tenant: str, path: str, state: str, *, after: int = 0, limit: int = 50
+    ) -> list[ExecutionRecord]:
+        """Executions of one tenant's path that are PENDING or RUNNING, oldest first, newer than `after`."""
+
+    async def awaiting_approval(self, tenant: str, *, after: int = 0, limit: int = 50) -> list[ExecutionRecord]:
+        """Executions of a tenant that wait for approvals (`ExecutionState.approvals`), oldest first, newer than `after`."""
+
+    async def idle(self, before: int, *, after: int = 0, limit: int = 100) -> list[ExecutionRecord]:
+        """Executions that have not ended and are not paused, to which nothing was appended since `before` (microseconds),
+        and that have neither an open command nor a timer; by execution_id, above `after`. Nobody may be at work on them.
+        """
+
+    async def retire(self, before: int, *, dry_run: bool = False) -> int:
+        """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
+        for ever. Those stay that have a result which gc will let go of, a delivery that is not settled, or a caller that
+        has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
+        as there are more, the next call finds them. A call takes a few milliseconds of the writer's time: whoever calls it
+        again and again leaves pauses for others.
+        """
+
+    async def reclaim(self) -> int:
+        """Give space that is free inside of the store back to the file system, a piece as short as those of `retire`.
+        Returns the bytes of this piece, 0 when no more is to be had.
+        """
+
+    async def step_runs(self, execution_id: int) -> list[StepRunRecord]:
+        """All step runs in the order in which they were scheduled."""
+
+    async def by_run_id(self, run_id: str) -> ExecutionRecord | None:
+        """The execution that a run id names."""
+
+    async def by_idempotency_key(self, scope: Scope, key: str) -> ExecutionRecord | None:
+        """The execution that was started with this key."""
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int,
+        lease_until: int,
+        kinds: Sequence[str],
+        pools: Sequence[str] = ("default",),
+        execution_id: int = 0,
+        tenant: str = "",
+        project: str = "",
+        environment: str = "",
+    ) -> list[CommandRecord]:
+        """Take up to `limit` issued commands, raising each fence: the smallest order first, then the oldest; between
+        tenants, and within limits, as `ports.storage.pools` says. `kinds` are those the worker knows; no `pools` are all of them;
+        `execution_id` limits the claim to one execution and those below it, `tenant`, `project` and `environment` to the
+        executions of these.
+        """
+
+    async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
+        """Extend the leases of (command_id, fence); returns the ids that this worker no longer holds."""
+
+    async def expired(self, now: int, limit: int = 100) -> list[CommandRecord]:
+        """Claimed commands whose lease ended before `now`."""
+
+    async def commands(self, execution_id: int) -> list[CommandRecord]:
+        """All open commands of an execution."""
+
+    async def backlog(self) -> list[Backlog]:
+        """How much open work there is, by pool."""
+
+    async def granted(self, by: tuple[int, int, int]) -> list[CommandRecord]:
+        """Open commands that a report was granted."""
+
+    # -- timers -------------------------------------------------------------------------------------------------------
+
+    async def due_timers(self, now: int, limit: int = 100, *, latest: bool = False) -> list[Timer]:
+        """Timers with due <= now, earliest first; with `latest` the other way round."""
+
+    async def coming_timers(self, after: int, until: int, limit: int = 100) -> list[int]:
+        """Executions of timers with after < due <= until, earliest first; one with several timers may be there several times."""
+
+    async def next_due(self) -> int | None:
+        """When the earliest timer is due."""
+
+    # -- caches and odds ----------------------------------------------------------------------------------------------
+
+    async def put_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int] | None = None
+    ) -> None:
+        """Keep a folded state; the newest per execution is kept, and with `drop` those before it by the same code version,
+        except at these seqs. The log alone suffices without any.
+        """
+
+    async def past_snapshots(self, execution_id: int, code: str) -> list[int]:
+        """The seqs of the snapshots before the newest, in order."""
+
+    async def snapshot(self, execution_id: int, code: str, last: int = MAX_ID) -> tuple[int, bytes] | None:
+        """The newest snapshot written by this code version, at or before seq `last`."""
+
+    async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
+        """Keep task log lines. With `max_bytes`, an execution keeps so many bytes of text: the first line that does not
+        fit is replaced by one of the stream `log` that says so (`LOG_CUT`), and what comes after is not kept.
+        A line of the stream `progress` takes the place of its attempt's last one, at a new position. Such lines do not
+        count; an execution keeps its newest `PROGRESS_KEPT`.
+        """
+
+    async def logs(
+        self, execution_id: int, *, after: int = 0, limit: int = 1000, where: LogFilter = ANY_LINE
+    ) -> list[tuple[int, LogLine]]:
+        """Log lines with their positions, after a position."""
+
+    async def changed_elsewhere(self) -> bool:
+        """Whether another process may have written since the last call. Asked every `engine.sweep_s` where no bus tells of
+        it: it must cost next to nothing while nothing happens. A store that always has a bus answers False.
+        """
+
+    async def time(self) -> int:
+        """The store's clock, microseconds since 1970: leases of several servers are measured by it."""
+
+    async def lease_node(self, owner: str, now: int, until: int) -> int:
+        """A node number (0 to 1023) for minting ids, nobody else's until then; StoreUnavailable when all are taken."""

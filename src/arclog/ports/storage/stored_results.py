@@ -1,0 +1,58 @@
+"""What the store knows of content outside the log: which execution stored it, and how long it is kept.
+
+Records come from `result.stored` events, in the append that brings them; see the rules in `ports.storage.store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class ResultRecord(Struct, frozen=True):
+    """Content that an execution stored outside the log."""
+
+    execution_id: int
+    name: str
+    sha256: str
+    bytes: int
+    #: items of a list; else None
+    rows: int | None
+    content_type: str
+    tenant: str
+    #: step | execution | workflow | permanent
+    scope: str
+    #: when its event was persisted
+    stored_at: int
+    #: stored_at + the ttl that it was given; None without one
+    expires_at: int | None
+    step: str
+    run: int
+    task: str
+    #: its event
+    seq: int
+    #: when gc let go of it; None while it is kept
+    removed_at: int | None = None
+
+
+class StoredResultBook(Protocol):
+    """Records of stored content, durable."""
+
+    async def result(self, execution_id: int, name: str, sha256: str) -> ResultRecord | None:
+        """What an execution stored under this name with this content, also when it was removed since."""
+
+    async def results(self, execution_id: int, *, after: int = 0, limit: int = 1000) -> list[ResultRecord]:
+        """What an execution stored, in order of the events that say so, after the event with that seq."""
+
+    async def kept_results(self, *, after: tuple[int, str, str] = (0, "", ""), limit: int = 1000) -> list[ResultRecord]:
+        """What was not removed, of all executions, in order of (execution_id, name, sha256), after that one."""
+
+    async def keepers(
+        self, tenant: str, sha256: str, *, after: tuple[int, str] = (0, ""), limit: int = 100
+    ) -> list[ResultRecord]:
+        """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
+
+    async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
+        """Note that these are no longer kept, but for those that were stored again meanwhile; tells how many it noted."""

@@ -1,0 +1,1 @@
+"""What users and readers ask for."""

@@ -1,0 +1,125 @@
+"""What somebody looks at first: runs found by a search, how runs ended lately, and what needs attention.
+
+Every answer is bounded, and its cost does not grow with the number of runs that are stored.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from arclog.ports.views.listed import Listed
+
+#: Which runs a search looks at: all, those that no run called, those that some run called.
+LEVELS = ("", "top", "called")
+
+
+class RunQuery(Struct, frozen=True):
+    """A search for runs, newest first."""
+
+    #: PENDING RUNNING COMPLETED FAILED CANCELLED; none: all of them
+    states: tuple[str, ...] = ()
+    #: catalog path
+    path: str = ""
+    #: in the playbook's name
+    name: str = ""
+    #: in the name, path, current step, error, execution id or run id; whatever the case
+    text: str = ""
+    #: created at or after this moment, and before that one; RFC 3339
+    since: str = ""
+    until: str = ""
+    #: one of LEVELS
+    level: str = ""
+    #: only runs that this one called
+    parent: str = ""
+    #: only runs older than this one
+    before: str = ""
+    limit: int = 50
+
+
+class RunPage(Struct, frozen=True):
+    runs: list[Listed]
+    #: go on with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
+    #: when there are no more
+    next: str | None
+
+
+class Hour(Struct, frozen=True):
+    """Runs that ended within an hour; runs that another run called are not counted."""
+
+    #: its beginning
+    at: str
+    completed: int
+    failed: int
+    cancelled: int
+
+
+class Activity(Struct, frozen=True):
+    since: str
+    until: str
+    #: hours in which a run ended, oldest first
+    hours: list[Hour]
+
+
+class Failing(Struct, frozen=True):
+    """A playbook whose newest run that ended has failed."""
+
+    path: str
+    name: str
+    #: runs that failed since the last one that completed, at most 100
+    failures: int
+    #: when the first of them ended
+    since: str | None
+    #: the newest
+    last: Listed
+
+
+class Stuck(Struct, frozen=True):
+    """A run with work that no worker takes."""
+
+    run: Listed
+    step: str
+    pool: str
+    #: when the work was offered
+    since: str
+    #: what it waits for, as a sentence
+    why: str
+
+
+class Lease(Struct, frozen=True):
+    """Work that a worker has claimed and not finished."""
+
+    run: Listed
+    step: str
+    step_run: int
+    #: loop items [first, last) of a chunk; (0, 0) for the whole step run
+    items: tuple[int, int]
+    pool: str
+    worker_id: str
+    #: how often the work was claimed; more than 1 after a lost lease
+    claims: int
+    #: the worker extends its lease before this moment, or the work is offered again
+    until: str
+
+
+class Approval(Struct, frozen=True):
+    """Something that a run waits for somebody to approve."""
+
+    run: Listed
+    #: send it as the `step` of the signals APPROVE and REJECT; '' for the start of the run
+    key: str
+    #: '' for the start of the run
+    step: str
+    task: str
+    #: of a loop item: '3', or '3.1' in a nested loop
+    iteration: str
+    prompt: str
+    since: str
+    #: when it is decided by itself, if ever
+    until: str | None
+
+
+class ApprovalPage(Struct, frozen=True):
+    #: oldest runs first
+    approvals: list[Approval]
+    #: go on with `after`; None when there are no more
+    next: str | None

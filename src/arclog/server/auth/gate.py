@@ -1,0 +1,150 @@
+"""Who sends a request. Closed on doubt: what cannot be proved is nobody's.
+
+Where no authentication is required, a server listens on loopback only and everybody on this machine may do everything;
+pages in a browser are not everybody: a request that came by another name (DNS rebinding) or from another origin is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import SettingsError, Unauthenticated
+from arclog.model.principal import EVERYBODY, ROLES, Principal
+from arclog.ports.clock import Clock
+from arclog.ports.storage.access import AccessBook
+from arclog.server.auth.addresses import is_loopback
+from arclog.server.auth.failures import Failures
+from arclog.server.auth.keys import PREFIX, Keys
+from arclog.server.auth.oidc import Oidc, oidc_of
+from arclog.server.auth.sessions import Sessions, check_host, check_local
+from arclog.server.auth.tokens import tokens_of
+
+
+class Gate:
+    """Answers who asks, by key, by token, by the session of a browser, or by being on this machine."""
+
+    def __init__(self, settings: Settings, book: AccessBook, clock: Clock) -> None:
+        self._mode = settings.text("auth.mode")
+        self._book = book
+        self._clock = clock
+        self._keys = Keys(book, clock, settings)
+        self._tokens = tokens_of(settings, clock)
+        self.sessions = Sessions(settings, book, clock)
+        #: how people sign in at an issuer; None: they do not
+        self.oidc: Oidc | None = oidc_of(settings, clock, self._tokens)
+        self._failures = Failures(clock, settings.integer("auth.max_failures"))
+        self._max_bytes = settings.integer("auth.max_token_bytes")
+        self._cache_s = settings.number("auth.cache_s")
+        self._required = self._mode == "required" or self._tokens is not None
+        self._looked_at: float | None = None
+        self._everybody = Principal(EVERYBODY, settings.text("scope.tenant"), frozenset(ROLES))
+        if self._mode == "none" and self._tokens is not None:
+            raise SettingsError(
+                "auth.mode is none, and tokens are configured (auth.jwt_issuer); one of them is a mistake"
+            )
+
+    async def check_address(self, host: str) -> None:
+        """Refuse to listen where others can reach a server that lets everybody in, or nobody."""
+        if is_loopback(host):
+            return
+        if self._mode == "none":
+            raise SettingsError(
+                f"server.host {host} can be reached by others, and auth.mode is none; listen on 127.0.0.1, or let "
+                "auth.mode be required"
+            )
+        if self._tokens is None and not await self._book.has_keys():
+            raise SettingsError(
+                f"server.host {host} can be reached by others, and no authentication is configured; "
+                "make a key first (arclog key create --name me --role admin), or listen on 127.0.0.1"
+            )
+        self._required = True
+
+    async def authenticate(self, headers: Mapping[str, str], address: str) -> Principal:
+        """Who sends a request with these headers (names in lower case) from this address. Raises Unauthenticated,
+        NotAllowed or TooManyRequests.
+        """
+        if not await self.is_required():
+            check_local(headers)
+            return self._everybody
+        if "authorization" not in headers and (session := self.sessions.token_of(headers)):
+            return await self._of_session(session, headers, address)
+        return await self._of_credential(self._credential(headers, address), address)
+
+    async def _of_session(self, session: str, headers: Mapping[str, str], address: str) -> Principal:
+        self.sessions.check_own_site(headers)
+        self._failures.check(address)
+        try:
+            return await self.sessions.principal(session)
+        except Unauthenticated:
+            self._failures.note(address)
+            raise
+
+    async def sign_in(self, key: str, address: str) -> tuple[Principal, str]:
+        """Whose API key it is, and the key's id. Raises Unauthenticated or TooManyRequests."""
+        if not key.startswith(PREFIX) or len(key) > self._max_bytes:
+            self._failures.check(address)
+            self._failures.note(address)
+            raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+        principal = await self._of_credential(key, address)
+        return principal, principal.subject.removeprefix("key-")
+
+    async def _of_credential(self, text: str, address: str) -> Principal:
+        if text.startswith(PREFIX):
+            # Before failures are looked at: who is known is not shut out by others at the same address.
+            try:
+                known = await self._keys.known(text)
+            except Unauthenticated:
+                self._failures.check(address)
+                self._failures.note(address)
+                raise
+            if known is not None:
+                return known
+        self._failures.check(address)
+        try:
+            if text.startswith(PREFIX):
+                return await self._keys.prove(text)
+            if self._tokens is None:
+                raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+            return await self._tokens.prove(text)
+        except Unauthenticated:
+            self._failures.note(address)
+            raise
+
+    def _credential(self, headers: Mapping[str, str], address: str) -> str:
+        scheme, _, text = headers.get("authorization", "").partition(" ")
+        text = text.strip()
+        if scheme.lower() == "bearer" and text:
+            if len(text) <= self._max_bytes:
+                return text
+            problem = f"the credential has more than {self._max_bytes} bytes (auth.max_token_bytes)"
+        elif scheme:
+            problem = "this server takes `Authorization: Bearer KEY` and nothing else"
+        else:
+            problem = "who asks? send `Authorization: Bearer KEY`; `arclog key create` makes a key"
+        self._failures.check(address)
+        self._failures.note(address)
+        raise Unauthenticated(problem)
+
+    def key_made(self) -> None:
+        """A key was made here: who comes next is asked, without waiting for the next look at the store."""
+        self._looked_at = None
+
+    async def is_page_open(self, headers: Mapping[str, str]) -> bool:
+        """Whether a page of the console may ask for data at once, since this server asks nobody who they are. Raises NotAllowed for
+        whoever comes by another name of this machine; links from other sites may lead here.
+        """
+        if await self.is_required():
+            return False
+        check_host(headers)
+        return True
+
+    async def is_required(self) -> bool:
+        """Whether callers must say who they are."""
+        if self._required or self._mode == "none":
+            return self._required
+        now = self._clock.monotonic()
+        if self._looked_at is None or now - self._looked_at >= self._cache_s:
+            self._required = await self._book.has_keys()
+            self._looked_at = now
+        return self._required

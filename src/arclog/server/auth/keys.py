@@ -1,0 +1,196 @@
+"""API keys: `ark_<id>_<secret>`. The id is public and names the key; the secret is shown once and kept as an argon2id hash.
+
+A key that was proved is remembered by its sha256, so that argon2 (slow by intent) is asked once a process; whether it was
+revoked meanwhile is looked up again every `auth.cache_s`. Nothing here tells a wrong id from a wrong secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import string
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from arclog.model.config.extras import required
+from arclog.model.config.settings import Settings
+from arclog.model.errors import RequestRejected, TooManyRequests, Unauthenticated
+from arclog.model.ids import timestamp
+from arclog.model.principal import ROLES, Principal, checked_name
+from arclog.ports.clock import Clock
+from arclog.ports.storage.access import AccessBook, KeyRecord, KeyShown
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+PREFIX = "ark_"
+_FORM = re.compile(r"ark_(?P<id>[0-9a-z]{16})_(?P<secret>[0-9A-Za-z]{43})")
+_ID_LETTERS = string.digits + string.ascii_lowercase
+_LETTERS = string.digits + string.ascii_letters
+#: Proved keys that are remembered, and checks that may wait for their turn.
+_REMEMBERED = 10_000
+_WAITING = 64
+_LONGEST_NAME = 128
+#: argon2id as OWASP advises: 19 MiB, two passes, one lane. The secret has 256 bits of its own.
+_TIME, _MEMORY_KIB, _LANES = 2, 19_456, 1
+
+
+def make_key(
+    name: str,
+    roles: Sequence[str],
+    tenant: str,
+    now: int,
+    *,
+    project: str = "",
+    environment: str = "",
+    expires_at: int | None = None,
+) -> tuple[str, KeyRecord]:
+    """A new key and what to keep of it. Raises RequestRejected."""
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise RequestRejected(f"a key's name has 1 to {_LONGEST_NAME} printable characters")
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown or not roles:
+        what = f"{unknown[0][:64]!r} is no role" if unknown else "a key needs a role"
+        raise RequestRejected(f"{what}; roles are {', '.join(ROLES)}")
+    if expires_at is not None and expires_at <= now:
+        raise RequestRejected("a key cannot expire before it is made")
+    key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(16))
+    text = f"{PREFIX}{key_id}_" + "".join(secrets.choice(_LETTERS) for _ in range(43))
+    record = KeyRecord(
+        key_id=key_id,
+        name=name,
+        hash=_hasher().hash(text),
+        tenant=checked_name(tenant, "tenant"),
+        roles=tuple(role for role in ROLES if role in roles),
+        created_at=now,
+        project=checked_name(project, "project") if project else "",
+        environment=checked_name(environment, "environment") if environment else "",
+        expires_at=expires_at,
+    )
+    return text, record
+
+
+def shown(record: KeyRecord) -> KeyShown:
+    return KeyShown(
+        key_id=record.key_id,
+        name=record.name,
+        tenant=record.tenant,
+        roles=record.roles,
+        project=record.project,
+        environment=record.environment,
+        created_at=timestamp(record.created_at),
+        expires_at=None if record.expires_at is None else timestamp(record.expires_at),
+        revoked_at=None if record.revoked_at is None else timestamp(record.revoked_at),
+    )
+
+
+class _Proved(Struct):
+    record: KeyRecord
+    #: when the store was last asked about it
+    looked_at: float
+
+
+class Keys:
+    """Tells whose key a text is."""
+
+    def __init__(self, book: AccessBook, clock: Clock, settings: Settings) -> None:
+        self._book = book
+        self._clock = clock
+        self._cache_s = settings.number("auth.cache_s")
+        self._proved: OrderedDict[bytes, _Proved] = OrderedDict()
+        #: by digest: what is being proved
+        self._proofs: dict[bytes, asyncio.Task[KeyRecord]] = {}
+        self._turn = asyncio.Semaphore(1)
+        self._waiting = 0
+        self._nobodys = ""
+
+    async def known(self, text: str) -> Principal | None:
+        """Whose key it is, if that was proved before and still holds; costs no argon2."""
+        digest = _digest(text)
+        found = self._proved.get(digest)
+        if found is None:
+            return None
+        self._proved.move_to_end(digest)
+        if self._clock.monotonic() - found.looked_at >= self._cache_s:
+            record = await self._book.key(found.record.key_id)
+            if record is None or record.hash != found.record.hash:
+                self._proved.pop(digest, None)
+                return None
+            found.record, found.looked_at = record, self._clock.monotonic()
+        return self._holder(found.record)
+
+    async def prove(self, text: str) -> Principal:
+        """Whose key it is. Raises Unauthenticated, or TooManyRequests when too many wait for their turn."""
+        digest = _digest(text)
+        # Many may come with the same key at once, after a restart, say: it is proved once, and all are told.
+        proof = self._proofs.get(digest)
+        if proof is None:
+            proof = self._proofs[digest] = asyncio.ensure_future(self._proof(text, digest))
+            proof.add_done_callback(self._proved_now)
+        return self._holder(await asyncio.shield(proof))
+
+    def _proved_now(self, proof: asyncio.Task[KeyRecord]) -> None:
+        self._proofs = {digest: each for digest, each in self._proofs.items() if each is not proof}
+        if not proof.cancelled():
+            proof.exception()  # whoever asked may be gone: nobody else need hear of it
+
+    async def _proof(self, text: str, digest: bytes) -> KeyRecord:
+        form = _FORM.fullmatch(text)
+        record = await self._book.key(form["id"]) if form else None
+        if not await self._fits(text, record) or record is None:
+            raise Unauthenticated("this is no key of this server; `arclog key create` makes one")
+        self._proved[digest] = _Proved(record, self._clock.monotonic())
+        while len(self._proved) > _REMEMBERED:
+            self._proved.popitem(last=False)
+        return record
+
+    async def _fits(self, text: str, record: KeyRecord | None) -> bool:
+        """Whether a text is the key; as slow for a key that is not there."""
+        if self._waiting >= _WAITING:
+            raise TooManyRequests("too many keys are being checked; try again in a moment", retry_after_s=1)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(self._verify, text, record)
+        finally:
+            self._waiting -= 1
+
+    def _verify(self, text: str, record: KeyRecord | None) -> bool:
+        from argon2.exceptions import InvalidHashError, VerificationError
+
+        if not self._nobodys:
+            self._nobodys = _hasher().hash(secrets.token_hex(32))
+        try:
+            _hasher().verify(self._nobodys if record is None else record.hash, text)
+        except (VerificationError, InvalidHashError):
+            return False
+        return record is not None
+
+    def _holder(self, record: KeyRecord) -> Principal:
+        if record.revoked_at is not None:
+            raise Unauthenticated(f"the key {record.key_id} was revoked; ask for a new one")
+        if record.expires_at is not None and record.expires_at <= self._clock.now():
+            raise Unauthenticated(f"the key {record.key_id} has expired; ask for a new one")
+        return Principal(
+            name=record.name,
+            tenant=record.tenant,
+            roles=frozenset(record.roles),
+            project=record.project,
+            environment=record.environment,
+            subject=f"key-{record.key_id}",
+        )
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _hasher() -> PasswordHasher:
+    with required("server", "making and checking API keys"):
+        from argon2 import PasswordHasher
+    return PasswordHasher(_TIME, _MEMORY_KIB, _LANES)

@@ -1,0 +1,197 @@
+"""Sessions of browsers: somebody signs in once, and a cookie that no script can read stands for it.
+
+The cookie's value is 256 random bits; the store has its sha256, so any server of the store knows the session, and whoever reads
+the store can open none. A session opened with an API key ends with the key. A request that changes something must also carry
+the session's CSRF token, which only our own pages can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from arclog.model.config.settings import Settings
+from arclog.model.data.kept import Kept
+from arclog.model.errors import NotAllowed, Unauthenticated
+from arclog.model.ids import MICROS
+from arclog.model.principal import Principal
+from arclog.ports.clock import Clock
+from arclog.ports.storage.access import AccessBook, SessionRecord
+from arclog.server.auth.addresses import is_loopback, without_port
+
+#: Where the CSRF token of a request stands.
+CSRF_HEADER = "x-arclog-csrf"
+_COOKIE = "arclog_session"
+_OWN_SITE = ("same-origin", "none")
+#: Sessions that a server remembers.
+_REMEMBERED = 10_000
+_SIGN_IN = "sign in again"
+
+
+class _Known(Struct, frozen=True):
+    record: SessionRecord
+    #: when the store was last asked about it
+    looked_at: float
+
+
+class Sessions:
+    """Opens, checks and closes sessions."""
+
+    def __init__(self, settings: Settings, book: AccessBook, clock: Clock) -> None:
+        self._book = book
+        self._clock = clock
+        self._lasts = round(settings.number("auth.session_s") * MICROS)
+        self._most = settings.integer("auth.max_sessions")
+        self._cache_s = settings.number("auth.cache_s")
+        self._public = urlsplit(settings.text("server.public_url"))
+        self._known: Kept[str, _Known] = Kept(_REMEMBERED)
+
+    async def open(self, principal: Principal, key_id: str = "") -> tuple[str, Principal]:
+        """Begin a session; the cookie's value, and the principal of requests that carry it."""
+        token, now = secrets.token_urlsafe(32), self._clock.now()
+        record = SessionRecord(
+            digest=_digest(token),
+            key_id=key_id,
+            name=principal.name,
+            tenant=principal.tenant,
+            roles=tuple(sorted(principal.roles)),
+            subject=principal.subject,
+            created_at=now,
+            expires_at=now + self._lasts,
+            project=principal.project,
+            environment=principal.environment,
+        )
+        await self._book.add_session(record, self._most)
+        return token, _principal(record, token)
+
+    async def principal(self, token: str) -> Principal:
+        """Whose session it is. Raises Unauthenticated."""
+        digest = _digest(token)
+        known = self._known.get(digest)
+        if known is None or self._clock.monotonic() - known.looked_at >= self._cache_s:
+            record = await self._book.session(digest)
+            if record is None:
+                raise Unauthenticated(f"there is no such session, or it was closed; {_SIGN_IN}")
+            await self._check_key(record)
+            known = _Known(record, self._clock.monotonic())
+            self._known.replace(digest, known)
+        if known.record.expires_at <= self._clock.now():
+            raise Unauthenticated(f"the session has expired; {_SIGN_IN}")
+        return _principal(known.record, token)
+
+    async def close(self, token: str) -> None:
+        """End a session; other servers notice within `auth.cache_s`."""
+        digest = _digest(token)
+        self._known.pop(digest)
+        await self._book.remove_session(digest)
+
+    async def _check_key(self, record: SessionRecord) -> None:
+        if not record.key_id:
+            return
+        key = await self._book.key(record.key_id)
+        over = key is None or key.revoked_at is not None
+        if over or (key is not None and key.expires_at is not None and key.expires_at <= self._clock.now()):
+            raise Unauthenticated(f"the key of this session was revoked or has expired; {_SIGN_IN}")
+
+    # -- cookies ------------------------------------------------------------------------------------------------------
+
+    def token_of(self, headers: Mapping[str, str]) -> str:
+        """The value of the session's cookie, '' without one."""
+        return cookie_of(headers, cookie_name(headers))
+
+    def cookie(self, headers: Mapping[str, str], scheme: str, token: str) -> str:
+        """The Set-Cookie header that hands a token over, or ('') takes it away."""
+        lasts = self._lasts // MICROS if token else 0
+        return (
+            f"{cookie_name(headers)}={token}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{self.secure(scheme)}"
+        )
+
+    def secure(self, scheme: str) -> str:
+        """What a cookie says in addition where browsers speak TLS."""
+        return "; Secure" if "https" in (scheme, self._public.scheme) else ""
+
+    # -- where a request comes from -----------------------------------------------------------------------------------
+
+    def check_own_site(self, headers: Mapping[str, str]) -> None:
+        """Refuse a request that a page of another site made a browser send."""
+        if not is_own_site(headers, self._public.netloc):
+            raise NotAllowed(
+                "the console's session is for pages of this server, and this request comes from another site"
+            )
+
+
+def check_local(headers: Mapping[str, str]) -> None:
+    """For a server that asks nobody who they are: refuse what a web page may have sent that somebody on this machine looks at,
+    by another name of this machine (DNS rebinding) or from another site.
+    """
+    check_host(headers)
+    if not is_own_site(headers):
+        raise NotAllowed("without authentication this server answers to no page of another site")
+
+
+def check_host(headers: Mapping[str, str]) -> None:
+    """For a server that asks nobody who they are: refuse requests by another name of this machine (DNS rebinding)."""
+    host = headers.get("host", "")
+    if not is_loopback(without_port(host)):
+        raise NotAllowed(
+            f"without authentication this server answers to its own machine's names only, not to {host[:128]!r}; use "
+            "http://127.0.0.1 or http://localhost"
+        )
+
+
+def is_own_site(headers: Mapping[str, str], public: str = "") -> bool:
+    """Whether a request comes from one of our own pages, or from no page at all. `public` is another name of ours."""
+    origin = headers.get("origin")
+    if origin is not None:
+        where = urlsplit(origin).netloc.lower()
+        if not where or where not in (headers.get("host", "").lower(), public.lower()):
+            return False
+    return headers.get("sec-fetch-site", "none") in _OWN_SITE
+
+
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """Cookies of one host are shared by all its ports: two servers on one machine must not take each other's."""
+    _, _, port = headers.get("host", "").rpartition("]")[2].partition(":")
+    return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
+
+
+def cookie_of(headers: Mapping[str, str], wanted: str) -> str:
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == wanted:
+            return value
+    return ""
+
+
+def csrf_of(token: str) -> str:
+    """What pages of a session prove with that they are ours; nobody can work the cookie out from it."""
+    return hmac.new(token.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+def check_csrf(principal: Principal, headers: Mapping[str, str]) -> None:
+    """Refuse a request of a session that does not carry its CSRF token."""
+    sent = headers.get(CSRF_HEADER, "")
+    if principal.csrf and not hmac.compare_digest(principal.csrf.encode(), sent.encode("utf-8", "surrogatepass")):
+        raise NotAllowed(f"a request of a session that changes something carries its CSRF token ({CSRF_HEADER})")
+
+
+def _principal(record: SessionRecord, token: str) -> Principal:
+    return Principal(
+        name=record.name,
+        tenant=record.tenant,
+        roles=frozenset(record.roles),
+        project=record.project,
+        environment=record.environment,
+        subject=record.subject,
+        csrf=csrf_of(token),
+        expires_at=record.expires_at,
+    )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

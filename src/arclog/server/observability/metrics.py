@@ -1,0 +1,207 @@
+"""What Prometheus is told. A registry of its own: two servers in one process do not meet in it.
+
+Times and counts are noted as they happen; what stands in the store is asked when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from arclog.core.transitions.state import State
+from arclog.engine.commits.engine import Engine
+from arclog.engine.dispatch.pools import EnginePools
+from arclog.engine.duties.publishing import Publisher
+from arclog.model.commands import Command, Report, ReportAnswer
+from arclog.model.errors import ArclogError
+from arclog.model.events import TERMINAL, Event
+from arclog.model.ids import MICROS, minted_at_ms
+from arclog.ports.bus import Bus
+from arclog.ports.control import Control, Until, WorkerInfo
+from arclog.server.traffic import Traffic
+
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+#: Pools that are told of.
+_MOST_POOLS = 200
+#: As an autoscaler wants to know it; a pool is told of while it has open work, a worker or a limit.
+_OF_POOLS = {
+    "backlog": "Commands of the pool that wait for a worker.",
+    "oldest_seconds": "How long the oldest of them has waited.",
+    "busy": "Commands of the pool that workers hold.",
+    "slots": "Commands that the workers of the pool can hold at a time.",
+    "workers": "Workers of the pool that were seen lately.",
+    "service_seconds": "Time that a command of the pool takes on average.",
+    "wanted_workers": "Workers that the pool should have.",
+}
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lease_s = engine.settings.number("leases.seconds")
+        self.registry = registry = CollectorRegistry()
+        self.queue_depth = Gauge("arclog_queue_depth", "Commands that wait for a worker.", ["pool"], registry=registry)
+        self.oldest = Gauge(
+            "arclog_oldest_command_age_seconds",
+            "Age of the command that waits longest for a worker.",
+            ["pool"],
+            registry=registry,
+        )
+        self.claimed = Gauge("arclog_claimed_commands", "Commands that workers hold.", ["pool"], registry=registry)
+        self.lease_age = Gauge(
+            "arclog_lease_age_seconds",
+            "Time since the last sign of life of the worker that has been silent longest.",
+            ["pool"],
+            registry=registry,
+        )
+        self._pools = EnginePools(engine)
+        self.of_pools = {
+            name: Gauge(f"arclog_pool_{name}", told, ["pool"], registry=registry) for name, told in _OF_POOLS.items()
+        }
+        self._seconds = {
+            "append": Histogram(
+                "arclog_append_seconds", "Time of a durable append.", buckets=_BUCKETS, registry=registry
+            ),
+            "decision": Histogram(
+                "arclog_decision_seconds", "Time to decide one batch of inputs.", buckets=_BUCKETS, registry=registry
+            ),
+        }
+        self.claims = Counter("arclog_claims_total", "Commands given to workers, in reports too.", registry=registry)
+        self.reports = Counter("arclog_reports_total", "Reports of workers, by answer.", ["answer"], registry=registry)
+        self.events = Counter("arclog_events_total", "Events appended here.", registry=registry)
+        self.started = Counter("arclog_executions_started_total", "Runs that were asked for here.", registry=registry)
+        self.ended = Counter("arclog_executions_ended_total", "Runs that ended here.", ["state"], registry=registry)
+        self.unreadable = Counter(
+            "arclog_metrics_store_failures_total",
+            "Looks at the store for these figures that failed.",
+            registry=registry,
+        )
+        engine.measured = self._measured
+        engine.hints.on_committed.append(self._on_committed)
+
+    def _measured(self, what: str, seconds: float) -> None:
+        self._seconds[what].observe(seconds)
+
+    def _on_committed(self, state: State, events: Sequence[Event]) -> None:
+        self.events.inc(len(events))
+        for event in events:
+            if event.type == "playbook.execution.requested":
+                self.started.inc()
+            elif event.type in TERMINAL:
+                self.ended.labels(state.status).inc()
+
+    def watch(self, bus: Bus, publisher: Publisher | None) -> None:
+        """Tell also how the bus does, and the publishing of events."""
+        self.registry.register(_BusFigures(bus, publisher))
+
+    def watch_requests(self, traffic: Traffic) -> None:
+        """Tell also how many requests are under way."""
+        self.registry.register(_RequestFigures(traffic))
+
+    async def text(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        await self._look()
+        return generate_latest(self.registry)
+
+    async def _look(self) -> None:
+        for gauge in (self.queue_depth, self.oldest, self.claimed, self.lease_age, *self.of_pools.values()):
+            gauge.clear()  # a pool that has nothing open any more is not told of
+        try:
+            backlog = await self._engine.store.backlog()
+            scales = await self._pools.scales()
+        except ArclogError:
+            self.unreadable.inc()
+            return
+        now = self._engine.clock.now()
+        # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
+        backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
+        for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
+            self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)
+            self.of_pools["oldest_seconds"].labels(scale.pool).set(scale.oldest_s)
+            self.of_pools["busy"].labels(scale.pool).set(scale.busy)
+            self.of_pools["slots"].labels(scale.pool).set(scale.slots)
+            self.of_pools["workers"].labels(scale.pool).set(scale.workers)
+            self.of_pools["service_seconds"].labels(scale.pool).set(scale.service_s)
+            self.of_pools["wanted_workers"].labels(scale.pool).set(scale.wanted_workers)
+        for each in backlog:
+            self.queue_depth.labels(each.pool).set(each.issued)
+            self.claimed.labels(each.pool).set(each.claimed)
+            age = now / MICROS - minted_at_ms(each.oldest) / 1000 if each.issued else 0.0
+            self.oldest.labels(each.pool).set(max(0.0, age))
+            silent = self._lease_s - (each.first_lease_end - now) / MICROS if each.claimed else 0.0
+            self.lease_age.labels(each.pool).set(max(0.0, silent))
+
+
+class _RequestFigures(Collector):
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def collect(self) -> Iterator[Metric]:
+        now, streams = self._traffic.now, self._traffic.streams
+        yield GaugeMetricFamily("arclog_http_requests_open", "Requests under way, streams included.", now)
+        yield GaugeMetricFamily("arclog_http_streams_open", "Clients that follow a run.", streams)
+
+
+class _BusFigures(Collector):
+    """Asked when somebody looks."""
+
+    def __init__(self, bus: Bus, publisher: Publisher | None) -> None:
+        self._bus = bus
+        self._publisher = publisher
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._bus.figures()
+        yield GaugeMetricFamily("arclog_bus_connected", "Whether the bus between servers can be used.", now.connected)
+        yield CounterMetricFamily("arclog_bus_notices_told", "Notices sent to other servers.", value=now.told)
+        yield CounterMetricFamily("arclog_bus_notices_heard", "Notices of other servers.", value=now.heard)
+        yield CounterMetricFamily(
+            "arclog_bus_dropped", "Pieces of notices given up because the bus was away or slow.", value=now.dropped
+        )
+        yield CounterMetricFamily("arclog_bus_connections_lost", "Connections to the bus that ended.", value=now.lost)
+        if self._publisher is not None:
+            told, failed = self._publisher.published, self._publisher.failures
+            yield GaugeMetricFamily(
+                "arclog_events_publishing", "Whether this server publishes events.", self._publisher.on_duty
+            )
+            yield CounterMetricFamily("arclog_events_published", "Events that the bus has taken.", value=told)
+            yield CounterMetricFamily("arclog_events_publish_failures", "Events that it did not take.", value=failed)
+
+
+def measured(control: Control, metrics: Metrics) -> Control:
+    """The control, with its claims and reports counted."""
+    return cast("Control", _MeasuredControl(control, metrics))
+
+
+class _MeasuredControl:
+    """Counts two calls; all else is the control's own."""
+
+    def __init__(self, control: Control, metrics: Metrics) -> None:
+        self._control = control
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._control, name)
+
+    async def claim(
+        self, worker: WorkerInfo, limit: int, wait_s: float = 0.0, until: Until | None = None
+    ) -> list[Command]:
+        found = await self._control.claim(worker, limit, wait_s, until)
+        self._metrics.claims.inc(len(found))
+        return found
+
+    async def report(self, report: Report) -> ReportAnswer:
+        try:
+            answer = await self._control.report(report)
+        except ArclogError as problem:
+            self._metrics.reports.labels(type(problem).__name__).inc()
+            raise
+        self._metrics.reports.labels("accepted").inc()
+        self._metrics.claims.inc(len(answer.commands))
+        return answer

@@ -1,0 +1,1 @@
+"""Routes for workers and their pools."""

@@ -1,0 +1,1 @@
+"""Events and task logs of a run as pages and streams."""

@@ -1,0 +1,224 @@
+"""A run's events in any dialect: a page of them, or a stream that follows the run to its end.
+
+What a dialect says of an event may depend on those before it: then it is given them again, and what stands at or before
+the cursor is not told. Several records of one seq are never parted, neither by a page nor by a resumed stream.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import AsyncGenerator, Callable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from arclog.dialects.names import DIALECTS, MEANINGS, asked_for, canonical_types, reader_of
+from arclog.dialects.run_record import RunSubject
+from arclog.dialects.telling import Reader, Told
+from arclog.engine.views.event_search import types_about
+from arclog.model.errors import RequestRejected
+from arclog.ports.views.api import Api
+from arclog.server.services import Services
+from arclog.server.streams.readers import Readings, place_of
+from arclog.server.streams.waiting import unless_stopping
+
+_PAGE = 500
+#: What ends a log: everything that the run's end asked for was done.
+_LAST = "playbook.processed"
+#: A run that has ended but is not at its log's end is looked at again after so long.
+_LOOK_AGAIN_S = 0.25
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+#: The type and the id of an entity; '' = any.
+Entity = tuple[str, str]
+
+
+class EventPage(Struct, frozen=True):
+    events: list[dict[str, Any]]
+    #: ask for what comes behind it with `after=`
+    next: int
+    #: whether there is something behind it now
+    more: bool
+
+
+class Telling:
+    """One run, one dialect, one filter by names of any dialect."""
+
+    def __init__(
+        self,
+        api: Api,
+        execution_id: str,
+        dialect: str,
+        names: Sequence[str],
+        readings: Readings | None = None,
+        entity: Entity = ("", ""),
+    ) -> None:
+        if dialect not in DIALECTS:
+            raise RequestRejected(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+        check_names(names)
+        if any(entity):
+            types_about(entity[0], ())  # refuses what there is not
+        self._entity = entity
+        self._api = api
+        self._id = execution_id
+        self._dialect = dialect
+        self._names = names
+        #: places of readers are kept by what they show
+        self._shown = (*names, *entity) if any(entity) else names
+        self._readings = readings or Readings()
+
+    async def _begun(self, after: int) -> tuple[Reader, int, tuple[str, ...]]:
+        """A reader, where in the log it is to begin, and which canonical types it reads."""
+        subject = RunSubject("", "", "")
+        if self._dialect == "run":  # only the Run Events Contract names the run and its plan in every record
+            (run,) = await self._api.list(before=str(int(self._id) + 1), limit=1)
+            subject = RunSubject(run.run_id, run.path, run.version)
+        place = self._readings.best(self._id, self._dialect, self._shown, after)
+        reader = reader_of(self._dialect, subject, None if place is None else place.state)
+        if reader.needs == frozenset():
+            types = canonical_types(self._names)
+            return reader, after, types_about(self._entity[0], types) if any(self._entity) else types
+        return reader, 0 if place is None else place.at, tuple(reader.needs or ())
+
+    def _keep(self, reader: Reader, at: int, told: int) -> None:
+        """Remember where a reader is, unless it can begin anywhere."""
+        if reader.needs != frozenset():
+            self._readings.keep(self._id, self._dialect, self._shown, place_of(reader, at, told))
+
+    def _kept(self, told: Sequence[Told], after: int) -> list[Told]:
+        return [
+            one
+            for one in told
+            if one.seq > after and (not self._names or asked_for(one, self._names)) and _is_about(one, self._entity)
+        ]
+
+    async def page(self, after: int, limit: int) -> EventPage:
+        """Records behind a seq: `limit` of them, or a few more where one seq has several."""
+        over = await self._ended()
+        reader, at, types = await self._begun(after)
+        found: list[Told] = []
+        # Where each event is told for itself, no more is read than is asked for.
+        size = min(_PAGE, limit + 1) if reader.needs == frozenset() else _PAGE
+        while len(found) <= limit:
+            page = await self._api.events(self._id, after=at, limit=size, types=types)
+            found += self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+            if page:
+                at = page[-1]["seq"]
+            # What is behind the page that is shown would be missing from the next.
+            if len(found) <= limit and at + 2 * _PAGE >= after:
+                self._keep(reader, at, found[-1].seq if found else after)
+            if len(page) < size:
+                # What a dialect keeps back until it has seen more is told once there can be no more.
+                found += self._kept(reader.rest(), after) if over else []
+                break
+        cut = limit
+        while 0 < cut < len(found) and found[cut].seq == found[cut - 1].seq:
+            cut += 1
+        shown = found[:cut]
+        last = shown[-1].seq if shown else after
+        return EventPage([one.record for one in shown], last, more=cut < len(found))
+
+    async def stream(
+        self, services: Services, after: int, frames: Callable[[Sequence[Told]], bytes] | None = None, pace_s: float = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """Server-sent events behind a seq, to the end of the log or of the server. `frames` writes records in another form; with
+        `pace_s`, what happens within that time is sent together.
+        """
+        frames = frames or _frames
+        reader, at, types = await self._begun(after)
+        told_to = noted = after
+        if types:
+            types = (*types, _LAST)  # not told unless asked for, but the end must be seen
+        clock, keep_alive_s = services.clock, services.settings.number("server.keep_alive_s")
+        # Headers and a first byte at once: whoever asked knows that it is being told.
+        yield KEEP_ALIVE
+        said_at = clock.monotonic()
+        head = 0
+        over = await self._ended()
+        while not services.draining():
+            while page := await self._api.events(self._id, after=at, limit=_PAGE, types=types):
+                at = page[-1]["seq"]
+                over = over or any(map(_ends_the_log, page))
+                told = self._kept([one for envelope in page for one in reader.tell(envelope)], after)
+                if told:
+                    told_to = told[-1].seq
+                    yield frames(told)
+                    said_at = clock.monotonic()
+                if at - noted >= _PAGE:
+                    noted = at
+                    self._keep(reader, at, told_to)
+                if len(page) < _PAGE or services.draining():
+                    break
+            if services.draining():
+                return
+            if over:
+                rest = self._kept(reader.rest(), after)
+                if rest:
+                    yield frames(rest)
+                return
+            # The run may go on and on without anything that was asked for: what counts is when something was said last.
+            left_s = said_at + keep_alive_s - clock.monotonic()
+            if left_s <= 0:
+                yield KEEP_ALIVE
+                said_at, left_s = clock.monotonic(), keep_alive_s
+            head = await unless_stopping(services, self._news(max(head, at), left_s)) or head
+            if pace_s:
+                await unless_stopping(services, sleep(pace_s))
+
+    async def _news(self, head: int, timeout_s: float) -> int:
+        """The head once it has moved, or after the time-out."""
+        now = await self._api.wait(self._id, after=head, timeout_s=timeout_s)
+        if now <= head and (await self._api.status(self._id)).ended_at is not None:
+            await sleep(_LOOK_AGAIN_S)
+            now = await self._api.wait(self._id, timeout_s=0)
+        return now
+
+    async def is_over(self, after: int) -> bool:
+        """Whether nothing will ever be told behind this seq."""
+        return await self._ended() and not await self._api.events(self._id, after=after, limit=1)
+
+    async def _ended(self) -> bool:
+        after = 0
+        while page := await self._api.events(self._id, after=after, limit=_PAGE, types=(_LAST,)):
+            if any(map(_ends_the_log, page)):
+                return True
+            after = page[-1]["seq"]
+        return False
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names of event types that no dialect has."""
+    for name in names:
+        if name not in MEANINGS:
+            near = get_close_matches(name, MEANINGS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise RequestRejected(f"no dialect has an event type {name!r}{hint}")
+
+
+def _ends_the_log(envelope: dict[str, Any]) -> bool:
+    """What a producer says of a run's end is no end of its log."""
+    return envelope["event_type"] == _LAST and not envelope.get("informative")
+
+
+def _is_about(told: Told, entity: Entity) -> bool:
+    """Whether a record is about an entity. Facts that are derived are those of commands."""
+    kind, name = entity
+    if not kind:
+        return True
+    if not told.derived:
+        return kind == told.source["entity_type"] and name in ("", told.source["entity_id"])
+    command = told.record.get("command_id") or told.record["meta"]["command_id"]
+    return kind == "command" and name in ("", command)
+
+
+def _frames(told: Sequence[Told]) -> bytes:
+    """One frame a record. Only the last one of a seq carries the id: who is cut off in between gets all of them again."""
+    frames: list[bytes] = []
+    for index, one in enumerate(told):
+        if index + 1 == len(told) or told[index + 1].seq != one.seq:
+            frames.append(f"id: {one.seq}\n".encode())
+        frames.append(b"data: " + msgspec.json.encode(one.record) + b"\n\n")
+    return b"".join(frames)

@@ -1,0 +1,53 @@
+"""Waiting on behalf of a request: never longer than the server lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from arclog.engine.commits.hints import either
+from arclog.model.errors import RequestRejected
+from arclog.server.services import Services
+
+T = TypeVar("T")
+
+
+async def unless_stopping(services: Services, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work comes to; None once the server drains, and the work is cancelled then."""
+    return await _unless(services.stopping.wait(), work)
+
+
+async def unless_gone(request: Request, services: Services, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work comes to; None once nobody waits for it, and the work is cancelled then."""
+    return await _unless(caller_gone(request, services), work)
+
+
+async def caller_gone(request: Request, services: Services) -> None:
+    """Return when the caller has hung up, or the server drains. The request's body must have been read."""
+    await either(_hung_up(request), services.stopping.wait())
+
+
+def longest_wait(services: Services, wait_s: float) -> float:
+    """How long a request may wait that asks for so long."""
+    if wait_s < 0:
+        raise RequestRejected(f"wait_s: {wait_s:g} is less than nothing")
+    return min(wait_s, services.settings.number("server.long_poll_s"))
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _unless(end: Coroutine[Any, Any, object], work: Coroutine[Any, Any, T]) -> T | None:
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, ending):
+            task.cancel()
+        await asyncio.gather(working, ending, return_exceptions=True)

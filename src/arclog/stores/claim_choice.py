@@ -1,0 +1,226 @@
+"""Which of the waiting commands a claim takes. Every store gives its rows and lets this choose, so that all choose alike.
+
+The rules are those of `arclog.ports.storage.pools`. What waits is given as lanes: commands of one pool and tenant that need the
+same, in their order; so a lane that has no room is passed over as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import NamedTuple
+
+from arclog.ports.storage.pools import EACH, Limit, Resource, ResourceRecord, tokens
+
+
+class Waiting(NamedTuple):
+    """A command that could be claimed; the smaller goes first."""
+
+    order: int
+    command_id: int
+    execution_id: int
+
+
+class Lane:
+    """Commands of one pool and tenant that need the same resources, as they come."""
+
+    __slots__ = ("_rest", "head", "pool", "resources", "tenant")
+
+    def __init__(self, pool: str, tenant: str, resources: tuple[str, ...], waiting: Iterator[Waiting]) -> None:
+        self.pool = pool
+        self.tenant = tenant
+        self.resources = resources
+        self._rest = waiting
+        self.head = next(waiting, None)
+
+    def advance(self) -> None:
+        self.head = next(self._rest, None)
+
+
+@dataclass(slots=True)
+class Room:
+    """What may still be claimed: limits, and what is held; resources, and their tokens."""
+
+    now: int
+    limits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: by pool and tenant
+    held: Counter[tuple[str, str]] = field(default_factory=Counter)
+    resources: dict[str, ResourceRecord] = field(default_factory=dict)
+    #: names of those of which something was taken
+    spent: set[str] = field(default_factory=set)
+
+    def has(self, lane: Lane) -> bool:
+        """Whether one more command of this lane may be claimed."""
+        return all(held < most for held, most in self._bounds(lane.pool, lane.tenant)) and all(
+            fits(self.resources[name], self.now) for name in lane.resources if name in self.resources
+        )
+
+    def take(self, lane: Lane) -> None:
+        self.held[lane.pool, lane.tenant] += 1
+        for name in lane.resources:
+            if name in self.resources:
+                self.resources[name] = taken(self.resources[name], self.now)
+                self.spent.add(name)
+
+    def _bounds(self, pool: str, tenant: str) -> Iterator[tuple[int, int]]:
+        """(held, most) of each limit that counts for a pool and a tenant."""
+        if not self.limits:
+            return
+        for where in (pool, ""):
+            everybody = self.limits.get((where, ""))
+            if everybody is not None:
+                yield self.held_by(where, ""), everybody
+            own = self.limits.get((where, tenant), self.limits.get((where, EACH)))
+            if own is not None:
+                yield self.held_by(where, tenant), own
+
+    def named(self) -> list[str]:
+        """Tenants that a limit names."""
+        return sorted({tenant for _, tenant in self.limits if tenant not in ("", EACH)})
+
+    def full(self) -> list[str]:
+        """Tenants that hold as many commands of all pools as each may."""
+        most = self.limits.get(("", EACH))
+        if most is None:
+            return []
+        totals: Counter[str] = Counter()
+        for (_, tenant), count in self.held.items():
+            totals[tenant] += count
+        return [tenant for tenant, count in totals.items() if count >= most]
+
+    def held_by(self, pool: str, tenant: str) -> int:
+        """'' is any."""
+        if pool and tenant:
+            return self.held[pool, tenant]
+        return sum(n for (p, t), n in self.held.items() if pool in ("", p) and tenant in ("", t))
+
+
+@dataclass(slots=True)
+class Service:
+    """How often each tenant was given something in a pool while others waited: start-time fair queuing. A tenant's count
+    never lags behind the pool's present: who was not there has saved nothing up.
+    """
+
+    #: by pool
+    present: dict[str, int] = field(default_factory=dict)
+    #: by pool and tenant; whoever is not in it stands at the present
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def count(self, pool: str, tenant: str) -> int:
+        """A tenant's count, no smaller than the pool's present."""
+        return max(self.counts.get((pool, tenant), 0), self.present.get(pool, 0))
+
+    def lead(self, pool: str, tenant: str) -> int:
+        """How much more than the least served it was given."""
+        return self.count(pool, tenant) - self.present.get(pool, 0)
+
+    def give(self, pool: str, tenant: str) -> None:
+        start = max(self.counts.get((pool, tenant), 0), self.present.get(pool, 0))
+        self.counts[pool, tenant] = start + 1
+        self.present[pool] = start
+
+
+def chosen(lanes: Iterable[Lane], limit: int, room: Room, service: Service | None) -> list[Waiting]:
+    """One after the other, as the rules say; `room` and `service` are left as the claim makes them. Without `service`
+    there is one tenant, and nothing to share.
+
+    A store need not give all lanes: those suffice that `windows` names, see there.
+    """
+    taken: list[Waiting] = []
+    rank = _head if service is None else _by_share(room, service)
+    queues = _queues(lanes, rank)
+    bounded = bool(room.limits or room.resources)
+    while len(taken) < limit:
+        if bounded:
+            # What has no room now has none later in this claim: room is only taken.
+            queues = {pool: _with_room(queue, room) for pool, queue in queues.items()}
+        firsts = [(_lead(first, service), queue) for queue in queues.values() if (first := _first(queue, rank))]
+        if not firsts:
+            break
+        queue = min(firsts, key=lambda each: each[0])[1]
+        lane = queue[0][-1]
+        if service is not None and any(other.tenant != lane.tenant for each in queues.values() for *_, other in each):
+            service.give(lane.pool, lane.tenant)
+        room.take(lane)
+        taken.extend(() if lane.head is None else (lane.head,))
+        lane.advance()
+        if lane.head is None:
+            heappop(queue)
+    return taken
+
+
+#: Lanes of one pool, the first to be served at the top. Ranks only grow during a claim: one that is out of date is too small.
+_Queue = list[tuple[tuple[int, ...], int, Lane]]
+
+
+def _queues(lanes: Iterable[Lane], rank: Callable[[Lane], tuple[int, ...]]) -> dict[str, _Queue]:
+    queues: dict[str, _Queue] = {}
+    for number, lane in enumerate(lanes):
+        if lane.head is not None:
+            queues.setdefault(lane.pool, []).append((rank(lane), number, lane))
+    for queue in queues.values():
+        heapify(queue)
+    return queues
+
+
+def _with_room(queue: _Queue, room: Room) -> _Queue:
+    able = [each for each in queue if room.has(each[-1])]
+    if len(able) < len(queue):
+        heapify(able)
+    return able
+
+
+def _first(queue: _Queue, rank: Callable[[Lane], tuple[int, ...]]) -> tuple[tuple[int, ...], Lane] | None:
+    """The lane at the top, once its rank is up to date."""
+    while queue:
+        known, number, lane = queue[0]
+        now = rank(lane)
+        if now == known:
+            return now, lane
+        heapreplace(queue, (now, number, lane))
+    return None
+
+
+def _by_share(room: Room, service: Service) -> Callable[[Lane], tuple[int, ...]]:
+    def rank(lane: Lane) -> tuple[int, ...]:
+        return (room.held[lane.pool, lane.tenant], service.count(lane.pool, lane.tenant), *_head(lane))
+
+    return rank
+
+
+def _lead(first: tuple[tuple[int, ...], Lane], service: Service | None) -> tuple[int, ...]:
+    """A rank that can be compared with those of other pools."""
+    rank, lane = first
+    if service is None:
+        return rank
+    held, _, *head = rank
+    return (held, service.lead(lane.pool, lane.tenant), *head)
+
+
+def _head(lane: Lane) -> tuple[int, ...]:
+    return lane.head or ()
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def fits(record: ResourceRecord, now: int) -> bool:
+    most = record.resource.concurrency
+    return (most is None or record.held < most) and tokens(record, now) != 0
+
+
+def taken(record: ResourceRecord, now: int) -> ResourceRecord:
+    """With a token, and a place, fewer."""
+    full_at = max(record.full_at, now) + record.resource.interval
+    return ResourceRecord(record.resource, full_at, record.held + 1)
+
+
+def carried_over(resource: Resource, full_at: int, now: int) -> int:
+    """`full_at` under new terms: what is owed stays owed, but no more than all."""
+    return min(full_at, now + resource.burst * resource.interval)
+
+
+def by_place(limits: Iterable[Limit]) -> dict[tuple[str, str], int]:
+    return {(limit.pool, limit.tenant): limit.concurrency for limit in limits}

@@ -1,0 +1,1 @@
+"""Connections, their errors, and the schema."""

@@ -1,0 +1,263 @@
+"""One connection: requests go out as they come, answers come back in the same order (libpq's pipeline mode).
+
+A request is one or more statements and one transaction: PostgreSQL runs what stands between two synchronisation points
+as a whole or not at all. So nothing takes more than one round trip, no state stays on the connection (a pooler may give
+each request another server process), and nobody waits for somebody else's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, Format
+
+from arclog.stores.postgres.connection.errors import READ_ONLY, is_outdated
+from arclog.stores.postgres.connection.values import packed
+
+log = logging.getLogger(__name__)
+
+Rows = list[tuple[Any, ...]]
+#: a statement and its parameters
+Call = tuple[str, Sequence[Any]]
+#: takes the rows of each statement of a request, or why there are none
+Answered = Callable[[list[Rows] | psycopg.Error], None]
+
+_ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+#: there is a prepared statement of this name already; there is none
+MIXED_UP = frozenset({"42P05", "26000"})
+#: statements that a connection keeps prepared; more are sent as they are
+_MOST_PREPARED = 200
+
+
+class Preparing:
+    """Whether a store's connections prepare statements. A pooler that mixes them up puts an end to it."""
+
+    def __init__(self, *, on: bool) -> None:
+        self.on = on
+
+    def hear(self, error: psycopg.Error) -> None:
+        if self.on and error.sqlstate in MIXED_UP:
+            self.on = False
+            log.warning(
+                "a pooler in front of PostgreSQL does not know prepared statements: going on without (%s)", error
+            )
+
+
+@lru_cache(maxsize=4096)
+def _name_of(text: str) -> bytes:
+    """The same name is the same statement, whoever prepared it on the server connection that a pooler gives us."""
+    return b"arclog_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
+
+
+class _Request:
+    __slots__ = ("answered", "error", "left", "rows", "sent_at")
+
+    def __init__(self, answered: Answered, sent_at: float) -> None:
+        self.answered = answered
+        self.sent_at = sent_at
+        self.rows: list[Rows] = []
+        self.error: psycopg.Error | None = None
+        #: for each answer that is still to come: '' when it is a statement's own, else the text that it prepares
+        self.left: deque[str] = deque()
+
+
+class Link:
+    """Takes a connection over; nobody else uses it from then on."""
+
+    def __init__(
+        self, connection: AsyncConnection[Any], name: str, preparing: Preparing, timeout_s: float, first: str = ""
+    ) -> None:
+        """Without an answer within `timeout_s` the connection is given up: what waits on it would wait for ever.
+        `first` is a statement that every request begins with.
+        """
+        #: as the server knows it (application_name)
+        self.name = name
+        self._connection = connection
+        self._pg = connection.pgconn
+        self._preparing = preparing
+        self._timeout_s = timeout_s
+        self._watch: asyncio.TimerHandle | None = None
+        self._first = first
+        self._prepared: dict[str, bytes] = {}
+        self._requests: deque[_Request] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._loader = Transformer(connection)
+        self._writing = False
+        self.lost: psycopg.Error | None = None
+        self._pg.nonblocking = 1
+        self._pg.enter_pipeline_mode()
+        self._socket = self._pg.socket
+        self._loop.add_reader(self._socket, self._readable)
+
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer."""
+        return len(self._requests)
+
+    def request(self, calls: Sequence[Call]) -> asyncio.Future[list[Rows]]:
+        """Carry these statements out as one transaction; the future has the rows of each."""
+        future: asyncio.Future[list[Rows]] = self._loop.create_future()
+
+        def answered(outcome: list[Rows] | psycopg.Error) -> None:
+            if future.done():
+                return  # its caller was cancelled
+            if isinstance(outcome, psycopg.Error):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.send(calls, answered)
+        return future
+
+    def send(self, calls: Sequence[Call], answered: Answered) -> None:
+        """The same for who need not be woken: `answered` is called as soon as the answer is read. It must not raise."""
+        # everything that can refuse a value comes before the first byte goes out
+        ready = [(text, packed(values)) for text, values in calls]
+        if self.lost is not None:
+            answered(psycopg.OperationalError(str(self.lost)))
+            return
+        request = _Request(answered, self._loop.time())
+        self._requests.append(request)
+        try:
+            if self._first:
+                self._send(request, self._first, [])
+            for text, values in ready:
+                self._send(request, text, values)
+            self._pg.pipeline_sync()
+        except psycopg.Error as error:
+            self._lose(error)
+            return
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout_s, self._look)
+        self._flush()
+
+    def _send(self, request: _Request, text: str, values: list[bytes | None]) -> None:
+        formats = [Format.BINARY] * len(values)
+        name = self._prepared.get(text) if self._preparing.on else None
+        if name is None and self._preparing.on and len(self._prepared) < _MOST_PREPARED:
+            name = self._prepared[text] = _name_of(text)
+            self._pg.send_prepare(name, text.encode())
+            request.left.append(text)
+        if name is None:
+            self._pg.send_query_params(text.encode(), values, None, formats, Format.BINARY)
+        else:
+            self._pg.send_query_prepared(name, values, formats, Format.BINARY)
+        request.left.append("")
+
+    def close(self, why: str = "closed") -> None:
+        self._lose(psycopg.OperationalError(why))
+
+    def _look(self) -> None:
+        """One timer for all requests: it goes off no earlier than the first of them is due."""
+        self._watch = None
+        if not self._requests:
+            return
+        left = self._requests[0].sent_at + self._timeout_s - self._loop.time()
+        if left <= 0:
+            self.close(f"no answer within {self._timeout_s:g} s")
+        else:
+            self._watch = self._loop.call_later(left, self._look)
+
+    # -- the socket ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        try:
+            unsent = self._pg.flush()
+        except psycopg.Error as error:
+            self._lose(error)
+            return
+        if bool(unsent) != self._writing:
+            self._writing = bool(unsent)
+            if unsent:
+                self._loop.add_writer(self._socket, self._flush)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        try:
+            self._pg.consume_input()
+            if self._writing:
+                self._flush()
+            while self._requests and self.lost is None and not self._pg.is_busy():
+                self._take()
+            if self.lost is None and self._pg.status == ConnStatus.BAD:
+                self._lose(psycopg.OperationalError(self._pg.get_error_message()))
+        except psycopg.Error as error:
+            self._lose(error)
+
+    def _take(self) -> None:
+        """The next piece of the first request's answer."""
+        request = self._requests[0]
+        result = self._pg.get_result()
+        if result is None:
+            return  # parts one statement's answer from the next
+        status = result.status
+        if status == ExecStatus.PIPELINE_SYNC:
+            self._requests.popleft()
+            self._answer(request)
+            return
+        prepares = request.left.popleft() if request.left else ""
+        if status in _ROWS:
+            if not prepares and request.error is None:
+                request.rows.append(self._load(result))
+        else:
+            if prepares:  # whoever counts on it already hears that there is no such statement, and asks again
+                self._prepared.pop(prepares, None)
+            if status != ExecStatus.PIPELINE_ABORTED and request.error is None:
+                request.error = error_from_result(result)
+                if is_outdated(request.error):
+                    # Each is prepared anew, under another name.
+                    self._prepared.clear()
+                self._preparing.hear(request.error)
+        if self._pg.status == ConnStatus.BAD:
+            raise psycopg.OperationalError(self._pg.get_error_message())
+
+    def _load(self, result: Any) -> Rows:
+        count = result.ntuples
+        if not count:
+            return []
+        self._loader.set_pgresult(result, format=Format.BINARY)
+        return self._loader.load_rows(0, count, tuple)
+
+    def _answer(self, request: _Request) -> None:
+        error = request.error
+        if error is None:
+            request.answered(request.rows[1:] if self._first else request.rows)
+            return
+        request.answered(error)
+        if error.sqlstate == READ_ONLY:
+            self.close("no longer the primary")  # the next connection may find the one that is
+
+    def _lose(self, error: psycopg.Error) -> None:
+        """The connection is over: whoever waits hears so, and does not know what became of its request."""
+        if self.lost is not None:
+            return
+        self.lost = error
+        self._loop.remove_reader(self._socket)
+        if self._writing:
+            self._loop.remove_writer(self._socket)
+        if self._watch is not None:
+            self._watch.cancel()
+        self._pg.finish()
+        requests, self._requests = self._requests, deque()
+        for request in requests:
+            request.error = Lost(str(error).strip() or "connection lost")
+            request.error.link = self.name
+            self._answer(request)
+
+
+class Lost(psycopg.OperationalError):
+    """The connection went away while a request was under way: it may have been carried out or not."""
+
+    #: the connection's name
+    link = ""

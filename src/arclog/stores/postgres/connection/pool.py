@@ -1,0 +1,169 @@
+"""Connections for everything but appends, opened when they are needed.
+
+A request goes to the connection with the fewest before it. One that is lost is replaced with the next request; reads are
+tried again while the server is away, for as long as `store.patience_s` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from arclog.model.errors import StoreUnavailable
+from arclog.stores.postgres.connection.errors import is_away, is_tangled, translated
+from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows
+
+#: first pause after a failure; each one doubles it, up to the second
+_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+#: how often what others rolled back is tried at once
+_TANGLES = 5
+
+
+class Patience:
+    """Pauses that grow, and end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + seconds
+        self._pause = _PAUSE_S
+
+    async def more(self) -> bool:
+        """Wait a little; False when the time is up."""
+        left = self._until - self._loop.time()
+        if left <= 0:
+            return False
+        await asyncio.sleep(min(self._pause, left))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        return True
+
+
+class Pool:
+    def __init__(self, place: str, open_link: Callable[[], Awaitable[Link]], most: int, patience_s: float) -> None:
+        self.place = place
+        self._open_link = open_link
+        self._most = most
+        self.patience_s = patience_s
+        self._links: list[Link] = []
+        self._opening = 0
+        self._lent = 0
+        self._is_open = False
+        self._busy = 0
+        self._opened = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        """After what was handed in."""
+        self._is_open = False
+        await self._idle.wait()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Without what was handed in: it fails."""
+        self._is_open = False
+        for link in self._links:
+            link.close()
+        self._links.clear()
+
+    async def read(self, text: str, *values: Any) -> Rows:
+        """A statement that changes nothing."""
+        return (await self.run([(text, values)], again=True))[-1]
+
+    async def write(self, text: str, *values: Any) -> Rows:
+        """A statement that may change something; when the connection is lost, nobody knows whether it did."""
+        return (await self.run([(text, values)]))[-1]
+
+    async def run(self, calls: Sequence[Call], *, again: bool = False) -> list[Rows]:
+        """These statements as one transaction. `again`: it may be carried out twice."""
+        if not self._is_open:
+            raise closed(self.place)
+        self._busy += 1
+        self._idle.clear()
+        try:
+            return await self._run(calls, again=again)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Link]:
+        """A connection that nobody else sends anything on, for a transaction of several requests. Whoever leaves by an
+        exception leaves a transaction that may be open: the connection is given up, which ends it.
+        """
+        if not self._is_open:
+            raise closed(self.place)
+        self._busy += 1
+        self._idle.clear()
+        try:
+            link = await self._link()
+            self._links.remove(link)
+            self._lent += 1
+            try:
+                yield link
+            except BaseException:
+                link.close("a transaction was left")
+                raise
+            finally:
+                self._lent -= 1
+                if link.lost is None:
+                    self._links.append(link)
+                self._opened.set()  # there is room again, or a connection
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def _run(self, calls: Sequence[Call], *, again: bool) -> list[Rows]:
+        patience: Patience | None = None
+        tangles = 0
+        while True:
+            try:
+                link = await self._link()
+                return await link.request(calls)
+            except Exception as error:
+                if is_tangled(error) and tangles < _TANGLES:
+                    tangles += 1
+                    continue
+                if not is_away(error) or (isinstance(error, Lost) and not again):
+                    raise translated(error, self.place) from error
+                patience = patience or Patience(self.patience_s)
+                if not await patience.more():
+                    raise translated(error, self.place) from error
+
+    def best(self) -> Link | None:
+        """The connection with the fewest requests before it; None when there is none."""
+        self._links = [link for link in self._links if link.lost is None]
+        return min(self._links, key=lambda link: link.waiting, default=None)
+
+    async def _link(self) -> Link:
+        while True:
+            best = self.best()
+            full = len(self._links) + self._opening + self._lent >= self._most
+            if best is not None and (full or not best.waiting):
+                return best
+            if not full:
+                break
+            self._opened.clear()
+            await self._opened.wait()  # all that may be opened are being opened, or in somebody's hands
+        self._opening += 1
+        try:
+            link = await self._open_link()
+        except Exception:
+            if (best := self.best()) is not None:
+                return best  # no further connection is to be had: this one serves
+            raise
+        finally:
+            self._opening -= 1
+            self._opened.set()
+        self._links.append(link)
+        return link
+
+
+def closed(place: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{place} is not open: call open() first, and nothing after close()")

@@ -1,0 +1,1 @@
+"""Appends to the log, and reading it."""

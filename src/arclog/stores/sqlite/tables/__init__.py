@@ -1,0 +1,1 @@
+"""Everything that changes together with the log, a module for each table."""

@@ -1,0 +1,143 @@
+"""Rules of what looks at many runs: searches, activity, what fails, and what waits for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arclog.model.errors import RequestRejected
+from arclog.ports.views.api import Api, SignalRequest
+from arclog.ports.views.overview import RunQuery
+from arclog.testing.conformance.api.base import HELLO, UNKNOWN, WAITING, Rules, done, over, started, until_event
+
+_FAILING = """\
+metadata: {name: orders, path: shop/orders}
+workload: {fail: true}
+workflow:
+  - step: start
+    tool: {kind: shell, command: "{{ 'echo Disk FULL >&2; exit 3' if workload.fail else 'true' }}"}
+"""
+_ASKING = """\
+metadata: {name: asking}
+workflow:
+  - step: ship
+    tool: {name: ask, kind: approval, prompt: "Ship it?", timeout_s: 600}
+"""
+_GUARDED = """\
+metadata: {name: guarded}
+executor: {spec: {policy: {approval: required}}}
+workflow:
+  - step: start
+    tool: {kind: noop}
+"""
+_CALLING = """\
+metadata: {name: calling}
+workflow:
+  - step: call
+    tool: {kind: playbook, path: hello}
+"""
+
+
+async def found(api: Api, **query: Any) -> list[str]:
+    return [run.execution_id for run in (await api.find(RunQuery(**query))).runs]
+
+
+class OverviewRules(Rules):
+    async def test_runs_are_found_by_text_and_by_id(self, api: Api) -> None:
+        hello = await done(api)
+        failed = await done(api, _FAILING)
+        waiting = await started(api, WAITING)
+        await until_event(api, waiting, "command.completed")
+        assert await found(api) == [waiting, failed, hello]
+        assert await found(api, text="SHOP/ord") == [failed]
+        assert await found(api, text="exit", states=("FAILED",)) == [failed]
+        assert await found(api, text="wait") == [waiting]
+        assert await found(api, text="no such text") == []
+        run = (await api.find(RunQuery(text=hello))).runs[0]
+        assert run.execution_id == hello
+        assert await found(api, text=run.run_id) == [hello]
+        assert await found(api, text=hello, states=("FAILED",)) == []
+        assert await found(api, text=UNKNOWN) == []
+
+    async def test_a_page_of_a_search_goes_on_where_the_last_one_ended(self, api: Api) -> None:
+        made = [await done(api) for _ in range(5)]
+        seen: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await api.find(RunQuery(text="hello", before=cursor, limit=2))
+            seen += [run.execution_id for run in page.runs]
+            cursor = page.next
+        assert seen == made[::-1]
+        first = await api.find(RunQuery(limit=2))
+        assert [run.execution_id for run in first.runs] == made[:2:-1]
+        assert first.next == made[3]
+
+    async def test_runs_are_found_by_when_they_were_created(self, api: Api) -> None:
+        first, second = await done(api), await done(api)
+        created = {run.execution_id: run.created_at for run in (await api.find(RunQuery())).runs}
+        assert await found(api, since=created[first]) == [second, first]
+        assert await found(api, until=created[first]) == []
+        assert await found(api, since="2100-01-01T00:00:00Z") == []
+        assert await found(api, until="2100-01-01T00:00:00Z") == [second, first]
+        with pytest.raises(RequestRejected, match="is no time"):
+            await api.find(RunQuery(since="yesterday"))
+
+    async def test_called_runs_are_told_from_those_that_nobody_called(self, api: Api) -> None:
+        await done(api)
+        caller = await done(api, _CALLING)
+        (child,) = await found(api, level="called")
+        assert await found(api, parent=caller) == [child]
+        top = await found(api, level="top")
+        assert caller in top
+        assert child not in top
+
+    async def test_ended_runs_are_counted_by_the_hour(self, api: Api) -> None:
+        await done(api)
+        await done(api, _FAILING)
+        cancelled = await started(api, WAITING)
+        await api.cancel(cancelled, "enough")
+        activity = await api.activity(hours=24)
+        sums = [sum(getattr(hour, name) for hour in activity.hours) for name in ("completed", "failed", "cancelled")]
+        assert sums == [1, 1, 1]
+        assert activity.since < activity.hours[0].at <= activity.until
+        with pytest.raises(RequestRejected):
+            await api.activity(hours=0)
+
+    async def test_a_playbook_fails_until_a_run_of_it_completes(self, api: Api) -> None:
+        await done(api)
+        assert await api.failing() == []
+        await done(api, _FAILING)
+        last = await done(api, _FAILING)
+        (one,) = await api.failing()
+        assert (one.path, one.failures, one.last.execution_id) == ("shop/orders", 2, last)
+        assert one.since is not None
+        assert one.last.error
+        await done(api, _FAILING, fail=False)
+        assert await api.failing() == []
+        await done(api, _FAILING)
+        assert [each.failures for each in await api.failing()] == [1]
+
+    async def test_what_waits_for_an_approval_is_listed_until_it_is_decided(self, api: Api) -> None:
+        await started(api, WAITING)
+        assert (await api.approvals()).approvals == []
+        asking, guarded = await started(api, _ASKING), await started(api, _GUARDED)
+        await until_event(api, asking, "command.completed")
+        first, second = (await api.approvals()).approvals
+        assert (first.run.execution_id, first.step, first.task, first.prompt) == (asking, "ship", "ask", "Ship it?")
+        assert first.until is not None
+        assert first.run.approvals == 1
+        assert (second.run.execution_id, second.key, second.step) == (guarded, "", "")
+        page = await api.approvals(limit=1)
+        assert [each.run.execution_id for each in page.approvals] == [asking]
+        assert [each.run.execution_id for each in (await api.approvals(after=page.next or "")).approvals] == [guarded]
+        assert (await api.signal(asking, SignalRequest("APPROVE", step=first.key))).accepted
+        assert (await api.signal(guarded, SignalRequest("REJECT", reason="no"))).accepted
+        assert (await over(api, asking)).state == "COMPLETED"
+        assert (await over(api, guarded)).state == "FAILED"
+        assert (await api.approvals()).approvals == []
+
+    async def test_nothing_is_stuck_while_workers_take_what_is_offered(self, api: Api) -> None:
+        await done(api, HELLO)
+        assert await api.stuck() == []
+        assert await api.leases() == []

@@ -1,0 +1,195 @@
+"""Compares what a run did with what its test expects. Every difference is one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.json import encode
+
+from arclog.core.flow.scopes import Views
+from arclog.expr import Scope, compile_condition, compile_text
+from arclog.model.errors import ExpressionError
+from arclog.model.events import REGISTRY, Event
+from arclog.testing.playbook_tests.cases import Case
+from arclog.testing.playbook_tests.mocks import Call, same
+from arclog.testing.playbook_tests.stage import CaseRun
+
+_TOLERANCE_S = 0.0015
+_MOST_SHOWN = 600
+
+
+def failures(case: Case, run: CaseRun) -> list[str]:
+    """What is not as the test expects; [] when all is."""
+    if run.problem:
+        return [run.problem]
+    expect = case.expect
+    found: list[str] = []
+    wanted = expect.get("state", "completed" if "error" not in expect else "failed")
+    if run.state != wanted:
+        because = f": {run.error.get('message')}" if run.error else ""
+        found.append(f"state: expected {wanted}, the run {_ended(run.state)}{because}")
+    judge = _Judge(case, run)
+    for key in ("path", "not_run", "calls", "ctx", "result", "error", "events", "duration_s", "that"):
+        if key in expect:
+            found += getattr(judge, key)(expect[key])
+    for mock in [] if run.book is None else run.book.unused():
+        if not mock.shared:
+            found.append(
+                f"line {mock.at.line}: the mock of {mock} answered nothing; was it meant for another step or task?"
+            )
+    return found
+
+
+def path_of(run: CaseRun) -> list[str]:
+    """The steps of a run in the order in which they began."""
+    return [event.step for event in run.events if event.type == "step.scheduled"]
+
+
+def _ended(state: str) -> str:
+    return "was refused" if state == "refused" else f"is {state}"
+
+
+class _Judge:
+    def __init__(self, case: Case, run: CaseRun) -> None:
+        self.run = run
+        self.scope = {"workload": case.workload, "ctx": run.ctx, "result": run.result}
+
+    def path(self, wanted: list[Any]) -> Iterator[str]:
+        taken = path_of(self.run)
+        if taken != wanted:
+            yield f"path: expected {' → '.join(map(str, wanted))}\n      took     {' → '.join(taken)}"
+
+    def not_run(self, wanted: list[Any]) -> Iterator[str]:
+        ran = set(path_of(self.run))
+        for step in wanted:
+            if step in ran:
+                yield f"not_run: step {step} ran"
+
+    def calls(self, wanted: dict[str, Any]) -> Iterator[str]:
+        for name, expected in wanted.items():
+            step, _, task = name.partition(".")
+            made = [call for call in self.run.calls if call.step == step and task in ("", call.task)]
+            if isinstance(expected, int):
+                if len(made) != expected:
+                    yield f"calls.{name}: expected {expected}, there were {len(made)}"
+                continue
+            configs = expected if isinstance(expected, list) else [expected]
+            if len(made) != len(configs):
+                yield f"calls.{name}: expected {len(configs)}, there were {len(made)}{_listed(made)}"
+                continue
+            for index, (call, part) in enumerate(zip(made, configs, strict=True)):
+                yield from self.compare(f"calls.{name}[{index}]", call.config, part, partly=True)
+
+    def ctx(self, wanted: dict[str, Any]) -> Iterator[str]:
+        for key, expected in wanted.items():
+            if key not in self.run.ctx:
+                known = ", ".join(self.run.ctx) or "nothing"
+                yield f"ctx.{key}: not set; ctx has {known}"
+            else:
+                yield from self.compare(f"ctx.{key}", self.run.ctx[key], expected)
+
+    def result(self, wanted: Any) -> Iterator[str]:
+        return self.compare("result", self.run.result, wanted)
+
+    def error(self, wanted: Any) -> Iterator[str]:
+        error = self.run.error
+        if error is None:
+            yield f"error: expected {_shown(wanted)}, there was none"
+            return
+        expected = {"message": wanted} if isinstance(wanted, str) else dict(wanted or {})
+        message = expected.pop("message", "")
+        if str(message) not in str(error.get("message")):
+            yield f"error.message: expected a text with {message!r}, got {error.get('message')!r}"
+        yield from self.compare("error", error, expected, partly=True)
+
+    def events(self, wanted: list[Any]) -> Iterator[str]:
+        rest = iter(self.run.events)
+        for index, expected in enumerate(wanted):
+            part = {"type": expected} if isinstance(expected, str) else dict(expected)
+            if part.get("type") not in REGISTRY:
+                yield f"events[{index}]: there is no event type {part.get('type')!r}"
+                return
+            if not any(self.is_event(event, part) for event in rest):
+                yield f"events[{index}]: no {_shown(expected)} came after the one before"
+                return
+
+    def is_event(self, event: Event, part: dict[str, Any]) -> bool:
+        known = {"type": event.type, "step": event.step, "task": event.task, "run": event.run, "payload": event.payload}
+        known |= {"status": event.status or REGISTRY[event.type].statuses[0], "attempt": event.attempt or 1}
+        known["item"] = None if event.iteration is None else ".".join(map(str, event.iteration))
+        if isinstance(part.get("item"), int):
+            part = {**part, "item": str(part["item"])}
+        return not list(self.compare("", known, part, partly=True))
+
+    def duration_s(self, wanted: Any) -> Iterator[str]:
+        took = self.run.duration_s
+        if isinstance(wanted, Mapping):
+            low, high = wanted.get("min", 0), wanted.get("max", float("inf"))
+            if not low <= took <= high:
+                yield f"duration_s: expected {_shown(wanted)}, took {took:g} virtual seconds"
+        elif abs(took - float(wanted)) > _TOLERANCE_S:
+            yield f"duration_s: expected {wanted:g}, took {took:g} virtual seconds"
+
+    def that(self, wanted: Any) -> Iterator[str]:
+        own = {**self.scope, "state": self.run.state, "duration_s": self.run.duration_s, "error": self.run.error}
+        scope = Scope(own, Views(self.run.steps))
+        for condition in wanted if isinstance(wanted, list) else [wanted]:
+            try:
+                if not compile_condition(condition).evaluate(scope):
+                    yield f"that: {condition} is false"
+            except ExpressionError as problem:
+                yield f"that: {condition}: {problem}"
+
+    def compare(self, where: str, value: Any, wanted: Any, *, partly: bool = False) -> Iterator[str]:
+        """Differences of two values. A text that is one template is a condition on `value`."""
+        if isinstance(wanted, str) and wanted.startswith("{{") and wanted.endswith("}}"):
+            try:
+                answer = compile_text(wanted).evaluate({**self.scope, "value": value})
+            except ExpressionError as problem:
+                yield f"{where}: {wanted}: {problem}"
+                return
+            if answer is not True and not (answer is not False and same(value, answer)):
+                yield f"{where}: {wanted} does not hold for {_shown(value)}"
+        elif isinstance(wanted, Mapping) and isinstance(value, Mapping):
+            for key, part in wanted.items():
+                if key not in value:
+                    yield f"{where}.{key}: expected {_shown(part)}, it is not there"
+                else:
+                    yield from self.compare(f"{where}.{key}", value[key], part, partly=partly)
+            for key in () if partly else value:
+                if key not in wanted:
+                    yield f"{where}.{key}: not expected, it is {_shown(value[key])}"
+        elif isinstance(wanted, list) and isinstance(value, list) and len(wanted) == len(value):
+            for index, part in enumerate(wanted):
+                yield from self.compare(f"{where}[{index}]", value[index], part, partly=partly)
+        elif not same(value, wanted):
+            yield f"{where}: expected {_shown(wanted)}\n{' ' * len(where)}  got      {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    text = encode(value).decode()
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
+
+
+def _listed(calls: list[Call]) -> str:
+    return "" if not calls else ": " + "; ".join(f"{call} {_shown(call.config)}" for call in calls[:5])
+
+
+def snapshot_of(run: CaseRun) -> dict[str, Any]:
+    """What a snapshot keeps of a run."""
+    error = None if run.error is None else {key: run.error.get(key) for key in ("kind", "message", "code", "step")}
+    calls = [[call.step, call.task, ".".join(map(str, call.item)), call.attempt, call.config] for call in run.calls]
+    return {
+        "state": run.state,
+        "path": path_of(run),
+        "calls": calls,
+        "ctx": run.ctx,
+        "result": run.result,
+        "error": error,
+    }
+
+
+def as_json(value: Any) -> bytes:
+    return msgspec.json.format(encode(value, order="deterministic"), indent=2) + b"\n"

@@ -1,0 +1,1 @@
+"""Playbooks compiled in processes of their own."""

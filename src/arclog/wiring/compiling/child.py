@@ -1,0 +1,83 @@
+"""A process that compiles playbooks for a server: requests come on its standard input, answers leave on its standard output.
+
+Each message is four bytes of length and MessagePack. A request is (what, text, file, settings, files). The answer to PLAN is (encoded
+plan, findings), one of which is empty; to CHECK it is (the graph as JSON, or nothing; findings). Both also say whether the playbook was
+heavy. It ends with its input.
+
+It has a lower priority than the server; once a playbook has turned out to be heavy, it has what time others leave it. Where memory is
+short the kernel ends it first.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Finding
+
+LENGTH = struct.Struct("!I")
+#: What is asked for.
+PLAN, CHECK = "plan", "check"
+#: Steps of priority below the server's.
+_NICE = 10
+#: Processor time after which a playbook is heavy.
+_LIGHT_S = 0.25
+_FIRST_TO_GO = "1000"
+REQUEST = msgspec.msgpack.Decoder(tuple[str, str, str, dict[str, Any], dict[str, str]])
+ANSWER = msgspec.msgpack.Decoder(tuple[bytes, list[Finding], bool])
+
+
+def packed(message: tuple[Any, ...]) -> bytes:
+    """A message with its length before it."""
+    body = msgspec.msgpack.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def main(max_memory: int, source: BinaryIO, sink: BinaryIO) -> None:
+    from arclog.plan import draw, net
+    from arclog.plan.build import build
+    from arclog.wiring.kinds import installed_kinds
+
+    resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICE)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+    kinds = installed_kinds()
+    heavy: list[bool] = []
+
+    def yield_to_others(*_: object) -> None:
+        heavy.append(True)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    signal.signal(signal.SIGPROF, yield_to_others)
+    while len(head := source.read(LENGTH.size)) == LENGTH.size:
+        what, text, file, settings, files = REQUEST.decode(source.read(LENGTH.unpack(head)[0]))
+        signal.setitimer(signal.ITIMER_PROF, _LIGHT_S)
+        built = build(text, file, kinds, Settings(settings), files)
+        body, findings = b"", built.findings
+        if what == CHECK:
+            body = b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
+        elif built.plan is not None:
+            body, findings = net.encode(built.plan), []
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sink.write(packed((body, findings, bool(heavy))))
+        sink.flush()
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    except (KeyboardInterrupt, BrokenPipeError):
+        sys.exit(1)
+    except MemoryError:
+        sys.exit(2)

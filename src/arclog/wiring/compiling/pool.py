@@ -1,0 +1,136 @@
+"""Compiles playbooks in processes of their own: what a playbook costs, in time or memory, its sender waits for alone.
+
+A process is started when one is needed and stays for a while; not so one that had a heavy playbook, which keeps the low priority
+that it got by that. One that takes too long or dies is replaced; the playbook that it worked on is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from arclog.engine.commits.lanes import Lanes
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Finding, PlaybookError
+from arclog.wiring.compiling.child import ANSWER, CHECK, LENGTH, PLAN, packed
+
+#: Processes at once, each with a playbook of another tenant.
+MAX_PROCESSES = 2
+#: What such a process has of our environment.
+_ENVIRONMENT = ("PYTHONPATH", "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+
+
+class CompilingProcesses:
+    """Implements `engine.compiled.Elsewhere`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._timeout_s = settings.number("compile.timeout_s")
+        self._idle_s = settings.number("compile.idle_s")
+        self._lanes = Lanes(MAX_PROCESSES)
+        self._idle: list[Process] = []
+        self._ending: dict[int, asyncio.TimerHandle] = {}
+
+    async def __call__(
+        self, text: str, file: str, tenant: str, files: Mapping[str, str] = MappingProxyType({})
+    ) -> bytes:
+        """The encoded plan. Raises PlaybookError."""
+        body, findings = await self._done(PLAN, text, file, tenant, files)
+        if findings:
+            raise PlaybookError(findings, text, file)
+        return body
+
+    async def check(self, text: str, file: str, tenant: str) -> tuple[bytes, list[Finding]]:
+        """The graph of a playbook as JSON (nothing when there are errors), and the findings. Raises PlaybookError."""
+        return await self._done(CHECK, text, file, tenant, {})
+
+    async def _done(
+        self, what: str, text: str, file: str, tenant: str, files: Mapping[str, str]
+    ) -> tuple[bytes, list[Finding]]:
+        settings = {name: self._settings[name] for name in self._settings}
+        async with self._lanes.lane(tenant):
+            process = await self._taken()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    body, findings, was_heavy = await self._asked(process, (what, text, file, settings, dict(files)))
+            except TimeoutError:
+                await _killed(process)
+                raise _refused(
+                    f"it takes longer than {self._timeout_s:g} s to compile (compile.timeout_s)", text, file
+                ) from None
+            except (EOFError, OSError):
+                await _killed(process)
+                most = self._settings.integer("compile.max_memory_bytes")
+                raise _refused(
+                    f"the process that compiled it died; it may take {most} bytes of memory (compile.max_memory_bytes)",
+                    text,
+                    file,
+                ) from None
+            except BaseException:
+                await _killed(process)
+                raise
+            if was_heavy:
+                await _killed(process)
+            else:
+                self._keep(process)
+        return body, findings
+
+    async def close(self) -> None:
+        for timer in self._ending.values():
+            timer.cancel()
+        while self._idle:
+            await _killed(self._idle.pop())
+
+    @staticmethod
+    async def _asked(process: Process, request: tuple[Any, ...]) -> tuple[bytes, list[Finding], bool]:
+        source, sink = process.stdin, process.stdout
+        if source is None or sink is None:
+            raise EOFError
+        source.write(packed(request))
+        await source.drain()
+        size = LENGTH.unpack(await sink.readexactly(LENGTH.size))[0]
+        return ANSWER.decode(await sink.readexactly(size))
+
+    async def _taken(self) -> Process:
+        while self._idle:
+            process = self._idle.pop()
+            self._ending.pop(process.pid).cancel()
+            if process.returncode is None:
+                return process
+        memory = str(self._settings.integer("compile.max_memory_bytes"))
+        command = (sys.executable, "-P", "-m", "arclog.wiring.compiling.child", memory)
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
+
+    def _keep(self, process: Process) -> None:
+        self._idle.append(process)
+        loop = asyncio.get_running_loop()
+        self._ending[process.pid] = loop.call_later(self._idle_s, self._end, process)
+
+    def _end(self, process: Process) -> None:
+        self._ending.pop(process.pid, None)
+        if process in self._idle:
+            self._idle.remove(process)
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+async def _killed(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+        with suppress(OSError):
+            await process.stdin.wait_closed()
+    await process.wait()
+
+
+def _refused(message: str, text: str, file: str) -> PlaybookError:
+    finding = Finding("playbook-too-costly", f"the playbook cannot be compiled: {message}", hint="make it smaller")
+    return PlaybookError([finding], text, file)

@@ -1,0 +1,1 @@
+"""The folder of an arclog on this machine."""

@@ -1,0 +1,1 @@
+"""What is sent when a run ends."""

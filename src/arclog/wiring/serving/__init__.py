@@ -1,0 +1,1 @@
+"""arclog as a server."""

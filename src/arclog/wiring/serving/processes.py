@@ -1,0 +1,228 @@
+"""Several server processes behind one address: `arclog server --processes N`.
+
+Law: all processes are equal; the one that was started supervises and serves nothing. Each process has a listening socket of its
+own on the common address, which the supervisor holds, too: connections that come while a process is started again wait for it.
+A process whose supervisor is gone drains and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import SettingsError
+from arclog.wiring.backends import keeps_files
+from arclog.wiring.serving.listening import address_of, listen_shared
+
+log = logging.getLogger("arclog.server")
+
+#: How a process learns that it is one of several: listening socket, link to the supervisor, folder of metrics.
+VARIABLE = "_ARCLOG_SERVER_MEMBER"
+#: A process that ran for so long is started again at once; one that ended sooner, after a pause that doubles.
+_STEADY_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+#: Beyond the drain, a process may take so long to end.
+_END_S = 10.0
+_READY = b"r"
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one process of several was given."""
+
+    listener: socket.socket
+    link: socket.socket
+    #: where each process writes its metrics
+    folder: Path
+
+    def is_ready(self) -> None:
+        with suppress(OSError):
+            self.link.send(_READY)
+
+    async def orphaned(self) -> None:
+        """Returns when the supervisor is gone."""
+        self.link.setblocking(False)
+        with suppress(OSError):
+            await asyncio.get_running_loop().sock_recv(self.link, 1)
+
+
+def member_of(environment: MutableMapping[str, str]) -> Member | None:
+    """None: this process was started by somebody else than a supervisor. Its own children must not take it for theirs."""
+    given = environment.pop(VARIABLE, "")
+    if not given:
+        return None
+    listener, link, folder = given.split(":", 2)
+    member = Member(socket.socket(fileno=int(listener)), socket.socket(fileno=int(link)), Path(folder))
+    for each in (member.listener, member.link):
+        each.set_inheritable(False)
+    return member
+
+
+def supervise(settings: Settings, announce: Callable[[str], None]) -> int:
+    """Keep the processes until told to stop; the exit code."""
+    if keeps_files(settings):
+        raise SettingsError(
+            "several server processes need PostgreSQL, and the store is a SQLite file of this home: set ARCLOG_STORE_URL, or "
+            "leave --processes (server.processes) at 1"
+        )
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="arclog-server-"))
+        sockets = [stack.enter_context(each) for each in listen_shared(settings, settings.integer("server.processes"))]
+        return asyncio.run(_Supervisor(settings, sockets, folder, announce).run())
+
+
+class _Process:
+    """One of them, from its start to its end."""
+
+    def __init__(self, index: int, process: asyncio.subprocess.Process, link: socket.socket) -> None:
+        self.index = index
+        self.process = process
+        self.began = time.monotonic()
+        #: before it was started again, if it ended early
+        self.pause = 0.0
+        self._link = link
+
+    async def ready(self) -> bool:
+        """False when it ended before."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.sock_recv(self._link, 1) == _READY
+        except OSError:
+            return False
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        code = await self.process.wait()
+        self._link.close()
+        return code
+
+
+class _Supervisor:
+    def __init__(
+        self, settings: Settings, sockets: Sequence[socket.socket], folder: str, announce: Callable[[str], None]
+    ) -> None:
+        self._sockets = sockets
+        self._folder = folder
+        self._announce = announce
+        self._patience_s = settings.number("server.drain_s") + _END_S
+        #: by number; others that are there were replaced and drain
+        self._current: dict[int, _Process] = {}
+        self._there: set[_Process] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+        self._is_up = False
+        self._code = 0
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        try:
+            started = [await self._start(index) for index in range(len(self._sockets))]
+            up = asyncio.ensure_future(asyncio.gather(*(process.ready() for process in started)))
+            if await self._unless_stopped(up) and all(up.result()):
+                self._is_up = True
+                self._announce(address_of(self._sockets[0]))
+                while await self._unless_stopped(asyncio.ensure_future(self._reload.wait())):
+                    self._reload.clear()
+                    await self._replace_all()
+        finally:
+            await self._end()
+        return self._code
+
+    async def _unless_stopped(self, work: asyncio.Future[Any]) -> bool:
+        """Whether the work was done before somebody said stop."""
+        told = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            return work.done() and not self._stop.is_set()
+        finally:
+            for each in (work, told):
+                each.cancel()
+            await asyncio.gather(work, told, return_exceptions=True)
+
+    def _told_to_stop(self) -> None:
+        if self._stop.is_set():
+            for process in self._there:
+                process.signal(signal.SIGTERM)  # the second one cuts the drain short
+        self._stop.set()
+
+    async def _start(self, index: int) -> _Process:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            given = (self._sockets[index].fileno(), theirs.fileno())
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "arclog", *sys.argv[1:]),
+                env={**os.environ, VARIABLE: f"{given[0]}:{given[1]}:{self._folder}"},
+                pass_fds=given,
+                start_new_session=True,  # Ctrl-C is for the supervisor, which tells them
+            )
+        process = self._current[index] = _Process(index, child, ours)
+        self._there.add(process)
+        task = asyncio.ensure_future(self._watch(process))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return process
+
+    async def _watch(self, process: _Process) -> None:
+        """Start it again when it ends and nobody wanted that."""
+        code = await process.ended()
+        self._there.discard(process)
+        if self._stop.is_set() or self._current[process.index] is not process:
+            return
+        if not self._is_up:
+            # What keeps one from starting keeps all of them.
+            self._code = code or 1
+            self._stop.set()
+            return
+        lasted = time.monotonic() - process.began >= _STEADY_S
+        process.pause = 0.0 if lasted else min(max(2 * process.pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        log.error("server process %d ended with %d; it is started again", process.process.pid, code)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(process.pause):
+                await self._stop.wait()
+        if not self._stop.is_set() and self._current[process.index] is process:
+            (await self._start(process.index)).pause = process.pause
+
+    async def _replace_all(self) -> None:
+        """One after the other: the next process serves before the last one drains."""
+        for index in range(len(self._sockets)):
+            old = self._current[index]
+            new = await self._start(index)
+            if not await new.ready():
+                self._current[index] = old
+                log.error("reload: a new server process did not start; the old ones go on")
+                return
+            old.signal(signal.SIGTERM)
+            if self._stop.is_set():
+                return
+        log.info("reload: all server processes are new")
+
+    async def _end(self) -> None:
+        self._stop.set()
+        for process in self._there:
+            process.signal(signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await asyncio.gather(*self._tasks)
+        for process in self._there:
+            process.signal(signal.SIGKILL)
+        await asyncio.gather(*self._tasks)

@@ -1,0 +1,272 @@
+"""arclog as a server: store, engine and its duties in this process, the application on a socket.
+
+Workers come over HTTP, or (`arclog up`) one runs in this process, too. Told to stop, it first drains: new work is
+refused, streams and long polls end, requests under way are answered; then it closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
+from types import FrameType
+
+import msgspec
+import uvicorn
+
+from arclog.engine.commits.engine import Engine
+from arclog.engine.runs.compile_cache import is_small
+from arclog.engine.runs.ingest import EngineIngest
+from arclog.engine.views.run_contract import EngineRuns, new_cursors
+from arclog.model.config.settings import Settings
+from arclog.model.errors import ArclogError, Finding, PlaybookError
+from arclog.model.principal import Principal
+from arclog.plan import draw
+from arclog.plan.build import build
+from arclog.playbook.json_schema import json_schema
+from arclog.ports.secrets import Vault
+from arclog.ports.storage.schedules import ScheduleApi
+from arclog.ports.storage.store import Scope
+from arclog.ports.views.checks import Diagnosis
+from arclog.ports.views.runs import Runs
+from arclog.sandbox.confinement import ALL, NONE, for_server
+from arclog.server.app import create_app
+from arclog.server.auth.addresses import is_loopback
+from arclog.server.auth.audit import Audit
+from arclog.server.auth.gate import Gate
+from arclog.server.connections import connection_of
+from arclog.server.observability.logs import log_runs, operators_log
+from arclog.server.observability.metrics import Metrics, measured
+from arclog.server.observability.shared_metrics import SharedMetrics
+from arclog.server.services import Services, Workplace
+from arclog.server.traffic import Traffic
+from arclog.wiring.compiling.pool import CompilingProcesses
+from arclog.wiring.doctor import diagnosed
+from arclog.wiring.embedded import DEFAULT_POOL, Embedded, embedded
+from arclog.wiring.kinds import installed_kinds
+from arclog.wiring.secrets import choose_vault, left_in_home
+from arclog.wiring.serving.listening import BACKLOG, address_of, allow_files, listen
+from arclog.wiring.serving.processes import Member
+from arclog.wiring.serving.workplace import workplace_of
+
+log = logging.getLogger("arclog.server")
+
+#: Time for connections to close once the drain is over.
+_CLOSE_S = 1
+
+
+async def serve(
+    settings: Settings,
+    *,
+    with_worker: bool,
+    started: asyncio.Future[str] | None = None,
+    stop: asyncio.Event | None = None,
+    member: Member | None = None,
+) -> None:
+    """Serve until told to stop (by `stop`, SIGTERM or SIGINT); `started` gets the address. `member`: as one process of
+    several behind one address.
+    """
+    is_own_machine = with_worker and is_loopback(settings.text("server.host"))
+    settings = for_server(settings, network=ALL if is_own_machine else NONE)
+    listener = listen(settings) if member is None else member.listener
+    with closing(listener), operators_log(settings):
+        allow_files(settings)
+        async with (
+            embedded(settings, works_here=with_worker) as here,
+            _traced(here.engine),
+            _compiling_elsewhere(here, settings) as compiling,
+        ):
+            told = stop or asyncio.Event()
+            log_runs(here.engine.hints)
+            gate = Gate(settings, here.engine.store, here.engine.clock)
+            await gate.check_address(settings.text("server.host"))
+            await here.free_dead()
+            here.start_duties()
+            here.start_scheduler()
+            vault = choose_vault(settings, here.engine.store)
+            await _warn_of_secrets(settings, vault)
+            metrics = Metrics(here.engine)
+            shared = SharedMetrics(metrics, member.folder) if member is not None else None
+            services = _services(
+                settings, here, compiling, gate, vault, metrics, metrics.text if shared is None else shared.text
+            )
+            metrics.watch_requests(services.traffic)
+            here.worker_control = services.control
+            if with_worker:
+                here.engine.pools = (DEFAULT_POOL,)
+                await here.isolate_tenants()
+                await here.start_worker(on_its_own=True)
+            server = _Server(services, told)
+            if here.worker is not None:
+                here.worker.add_done_callback(lambda _: told.set())
+            if started is not None:
+                started.set_result(address_of(listener))
+            async with nullcontext() if shared is None else shared.kept():
+                await server.serve([listener])
+            if here.worker is not None and here.worker.done():
+                here.worker.result()  # raises what stopped it: a server without its worker is of no use
+
+
+@asynccontextmanager
+async def _compiling_elsewhere(here: Embedded, settings: Settings) -> AsyncIterator[CompilingProcesses]:
+    """Large playbooks are compiled in processes of their own meanwhile."""
+    compiling = CompilingProcesses(settings)
+    here.api.compiler.elsewhere = compiling
+    here.api.compiler.turns = here.engine.deciding.turns
+    try:
+        yield compiling
+    finally:
+        here.api.compiler.elsewhere = None
+        await compiling.close()
+
+
+@asynccontextmanager
+async def _traced(engine: Engine) -> AsyncIterator[None]:
+    """Send traces meanwhile, if somebody wants them."""
+    if not engine.settings.text("telemetry.otlp_endpoint"):
+        yield
+        return
+    from arclog.server.observability.tracing import Tracing
+
+    tracing = Tracing(engine)
+    exporting = asyncio.ensure_future(tracing.run())
+    try:
+        yield
+    finally:
+        await tracing.close(engine.settings.number("telemetry.timeout_s"))
+        exporting.cancel()
+        await asyncio.gather(exporting, return_exceptions=True)
+
+
+async def _warn_of_secrets(settings: Settings, vault: Vault) -> None:
+    """What tasks would be told one by one: this server does not open what is kept, or does not look at what it has."""
+    try:
+        wrong = await vault.problem()
+    except ArclogError as problem:
+        wrong = str(problem)
+    for each in (wrong, await asyncio.to_thread(left_in_home, settings, vault)):
+        if each:
+            log.error("secrets: %s", each)
+
+
+class _Server(uvicorn.Server):
+    """Drains before it closes: `stop` begins it, a second signal cuts it short."""
+
+    def __init__(self, services: Services, stop: asyncio.Event) -> None:
+        proxies = services.settings.text("server.trusted_proxies").replace(" ", "")
+        super().__init__(
+            uvicorn.Config(
+                create_app(services),
+                http=connection_of(services.settings),
+                ws="none",
+                # Unless asked to, uvicorn believes what anybody on this machine says of where a request came from.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=proxies,
+                server_header=False,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                backlog=BACKLOG,
+                timeout_graceful_shutdown=_CLOSE_S,
+            )
+        )
+        self._services = services
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+
+    async def main_loop(self) -> None:
+        ticking = asyncio.ensure_future(super().main_loop())
+        told = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((ticking, told), return_when=asyncio.FIRST_COMPLETED)
+            self._services.stopping.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._services.settings.number("server.drain_s")):
+                    await self._services.traffic.quiet()
+        finally:
+            for task in (ticking, told):
+                task.cancel()
+            await asyncio.gather(ticking, told, return_exceptions=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is uvicorn's
+        if self._stop.is_set():
+            self.force_exit = self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+
+def _services(
+    settings: Settings,
+    here: Embedded,
+    compiling: CompilingProcesses,
+    gate: Gate,
+    vault: Vault,
+    metrics: Metrics,
+    figures: Callable[[], Awaitable[bytes]],
+) -> Services:
+    async def ready() -> str:
+        limit_s = settings.number("server.ready_s")
+        try:
+            async with asyncio.timeout(limit_s):
+                await here.api.list(limit=1)
+        except TimeoutError:
+            return f"the store does not answer within {limit_s:g} s (server.ready_s)"
+        except ArclogError as problem:
+            return str(problem)
+        return ""
+
+    clock, book = here.engine.clock, here.engine.store
+    cursors = new_cursors()
+    if here.relay is not None:
+        metrics.watch(here.relay.bus, here.publisher)
+    workplace = workplace_of(here, vault)
+
+    def counted(principal: Principal) -> Workplace:
+        place = workplace(principal)
+        return place._replace(control=measured(place.control, metrics))
+
+    def schedules(principal: Principal) -> ScheduleApi:
+        own = settings.text("scope.project"), settings.text("scope.environment")
+        scope = Scope(principal.tenant, principal.project or own[0], principal.environment or own[1])
+        return here.schedules(scope, Scope(principal.tenant, principal.project, principal.environment))
+
+    def runs(caller: Principal) -> Runs:
+        return EngineRuns(here.engine, here.api.seen_by(caller), caller, cursors)
+
+    async def check(text: str, file: str, tenant: str) -> tuple[list[Finding], bytes]:
+        if is_small(text):
+            built = build(text, file, installed_kinds(), settings)
+            return built.findings, b"" if built.plan is None else msgspec.json.encode(draw.as_json(built.plan))
+        try:
+            graph, findings = await compiling.check(text, file, tenant)
+        except PlaybookError as problem:
+            return problem.findings, b""
+        return findings, graph
+
+    async def doctor(caller: Principal) -> Diagnosis:
+        return await diagnosed(settings, here, caller.tenant)
+
+    return Services(
+        settings=settings,
+        doctor=doctor,
+        schema=lambda: json_schema(installed_kinds()),
+        check=check,
+        api=here.api.seen_by,
+        control=measured(here.control, metrics),
+        metrics=figures,
+        schedules=schedules,
+        pools=here.pools,
+        vault=vault,
+        ingest=EngineIngest(here.engine),
+        runs=runs,
+        results=here.results,
+        authenticate=gate.authenticate,
+        gate=gate,
+        key_made=gate.key_made,
+        ready=ready,
+        workplace=counted,
+        clock=clock,
+        book=book,
+        audit=Audit(book, clock, settings),
+        traffic=Traffic(settings),
+    )

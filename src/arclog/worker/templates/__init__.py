@@ -1,0 +1,1 @@
+"""Templates of a task, evaluated by a worker."""

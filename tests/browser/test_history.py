@@ -1,0 +1,190 @@
+"""Recorded runs in the console: replayed, simulated, traced, carried elsewhere, and gone on with by another playbook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser import stage
+from tests.browser.conftest import Furnished
+from tests.servers.web import Web
+
+pytestmark = pytest.mark.xdist_group("browser-1")
+
+#: A number from outside, doubled on its way to the result; above a limit it takes another path.
+PRICE = """\
+metadata: {{name: price, path: shop/price}}
+workload: {{url: "{url}"}}
+executor: {{spec: {{result: {{total: "{{{{ ctx.total }}}}"}}}}}}
+workflow:
+  - step: fetch
+    tool:
+      name: ask
+      kind: http
+      url: "{{{{ workload.url }}}}"
+      spec:
+        policy:
+          rules:
+            - else: {{then: {{do: continue, set_ctx: {{total: "{{{{ outcome.data.price * 2 }}}}"}}}}}}
+    next: {{arcs: [{{step: dear, when: "{{{{ ctx.total > {limit} }}}}"}}, {{step: cheap}}]}}
+  - step: dear
+    tool: {{kind: noop}}
+  - step: cheap
+    tool: {{kind: noop}}
+"""
+BATCH = """\
+metadata: {name: batch, path: shop/batch}
+workflow:
+  - step: each
+    loop: {in: "{{ range(20) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 20}}
+    tool:
+      name: take
+      kind: noop
+      data: "{{ iter.n }}"
+      spec:
+        policy:
+          rules:
+            - when: "{{ iter.n >= 17 }}"
+              then: {do: fail, message: "order {{ iter.n }} has no total"}
+            - else: {then: {do: continue}}
+"""
+
+
+@pytest.fixture
+def priced(furnished: Furnished) -> tuple[str, str]:
+    """A run whose result came from an HTTP response, and the text of its playbook."""
+    with Web() as web:
+        web.answers("/price", body=b'{"price": 21}', headers={"content-type": "application/json"})
+        playbook = PRICE.format(url=web.url("/price"), limit=100)
+        return furnished.server.run(playbook), playbook
+
+
+def test_a_value_is_followed_to_the_response_it_came_from(
+    page: Page, furnished: Furnished, priced: tuple[str, str]
+) -> None:
+    execution_id, _ = priced
+    page.goto(f"{furnished.url}/runs/{execution_id}?tab=data")
+    page.get_by_role("button", name="Where does result.total come from?").click()
+    expect(page).to_have_url(re.compile(r"tab=lineage.*value=result\.total"))
+    tree = page.get_by_role("list", name="Where result.total comes from")
+    expect(tree.get_by_text("{{ outcome.data.price * 2 }}")).to_be_visible()
+    expect(tree.get_by_text(re.compile(r"url: http://127\.0\.0\.1:\d+/price"))).to_be_visible()
+    # The chain leads to events and to the author's lines, and the address to the chain.
+    page.reload()
+    tree.get_by_role("link", name=re.compile(r"^event \d+")).last.click()
+    expect(page).to_have_url(re.compile(r"seq=\d+"))
+    tree.get_by_role("link", name=re.compile(r"line \d+|:\d+$")).first.click()
+    expect(page.get_by_label("Source of the playbook").locator("[data-target=true]")).to_be_visible()
+    page.get_by_role("tab", name="Lineage").click()
+    data = page.get_by_role("table", name="Data that the run read and wrote")
+    expect(data.get_by_role("row").filter(has_text="/price")).to_contain_text("fetch")
+    page.get_by_role("textbox", name="Value").fill("nothing.of.it")
+    page.get_by_role("button", name="Trace").click()
+    expect(page.get_by_role("region", name="Where a value comes from").get_by_role("alert")).to_be_visible()
+
+
+def test_a_changed_condition_is_simulated_on_recorded_runs(
+    page: Page, furnished: Furnished, priced: tuple[str, str]
+) -> None:
+    execution_id, playbook = priced
+    page.goto(f"{furnished.url}/playbook/shop/price")
+    page.get_by_role("textbox", name="Text of the playbook").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")  # Chromium styles what replaces a selection, which the page's policy refuses
+    page.keyboard.insert_text(playbook.replace("ctx.total > 100", "ctx.total > 40"))
+    expect(page.get_by_text("No problems found.")).to_be_visible()
+    page.get_by_role("link", name="Simulate").click()
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    row = page.get_by_role("table", name="Runs that would go differently").get_by_role("row", name=execution_id)
+    expect(row).to_contain_text("other path")
+    expect(row).to_contain_text("behind step fetch, cheap followed, and dear would have")
+    page.get_by_role("link", name="Editor").click()  # what was typed is still there
+    expect(page.get_by_role("textbox", name="Text of the playbook")).to_contain_text("ctx.total > 40")
+    page.get_by_role("link", name="Simulate").click()
+    page.get_by_label("Playbook to simulate").select_option("v1")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    expect(page.get_by_text(re.compile(r"would take the same path to the same result"))).to_be_visible()
+    page.goto(f"{furnished.url}/runs/{execution_id}?tab=history")
+    page.get_by_role("button", name="Simulate", exact=True).click()
+    expect(page.get_by_text("1 run would take the same path to the same result.")).to_be_visible()
+
+
+def _altered(name: str, body: bytes) -> bytes:
+    """A log as if another release had decided otherwise."""
+    if name != "log.jsonl":
+        return body
+    assert b'"mode":"exclusive"' in body
+    return body.replace(b'"mode":"exclusive"', b'"mode":"inclusive"')
+
+
+def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
+    page: Page, new_page: Callable[..., Page], furnished: Furnished, tmp_path: Path
+) -> None:
+    execution_id = furnished.made["import"]
+    page.goto(f"{furnished.url}/runs/{execution_id}?tab=history")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.get_by_text("The log replays without a difference.")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export").click()
+    assert download.value.suggested_filename == f"{execution_id}.arclog"
+    exported = Path(download.value.path()).read_bytes()
+    (tmp_path / "other.arclog").write_bytes(stage.rewritten(exported, _altered))
+    (tmp_path / "damaged.arclog").write_bytes(exported[:-200])
+    with stage.server(tmp_path / "home") as elsewhere:
+        other = new_page()
+        other.goto(f"{elsewhere.url}/runs")
+        other.get_by_role("button", name="Import").click()
+        dialog = other.get_by_role("dialog")
+        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "damaged.arclog")
+        dialog.get_by_role("button", name="Import", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("this is no exported run, or its end is missing")
+        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "other.arclog")
+        expect(dialog.get_by_text("arclog import other.arclog")).to_be_visible()
+        dialog.get_by_role("button", name="Import", exact=True).click()
+        expect(other).to_have_url(re.compile(f"/runs/{execution_id}"))
+        expect(other.get_by_text("imported, read-only")).to_be_visible()
+        expect(other.get_by_text("fetch → item 3 → task get")).to_be_visible()  # all views are there
+        other.get_by_role("button", name="Run again").click(force=True)  # it cannot be used, and says why
+        expect(other.get_by_text("This run was imported and is read-only here")).to_be_visible()
+        other.get_by_role("tab", name="History").click()
+        other.get_by_role("button", name="Replay", exact=True).click()
+        expect(other.get_by_text(re.compile("First difference at event"))).to_be_visible()
+        expect(other.get_by_label("Recorded event")).to_contain_text("inclusive")
+        expect(other.get_by_label("Event decided now")).to_contain_text("exclusive")
+        other.goto(f"{elsewhere.url}/runs")
+        expect(other.get_by_role("row").filter(has_text="import-orders")).to_contain_text("imported, read-only")
+
+
+def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: Furnished) -> None:
+    execution_id = furnished.server.run(BATCH)
+    page.goto(f"{furnished.url}/runs/{execution_id}")
+    page.get_by_role("button", name="Retry failed").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Playbook of the new run").select_option("an edited text …")
+    text = dialog.get_by_role("textbox", name="Text of the playbook")
+    expect(text).to_contain_text("iter.n >= 17")
+    text.click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text(BATCH.replace("iter.n >= 17", "iter.n >= 99"))
+    expect(dialog.get_by_text("No problems found.")).to_be_visible()
+    expect(dialog.get_by_text(f"arclog retry {execution_id} --failed --playbook changed.yaml")).to_be_visible()
+    dialog.get_by_role("button", name="Retry failed").click()
+    expect(page.locator("header").get_by_text("completed")).to_be_visible()
+    expect(page.get_by_text("Retry of")).to_be_visible()
+    expect(page.get_by_label(re.compile(r"^Step each, done, 20 ✓"))).to_be_visible()
+    # Three items ran, seventeen were kept; the comparison says where the runs part.
+    kept = re.search(r"/runs/(\d+)", page.url)
+    assert kept is not None
+    with furnished.server.client() as client:
+        params = {"type": "task.started"}
+        tasks = client.get(f"/api/executions/{kept.group(1)}/events", params=params).json()["events"]
+        origin = client.get(f"/api/executions/{kept.group(1)}").json()["origin"]
+    assert sum(event["seq"] > origin["events"] for event in tasks) == 3
+    page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
+    expect(page.get_by_text(re.compile("They part at each"))).to_be_visible()
+    expect(page.get_by_role("region", name="Changes of the playbook")).to_contain_text("step changed: each")

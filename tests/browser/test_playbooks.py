@@ -1,0 +1,119 @@
+"""Playbooks: found, edited with findings where they belong, saved as a version, compared, and run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser import stage
+from tests.browser.conftest import Furnished
+
+pytestmark = pytest.mark.xdist_group("browser-1")
+
+
+def test_the_catalog_shows_the_last_runs_of_each(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/playbooks")
+    row = page.get_by_role("row").filter(has_text="shop/nightly-orders")
+    expect(row.get_by_role("link", name="Last runs of shop/nightly-orders: 1 completed, 3 failed")).to_be_visible()
+    page.get_by_label("Search playbooks").fill("import")
+    expect(page.get_by_role("row").filter(has_text="shop/nightly-orders")).to_have_count(0)
+    page.get_by_role("link", name="shop/import-orders", exact=True).click()
+    expect(page.get_by_role("heading", name="shop/import-orders")).to_be_visible()
+
+
+def test_a_playbook_is_edited_saved_compared_and_run(page: Page, furnished: Furnished) -> None:
+    with furnished.server.client() as client:
+        mine = stage.HELLO.replace("examples/hello", "mine/edited")
+        client.post("/api/catalog", json={"playbook": mine}).raise_for_status()
+    page.goto(f"{furnished.url}/playbook/mine/edited")
+    graph = page.get_by_role("group", name="Graph of the playbook")
+    expect(graph.get_by_text("start", exact=True)).to_be_visible()
+    editor = page.get_by_role("textbox", name="Text of the playbook")
+    save = page.get_by_role("button", name=re.compile("^Save as v"))
+    expect(save).to_be_disabled()
+    # A finding stands in the list, and the graph follows what is typed.
+    editor.click()
+    page.keyboard.press("ControlOrMeta+End")
+    page.keyboard.insert_text("  - stp: later\n")
+    expect(page.get_by_role("list", name="Findings").get_by_text("stp")).to_be_visible()
+    page.keyboard.press("ControlOrMeta+z")
+    page.keyboard.press("ControlOrMeta+End")
+    page.keyboard.insert_text("  - step: later\n    tool: {kind: noop}\n")
+    expect(graph.get_by_text("later", exact=True)).to_be_visible()
+    save.click()
+    expect(page.get_by_text("mine/edited v2 is registered")).to_be_visible()
+    # Selecting a step in the graph selects it in the text.
+    graph.get_by_text("end", exact=True).click()
+    expect(page).to_have_url(re.compile("step=end"))
+    page.get_by_role("link", name="Versions").click()
+    page.get_by_role("link", name="changes").click()
+    expect(page.get_by_role("group", name="Changes from v1 to v2").get_by_text("+  - step: later")).to_be_visible()
+    expect(page.get_by_role("group", name=re.compile("^Graph of what changed")).get_by_text("added")).to_be_visible()
+    page.get_by_role("button", name="Run", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("name").fill("Ada")
+    expect(dialog.get_by_text("--set name=Ada")).to_be_visible()
+    dialog.get_by_role("button", name="Start").click()
+    expect(page).to_have_url(re.compile(r"/runs/\d+"))
+    expect(page.locator("header").get_by_text("completed")).to_be_visible()
+
+
+def test_a_value_that_is_no_json_is_said(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/playbook/shop/import-orders?run=true")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("count").fill("many")
+    expect(dialog.get_by_text("Write a number.")).to_be_visible()
+    dialog.get_by_role("button", name="Start").click()
+    expect(page).to_have_url(re.compile("/playbook/"))  # nothing was started
+
+
+GREET = """\
+metadata: {name: greet, path: mine/greet}
+executor:
+  spec:
+    inputs:
+      region: {type: string, required: true, enum: [north, south], description: Where the order goes.}
+      limit: {type: integer, default: 10}
+      token: {type: secret, required: true}
+workflow:
+  - step: start
+    tool: {kind: shell, command: 'test "$TOKEN" = open-sesame-42', env: {TOKEN: "{{ keychain.token.value }}"}}
+"""
+
+
+def test_a_form_has_a_field_for_each_declared_input_and_keeps_secrets_out_of_sight(
+    page: Page, furnished: Furnished
+) -> None:
+    with furnished.server.client() as client:
+        client.post("/api/catalog", json={"playbook": GREET}).raise_for_status()
+    page.goto(f"{furnished.url}/playbook/mine/greet?run=true")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("Where the order goes.")).to_be_visible()
+    token = dialog.get_by_label("token (required)")
+    expect(token).to_have_attribute("type", "password")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_text("A value is needed.")).to_have_count(2)
+    dialog.get_by_label("region").select_option("south")
+    token.fill("open-sesame-42")
+    expect(dialog.get_by_text("--set 'token=…'")).to_be_visible()
+    assert "sesame" not in page.url + dialog.inner_text()
+    dialog.get_by_role("button", name="Start").click()
+    expect(page).to_have_url(re.compile(r"/runs/\d+"))
+    expect(page.locator("header").get_by_text("completed")).to_be_visible()
+    kept = page.evaluate("() => JSON.stringify([{...localStorage}, {...sessionStorage}, history.state, location.href])")
+    assert "sesame" not in kept
+
+
+def test_two_runs_are_compared(page: Page, furnished: Furnished) -> None:
+    made = furnished.made
+    page.goto(f"{furnished.url}/runs/compare?b={made['orders']}")
+    page.get_by_role("link", name=re.compile(r"^\d+$")).first.click()
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    good = furnished.server.run(stage.ORDERS, fail=False)
+    page.goto(f"{furnished.url}/runs/compare?a={good}&b={made['orders']}")
+    # What they were asked for differs already: that is the cause.
+    expect(page.get_by_text(re.compile("They part at the start"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("^load done"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile(r"^workload\.fail"))).to_contain_text("true")

@@ -1,0 +1,313 @@
+"""`retry --failed`, `fork`, `replay` and `diff` at the command line, on a home of this machine."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from arclog.cli.main import command
+from tests.servers.web import Web
+
+ITEMS = """
+metadata: {name: items}
+workflow:
+  - step: start
+    tool: {kind: noop, data: {rows: 1000}}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ range(start.rows) }}", iterator: n, spec: {mode: parallel, max_in_flight: 8}}
+    spec: {policy: {failure: {mode: best_effort}}}
+    tool: {kind: noop, data: "{{ 1000 // (iter.n - 3) + 1000 // (iter.n - 500) + 1000 // (iter.n - 999) }}"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, data: "{{ each.results | length }}"}}
+"""
+FIXED = ITEMS.replace("(iter.n - 3)", "3").replace("(iter.n - 500)", "5").replace("(iter.n - 999)", "9")
+
+
+class Home:
+    """A home, and what commands on it print."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def says(self, *words: str, code: int = 0) -> str:
+        found = command([*words, "--home", str(self.folder / "home")])
+        said = self._capsys.readouterr()
+        assert found == code, said
+        return said.out + said.err
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        found = command([*words, "--json", "--home", str(self.folder / "home")])
+        said = self._capsys.readouterr()
+        assert found == code, said
+        return json.loads(said.out or said.err)
+
+
+@pytest.fixture
+def home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Home:
+    return Home(tmp_path, capsys)
+
+
+def test_of_a_thousand_items_the_three_that_failed_run_again_with_a_fixed_playbook(home: Home) -> None:
+    first = home.json("run", home.file("items.yaml", ITEMS))
+    assert first["steps"]["each"]["items"]["failed"] == 3
+    fixed = home.file("fixed.yaml", FIXED)
+    again = home.json("retry", first["execution_id"], "--failed", "--playbook", fixed)
+    assert (again["state"], again["result"]) == ("COMPLETED", 1000)
+    assert again["steps"]["each"]["items"] == {"total": 1000, "ok": 1000, "failed": 0}
+    origin = again["origin"]
+    assert (origin["execution_id"], origin["how"]) == (first["execution_id"], "retry")
+    ran = [
+        json.loads(line)
+        for line in home.says("events", again["execution_id"], "--json").splitlines()
+        if json.loads(line)["seq"] > origin["events"]
+    ]
+    items = [event["iteration"] for event in ran if event["event_type"] == "task.started" and event["step"] == "each"]
+    assert sorted(items) == [3, 500, 999]
+    assert f"retry of {first['execution_id']}" in home.says("show", again["execution_id"])
+    assert "2 runs checked" in home.says("replay", "--all", "--since", "1h")
+    found = home.json("diff", first["execution_id"], again["execution_id"], code=1)
+    assert found["divergence"]["step"] == "each"
+    assert found["net"]["steps_changed"] == ["each"]
+    assert "each.results[3]" in {value["path"] for value in found["values"]}
+
+
+SMALL = """
+metadata: {name: small}
+workload: {n: 1}
+workflow:
+  - step: start
+    tool: {kind: noop, data: "{{ workload.n }}"}
+    next: {arcs: [{step: low, when: "{{ start.data < 5 }}"}, {step: high}]}
+  - {step: low, tool: {kind: noop, data: low}}
+  - {step: high, tool: {kind: noop, data: high}}
+"""
+
+
+def test_a_fork_goes_on_from_an_event_and_a_verdict_says_what_has_no_place(home: Home) -> None:
+    run = home.json("run", home.file("small.yaml", SMALL))
+    events = [json.loads(line) for line in home.says("events", "last", "--json").splitlines()]
+    ended = next(event["seq"] for event in events if event["event_type"] == "step.done")
+    forked = home.json("fork", run["execution_id"], "--at", str(ended), "--set", "n=9")
+    assert (forked["result"], forked["origin"]["seq"]) == ("low", ended), "the step before had ended"
+    began = next(event["seq"] for event in events if event["event_type"] == "task.started")
+    assert home.json("fork", run["execution_id"], "--at", str(began), "--set", "n=9")["result"] == "high"
+    renamed = home.file("renamed.yaml", SMALL.replace("step: low", "step: small"))
+    said = home.says("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, code=2)
+    assert "the token that step start (run 1) gave to step low has no arc" in said
+    assert f"it fits up to event {ended}" in said
+    there = ("fork", run["execution_id"], "--at", str(ended + 1), "--playbook", renamed, "--map", "low=small")
+    assert home.json(*there)["result"] == "low"
+    assert "has events 1 to" in home.says("fork", run["execution_id"], "--at", "999", code=2)
+
+
+def test_a_log_that_this_arclog_would_not_write_is_a_difference(home: Home) -> None:
+    """The planted change: a log in which another arc was taken than its condition says."""
+    run = home.json("run", home.file("small.yaml", SMALL))
+    assert "no difference" in home.says("replay", "last")
+    with sqlite3.connect(home.folder / "home" / "arclog.db") as database:
+        rows = database.execute("SELECT rowid, body FROM log").fetchall()
+        for row, body in rows:
+            changed = body.replace(b'"result":1', b'"result":7')
+            database.execute("UPDATE log SET body = ? WHERE rowid = ?", (changed, row))
+    database.close()
+    found = home.json("replay", run["execution_id"], code=1)
+    assert not found["ok"]
+    assert found["difference"]["recorded"]["payload"]["selected"][0]["step"] == "low"
+    assert found["difference"]["decided"]["payload"]["selected"][0]["step"] == "high"
+    assert found["difference"]["fields"] == ["payload"]
+    said = home.says("replay", "--all", code=1)
+    assert f"small {run['execution_id']}" in said
+    assert "1 run checked" in said
+    assert "1 differ" in said
+
+
+def test_events_of_all_runs_are_searched_by_type_entity_and_condition(home: Home) -> None:
+    file = home.file("small.yaml", SMALL)
+    low, high = home.json("run", file), home.json("run", file, "--set", "n=9")
+
+    def found(*words: str) -> list[tuple[str, str, str]]:
+        lines = [json.loads(line) for line in home.says("events", *words, "--json").splitlines()]
+        return [(one["execution_id"], one["event_type"], one.get("step", "")) for one in lines]
+
+    both = [low["execution_id"], high["execution_id"]]
+    assert found("--type", "playbook.finished") == [(each, "playbook.finished", "") for each in both]
+    assert found("--type", "playbook.finished", "--where", "payload.result == 'high'")[0][0] == both[1]
+    assert found("--entity", "step:high", "--where", "event_type == 'step.done'") == [(both[1], "step.done", "high")]
+    assert found("--entity", "step", "--where", "step == 'low'", "--since", "1h")[0][0] == both[0]
+    assert len(found("--limit", "3")) == 3
+    assert found("--where", "payload.nowhere.at_all > 3") == []
+    assert found("--type", "playbook.failed") == []
+    assert len(found("--entity", "step", "--limit", "1")) == 1
+    assert found(both[0], "--entity", "step:low", "--where", "status == 'success'") == [(both[0], "step.done", "low")]
+    assert both[1] in home.says("events", "--type", "playbook.finished", "--where", "payload.result == 'high'")
+    listed = home.json("list", "--where", f"execution_id == '{both[1]}' and not error")
+    assert [run["execution_id"] for run in listed] == [both[1]]
+    assert "no runs match" in home.says("list", "--where", "name == 'other' or nowhere > 3")
+    stats = home.json("stats", "small")
+    assert (stats["runs"], stats["success_rate"]) == (2, 1.0)
+    assert "2 runs: 2 completed" in home.says("stats", "small")
+
+
+MANY = """
+metadata: {name: many}
+workflow:
+  - step: each
+    loop: {in: "{{ range(200) }}", iterator: n, spec: {mode: parallel, max_in_flight: 20}}
+    tool: {kind: playbook, file: small.yaml, args: {n: "{{ iter.n % 10 }}"}}
+"""
+
+
+def test_a_changed_condition_is_simulated_over_two_hundred_runs(home: Home) -> None:
+    file = home.file("small.yaml", SMALL)
+    home.says("run", home.file("many.yaml", MANY), "--quiet")
+    changed = home.file("changed.yaml", SMALL.replace("< 5", "< 4"))
+    found = home.json("simulate", changed, "--last", "200", code=1)
+    assert found["verdicts"] == {"path": 20, "same": 180}
+    assert {run["divergence"]["step"] for run in found["runs"] if run["verdict"] == "path"} == {"start"}
+    said = home.says("simulate", changed, "--last", "200", code=1)
+    assert "behind step start, low followed" in said
+    assert "200 runs, 400 steps simulated: 20 path, 180 same" in said
+    assert "1 run, 2 steps simulated: 1 same" in home.says("simulate", file, "--from", found["runs"][0]["execution_id"])
+
+
+SECRET = """
+metadata: {name: secret}
+keychain: [{name: pass, kind: env, var: HISTORY_TEST_SECRET}]
+workflow:
+  - step: start
+    tool: {kind: noop, data: {given: "{{ keychain.pass.value }}", rows: "{{ range(30000) | list }}"}}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, data: "{{ start.rows | length }}"}}
+"""
+
+
+def test_an_exported_run_is_opened_in_an_empty_home_and_has_no_secret(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
+    run = home.json("run", home.file("secret.yaml", SECRET))
+    file = str(tmp_path / "run.arclog")
+    written = home.json("export", "last", "-o", file)
+    assert written == {"execution_id": run["execution_id"], "file": file, "bytes": Path(file).stat().st_size}
+    with ZipFile(file) as archive:
+        assert not [name for name in archive.namelist() if b"correct-horse" in archive.read(name)]
+    monkeypatch.delenv("HISTORY_TEST_SECRET")
+    there = Home(tmp_path / "there", home._capsys)
+    assert there.json("import", file)["results"] == 1
+    assert [run["imported"] for run in there.json("list")] == [True]
+    assert "imported" in there.says("list")
+    assert "recorded elsewhere; read-only" in there.says("show", "last")
+    assert there.json("show", run["execution_id"][:8])["result"] == 30000
+    assert "no difference" in there.says("replay", "last")
+    assert home.says("events", "last") == there.says("events", "last")
+    ((mine,), (theirs,)) = (each.json("result", "list", "last") for each in (home, there))
+    assert (mine["ref"], mine["bytes"]) == (theirs["ref"], theirs["bytes"])
+    assert "read-only here" in there.says("cancel", "last", "--reason", "no", code=2)
+    assert there.json("simulate", home.file("secret.yaml", SECRET), "--from", "last")["verdicts"] == {"same": 1}
+    monkeypatch.setenv("HISTORY_TEST_SECRET", "correct-horse-battery")
+    assert there.json("retry", "last", "--from", "end")["result"] == 30000
+    damaged = bytearray(Path(file).read_bytes())
+    damaged[100] ^= 1
+    Path(file).write_bytes(damaged)
+    assert "part log.jsonl does not match its checksum" in there.says("import", file, code=2)
+    assert "cannot read" in there.says("import", file + "x", code=2)
+
+
+TRACED = """
+metadata: {name: traced}
+workload: {host: "", id: 3}
+executor: {spec: {result: {total: "{{ ctx.total }}"}}}
+workflow:
+  - step: fetch
+    tool: {kind: http, method: GET, url: "http://{{ workload.host }}/orders/{{ workload.id }}"}
+    next: {arcs: [{step: sum, args: {prices: "{{ fetch.data.prices }}"}}]}
+  - step: sum
+    tool:
+      name: add
+      kind: python
+      args: {prices: "{{ args.prices }}"}
+      code: result = sum(prices)
+      spec: {set_ctx: {total: "{{ outcome.data }}"}}
+"""
+
+
+def test_a_number_is_traced_to_the_http_response_that_it_came_from(home: Home) -> None:
+    with Web() as web:
+        web.answers("/orders/3", json={"prices": [4, 5]})
+        host = web.url().removeprefix("http://").rstrip("/")
+        run = home.json("run", home.file("traced.yaml", TRACED), "--set", f"host={host}")
+    assert run["result"] == {"total": 9}
+    said = home.says("trace", "last", "--value", "result.total")
+    (line,) = [line for line in said.splitlines() if "fetch.fetch_task.data.prices" in line]
+    assert f"[4,5] · http · url http://{host}/orders/3 · method GET · status 200 · event 8" in line
+    assert line.endswith("traced.yaml:7:11")
+    assert "workload.id = 3 · the playbook's default" in said
+    node = home.json("trace", "last", "--value", "result.total")["node"]
+    assert (node["value"], node["source"].rpartition("/")[2]) == (9, "traced.yaml:4:36")
+    assert "has no value 'nothing'" in home.says("trace", "last", "--value", "nothing", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("simulate", "x.yaml", "--from", "last", "--last", "3"), "give one of the two"),
+        (("list", "--where", "1 +"), "1 +"),
+        (("simulate", "x.yaml", "--last", "0"), "is not a number from 1 on"),
+        (("retry", "last", "start", "--failed"), "name no other step"),
+        (("retry", "last", "--playbook", "x.yaml"), "belong to --from STEP or --failed"),
+        (("retry", "last", "--failed", "--from", "start"), "not allowed with"),
+        (("fork", "last"), "--at"),
+        (("fork", "last", "--at", "5", "--map", "a=b"), "give it with --playbook"),
+        (("fork", "last", "--at", "5", "--playbook", "x.yaml", "--map", "a"), "is not OLD=NEW"),
+        (("events", "--follow"), "name its ID"),
+        (("events", "--entity", "nothing"), "there is no entity_type 'nothing'"),
+        (("events", "--where", "1 +"), "1 +"),
+        (("events", "last", "--since", "1h"), "leave out the ID"),
+        (("stats", "small", "--last", "0"), "is not from 1 to 1000"),
+        (("replay",), "name a run, or say --all"),
+        (("replay", "last", "--since", "1d"), "belongs to --all"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(home: Home, words: tuple[str, ...], said: str) -> None:
+    assert said in home.says(*words, code=2)
+
+
+def test_a_retried_run_has_its_final_step_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "final.yaml"
+    file.write_text(
+        "metadata: {name: final}\nworkload: {bad: true}\nexecutor: {spec: {final_step: last}}\nworkflow:\n"
+        "  - {step: start, tool: {kind: noop, data: 1}, next: {arcs: [{step: work}]}}\n"
+        "  - {step: work, tool: {kind: assert, that: not workload.bad, message: boom}}\n"
+        '  - {step: last, tool: {kind: noop, data: "{{ outcome.state }}", spec: {set_ctx: {end: "{{ outcome.data }}"}}}}\n'
+    )
+    options = ["--json", "--home", str(tmp_path / "home")]
+    assert command(["run", str(file), *options]) == 1
+    first = json.loads(capsys.readouterr().out)
+    assert first["ctx"] == {"end": "failed"}
+    assert command(["retry", first["execution_id"], "--failed", "--set", "bad=false", *options]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["state"], again["ctx"]) == ("COMPLETED", {"end": "completed"})
+    assert command(["replay", "--all", *options]) == 0
+
+
+def test_lineage_is_written_as_openlineage_events(home: Home, tmp_path: Path) -> None:
+    text = "metadata: {name: lake}\nworkflow:\n  - step: start\n    tool: {kind: duckdb, command: 'select 1 as x'}\n"
+    home.json("run", home.file("lake.yaml", text))
+    assert "no task of this run" in home.says("lineage", "last")
+    file = tmp_path / "events.jsonl"
+    assert "wrote 4 OpenLineage events" in home.says("lineage", "last", "--openlineage", str(file))
+    kinds = [json.loads(line)["eventType"] for line in file.read_text(encoding="utf-8").splitlines()]
+    assert kinds == ["START", "START", "COMPLETE", "COMPLETE"]
+    assert "nowhere" in home.says("lineage", "last", "--openlineage", str(tmp_path / "nowhere" / "x"), code=2)

@@ -1,0 +1,108 @@
+"""Carries out all attacks and prints what each got: `./x attack [CLASS …] [--tree FOLDER | --before REVISION] [--full]`.
+`./x attack demo` measures what another tenant notices of them; `./x attack hostile` lets a hostile python task loose as root and as an
+ordinary user, with and without confinement.
+
+With `--before`, an older arclog is attacked in the same way first, and the table has a column for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.security import demo
+from tests.security.hostile import BY_PROMISE
+from tests.security.moves import Attack, attacks, carried_out
+from tests.security.site import ROOT, Site
+from tests.security.test_confinement import Case, attacked
+
+DEMO, HOSTILE = "demo", "hostile"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./x attack", description="Attack a server, and print what each attack got.")
+    parser.add_argument(
+        "classes",
+        nargs="*",
+        help=f"classes of attacks (tests/security/attacks), all by default; or {DEMO}: a server with 1 GiB; or {HOSTILE}: what a "
+        "hostile python task gets, as root and as an ordinary user",
+    )
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="the working tree whose arclog is attacked; this one by default"
+    )
+    parser.add_argument("--before", metavar="REVISION", help="attack the arclog of this revision too, and compare")
+    parser.add_argument("--full", action="store_true", help="also those attacks that take long")
+    if list(argv) == [DEMO]:
+        found = demo.demonstrated()
+        print(demo.table(found))
+        return 0 if found.holds else 1
+    if list(argv) == [HOSTILE]:
+        return hostile_table()
+    asked = parser.parse_args(argv)
+    known = {attack["class"] for attack in attacks()}
+    if unknown := set(asked.classes) - known:
+        parser.error(f"there is no class {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+    chosen = [
+        attack
+        for attack in attacks()
+        if (not asked.classes or attack["class"] in asked.classes) and (asked.full or not attack.get("full"))
+    ]
+    columns: dict[str, list[str]] = {}
+    if asked.before:
+        with tempfile.TemporaryDirectory(prefix="arclog-before-") as folder:
+            archive = subprocess.run(["git", "archive", asked.before, "src"], cwd=ROOT, capture_output=True, check=True)
+            subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+            columns[asked.before] = results(Path(folder), chosen, asked.before)
+    columns["now"] = results(asked.tree, chosen, "now")
+    print_table(chosen, columns)
+    return 1 if any(columns["now"]) else 0
+
+
+def results(tree: Path, chosen: Sequence[Attack], label: str) -> list[str]:
+    site = Site(tree)
+    try:
+        found = []
+        for number, attack in enumerate(chosen, start=1):
+            found.append(carried_out(site, attack))
+            print(f"\r{label}: {number} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        return found
+    finally:
+        site.close()
+
+
+def hostile_table() -> int:
+    """What the attacks of `hostile.py` got from a server's worker, by user. Needs root, which can become somebody else."""
+    off = {"tasks.confinement": "off"}
+    cases = {
+        "root, off": Case("root", True, off, ""),
+        "ordinary, off": Case("ordinary", True, off, ""),
+        "root": Case("root", True, {}, ""),
+        "ordinary": Case("ordinary", True, {}, ""),
+    }
+    found = {label: attacked(case, "python")["got"] for label, case in cases.items()}
+    print(f"| promise | attack | {' | '.join(cases)} |")
+    print(f"| --- | --- |{' --- |' * len(cases)}")
+    for promise, tried in BY_PROMISE.items():
+        for attack in tried:
+            cells = ("got it" if got[attack.__name__] else "nothing" for got in found.values())
+            print(f"| {promise or '-'} | {attack.__name__.replace('_', ' ')} | {' | '.join(cells)} |")
+    return 1 if any(found[label][name] for label in ("root", "ordinary") for name in found[label]) else 0
+
+
+def print_table(chosen: Sequence[Attack], columns: dict[str, list[str]]) -> None:
+    print(f"| class | attack | {' | '.join(columns)} |")
+    print(f"| --- | --- |{' --- |' * len(columns)}")
+    for at, attack in enumerate(chosen):
+        cells = [(found[at] or "stopped").replace("|", "\\|").replace("\n", " ") for found in columns.values()]
+        print(f"| {attack['class']} | {attack['name']} | {' | '.join(cells)} |")
+    for label, found in columns.items():
+        print(f"\n{label}: {sum(not got for got in found)} of {len(found)} stopped")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,435 @@
+"""How an attack is carried out, by the first key of its entry in `attacks/*.yaml`. Each move returns what it got; '' is nothing.
+
+`{home}`, `{data}`, `{port}`, `{canary}` and the like in a text of an entry are filled in for the site.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import yaml
+
+from tests.security import bombs
+from tests.security.site import ALLOWED, CANARY, NOOP, NUMBER, Site
+
+_FOLDER = Path(__file__).with_name("attacks")
+#: What a run that was stopped may be.
+_STOPPED = "FAILED"
+_PLACE = re.compile(r"\{(home|data|port|pid|canary|number|allowed|victim_run|victim_plan|victim_ref)\}")
+#: Encodings in which a secret is known again.
+_CODED = (
+    CANARY,
+    base64.b64encode(CANARY.encode()).decode(),
+    CANARY.encode().hex(),
+)
+
+Attack = dict[str, Any]
+
+
+def attacks() -> list[Attack]:
+    """All of them, by class; `class` and `name` are unique together."""
+    return [
+        {"class": path.stem, **entry}
+        for path in sorted(_FOLDER.glob("*.yaml"))
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
+    ]
+
+
+def carried_out(site: Site, attack: Attack) -> str:
+    """What an attack got, or what it did to the server; '' when it was stopped."""
+    site.harm()
+    site.trap.reached.clear()
+    move = next(name for name in attack if name in MOVES)
+    try:
+        got = MOVES[move](site, filled(site, attack))
+    except Exception as problem:
+        got = f"{type(problem).__name__}: {problem}" if site.alive() else ""
+    if site.trap.reached:
+        got = ", ".join(filter(None, (got, f"reached the forbidden address: {site.trap.reached[0]}".rstrip(": "))))
+    return ", ".join(filter(None, (got, site.harm())))
+
+
+def filled(site: Site, value: Any) -> Any:
+    """The entry with the site's places filled in."""
+    if isinstance(value, str):
+        return _PLACE.sub(lambda found: place(site, found[1]), value)
+    if isinstance(value, dict):
+        return {key: filled(site, item) for key, item in value.items()}
+    return [filled(site, item) for item in value] if isinstance(value, list) else value
+
+
+def place(site: Site, name: str) -> str:
+    known: dict[str, Callable[[], str]] = {
+        "home": lambda: str(site.home),
+        "data": lambda: str(site.folder / "data"),
+        "port": lambda: str(site.trap.port),
+        "pid": lambda: str(site.pid),
+        "canary": lambda: CANARY,
+        "number": lambda: NUMBER,
+        "allowed": lambda: ALLOWED,
+        "victim_run": lambda: victim(site)["id"],
+        "victim_plan": lambda: victim(site)["plan"],
+        "victim_ref": lambda: victim(site)["ref"],
+    }
+    return known[name]()
+
+
+_VICTIM_PLAYBOOK = f"""
+metadata: {{name: private}}
+workflow:
+  - step: start
+    tool: {{kind: python, code: "result = ['{CANARY}'] * 50000"}}
+    next: {{arcs: [{{step: gate}}]}}
+  - step: gate
+    tool: {{kind: approval, approvers: [admin]}}
+"""
+_victims: dict[str, dict[str, str]] = {}
+
+
+def victim(site: Site) -> dict[str, str]:
+    """A run of the other tenant that waits for an admin's approval, its plan and a stored result of it."""
+    known = _victims.get(site.url)
+    if known is None:
+        client = site.client("victim", "engineer")
+        run = client.post("/api/executions", json={"playbook": _VICTIM_PLAYBOOK}).json()["execution_id"]
+        ref = plan = ""
+        for _ in range(200):
+            text = client.get(f"/api/executions/{run}/events", params={"limit": 1000}).text
+            if found := re.search(r"noetl://[^\"\\]+", text):
+                ref = found[0]
+            if found := re.search(r'"plan(?:_digest)?": ?"([0-9a-f]{64})"', text):
+                plan = found[1]
+            if "approval" in text and ref:
+                break
+            threading.Event().wait(0.1)
+        known = _victims[site.url] = {"id": run, "ref": ref, "plan": plan or "0" * 64}
+    return known
+
+
+# --- moves ----------------------------------------------------------------------------------------------------------
+
+
+def run(site: Site, attack: Attack) -> str:
+    """A playbook of mallory's. `must: FAILED` (default any end), `never`: texts that must be nowhere in what it left."""
+    playbook = attack["run"]
+    if isinstance(playbook, dict):
+        playbook = bombs.MADE[playbook["made"]](**{key: value for key, value in playbook.items() if key != "made"})
+    for name, value in attack.get("credentials", {}).items():
+        answer = site.client("mallory", "engineer").put(f"/api/credentials/{name}", json={"value": value})
+        assert answer.status_code == 200, answer.text
+    done = site.run(playbook, role=attack.get("role", "engineer"), most_s=attack.get("most_s", 60))
+    if "refused" in done:
+        return "" if 400 <= done["refused"] < 500 else f"HTTP {done['refused']}: {done['text'][:100]}"
+    if done.get("endless"):
+        return "" if attack.get("may_be_endless") else "it does not end"
+    state = done["summary"].get("state") or done["summary"].get("status")
+    if attack.get("must") and state != attack["must"]:
+        return f"the run ended as {state}"
+    return leaked(attack, done["events"] + done["logs"] + json.dumps(done["summary"])) or changed(site, attack)
+
+
+def leaked(attack: Attack, text: str) -> str:
+    given = attack.get("never", list(_CODED))
+    for word in given:
+        if word in text:
+            return f"got {word[:60]}"
+    return ""
+
+
+def changed(site: Site, attack: Attack) -> str:
+    """What was done to files: `absent` must not be there; `intact` must be a database still."""
+    for path in attack.get("absent", ()):
+        if Path(path).exists():
+            Path(path).unlink()
+            return f"wrote {path}"
+    for path in attack.get("intact", ()):
+        if not Path(path).read_bytes()[:16].startswith(b"SQLite format 3"):
+            return f"destroyed {path}"
+    return ""
+
+
+def request(site: Site, attack: Attack) -> str:
+    """One request or several. `status`: the answers that mean that it was refused."""
+    asked = attack["request"]
+    tenant, role = asked.get("as", "mallory/engineer").split("/") if asked.get("as") != "anybody" else ("anybody", "")
+    client = site.client(tenant, role)
+    body = asked.get("body")
+    if isinstance(body, dict) and "made" in body:
+        body = bombs.MADE[body["made"]](**{key: value for key, value in body.items() if key != "made"})
+    content = body if isinstance(body, bytes | str) or body is None else json.dumps(body)
+    headers = {"content-type": "application/json", **asked.get("headers", {})}
+    answers = [
+        client.request(asked.get("method", "GET"), asked["path"], content=content, headers=headers)
+        for _ in range(asked.get("times", 1))
+    ]
+    for answer in answers:
+        if answer.status_code not in attack["status"]:
+            return f"HTTP {answer.status_code}: {answer.text[:80]}"
+    return leaked(attack, "".join(answer.text for answer in answers))
+
+
+def raw(site: Site, attack: Attack) -> str:
+    """Bytes on a connection. `status`: those of the first line that mean that it was refused; 0 is a closed connection."""
+    host, _, port = site.url.rpartition("//")[2].rpartition(":")
+    text = attack["raw"]
+    for name, count in attack.get("filled", {}).items():
+        text = text.replace(f"<{name}>", name * count)
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(text.replace("\n", "\r\n").encode("latin-1"))
+        with suppress(OSError):
+            answer = connection.recv(65536).decode("latin-1")
+    status = int(answer.split()[1]) if answer.startswith("HTTP/") else 0
+    return "" if status in attack["status"] else f"HTTP {status}"
+
+
+def streams(site: Site, attack: Attack) -> str:
+    """Many event streams of one key; then others ask."""
+    theirs = victim(site)["id"]
+    host, _, port = site.url.rpartition("//")[2].rpartition(":")
+    own = _VICTIM_PLAYBOOK.replace("name: private", "name: own")
+    answer = site.client("mallory", "engineer").post("/api/executions", json={"playbook": own})
+    assert answer.status_code == 201, answer.text
+    mine = answer.json()
+    key = site.keys["mallory", "viewer"]
+    head = f"GET /api/executions/{mine['execution_id']}/events/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n\r\n"
+    held = []
+    try:
+        for _ in range(attack["streams"]):
+            with suppress(OSError):
+                held.append(socket.create_connection((host, int(port)), timeout=20))
+                held[-1].sendall(head.encode())
+        for connection in held:
+            with suppress(OSError):
+                connection.recv(1)
+        for tenant, role, method, path, body in (
+            ("victim", "viewer", "GET", f"/api/executions/{theirs}", None),
+            (
+                "victim",
+                "engineer",
+                "POST",
+                "/api/executions",
+                {"playbook": "metadata: {name: a}\nworkflow: [{step: start, tool: {kind: noop}}]\n"},
+            ),
+            ("mallory", "operator", "POST", f"/api/executions/{mine['execution_id']}/cancel", {"reason": "enough"}),
+            ("victim", "worker", "POST", "/api/worker/heartbeat", {"worker_id": "w", "held": []}),
+        ):
+            answer = site.client(tenant, role).request(method, path, json=body)
+            if answer.status_code not in (200, 201):
+                return f"{tenant} is shut out of {path.partition('?')[0]}: HTTP {answer.status_code}"
+    finally:
+        for connection in held:
+            connection.close()
+    return ""
+
+
+def modes(site: Site, attack: Attack) -> str:
+    """Files that other users of the machine may open."""
+    found = []
+    for path in (site.home, *site.home.rglob("*")):
+        with suppress(OSError):
+            if stat.S_IMODE(path.stat().st_mode) & 0o077 and (path == site.home or attack["modes"] == "all"):
+                found.append(f"{path.name} {stat.S_IMODE(path.stat().st_mode):o}")
+    return ", ".join(found[:3])
+
+
+def forged(site: Site, attack: Attack) -> str:
+    """A worker's key speaks for what another worker holds."""
+    engineer, worker = site.client("mallory", "engineer"), site.client("mallory", "worker")
+    playbook = "metadata: {name: a}\nworkflow: [{step: start, spec: {pool: apart}, tool: {kind: noop}}]\n"
+    run = engineer.post("/api/executions", json={"playbook": playbook}).json()["execution_id"]
+    try:
+        who = {"worker_id": "honest", "kinds": ["noop"], "pools": ["apart"]}
+        claimed = worker.post("/api/worker/claim", json={"worker": who, "limit": 1, "wait_s": 20}).json()["commands"]
+        command = claimed[0]
+        ids = {key: command[key] for key in ("execution_id", "command_id", "fence")}
+        reports = {
+            "zero": {"worker_id": "honest", **ids, "n": 0, "events": []},
+            "other": {"worker_id": "liar", **ids, "n": 1, "events": []},
+            "fence": {"worker_id": "honest", **ids, "fence": ids["fence"] + 1, "n": 1, "events": []},
+        }
+        if attack["forged"] == "plan":
+            stranger = site.client("victim", "worker")
+            answer = stranger.get(f"/api/worker/plans/{command['plan']}")
+            return "" if answer.status_code in (403, 404) else f"HTTP {answer.status_code}: a plan of another tenant"
+        if attack["forged"] == "events":
+            event = {
+                "event_type": "call.done",
+                "execution_id": str(ids["execution_id"]),
+                "payload": {"command_id": str(ids["command_id"]), "result": "forged"},
+                "worker_id": "liar",
+            }
+            answer = worker.post("/api/events", json=event)
+        else:
+            answer = worker.post("/api/worker/report", json=reports[attack["forged"]])
+        return "" if 400 <= answer.status_code < 500 else f"HTTP {answer.status_code}: {answer.text[:80]}"
+    finally:
+        engineer.post(f"/api/executions/{run}/cancel", json={"reason": "done"})
+
+
+def denials(site: Site, attack: Attack) -> str:
+    """Requests that are denied; the audit must not grow with them."""
+    client = site.client("mallory", "viewer")
+    for _ in range(attack["denials"]):
+        client.post("/api/executions", json={"playbook": "x"})
+    page = site.client("mallory", "admin").get("/api/audit", params={"decision": "denied", "limit": 1000}).json()
+    kept = len(page["entries"])
+    return "" if kept < attack["denials"] // 2 else f"{kept} rows for {attack['denials']} requests"
+
+
+def approval(site: Site, attack: Attack) -> str:
+    """Somebody approves who is none of the approvers."""
+    engineer = site.client("mallory", "engineer")
+    gate = f"{{step: gate, tool: {{kind: approval, approvers: [{attack['approval']}]}}}}"
+    playbook = f"metadata: {{name: gated}}\nworkflow: [{gate}]\n"
+    run = engineer.post("/api/executions", json={"playbook": playbook}).json()["execution_id"]
+    try:
+        for _ in range(100):
+            if "approval" in engineer.get(f"/api/executions/{run}/why").text:
+                break
+            threading.Event().wait(0.1)
+        answer = site.client("mallory", attack["role"]).post(f"/api/executions/{run}/approve", json={"data": {}})
+        return "" if answer.status_code == 403 else f"HTTP {answer.status_code}"
+    finally:
+        engineer.post(f"/api/executions/{run}/cancel", json={"reason": "done"})
+
+
+def hostile(site: Site, attack: Attack) -> str:
+    """The hostile task of `hostile.py`, as a task of mallory's beside one of the victim."""
+    sleeping = "metadata: {name: other}\nworkflow: [{step: start, tool: {kind: shell, command: 'echo $ARCLOG_SCRATCH; exec sleep 100'}}]\n"
+    neighbour = site.client("victim", "engineer")
+    other = neighbour.post("/api/executions", json={"playbook": sleeping}).json()["execution_id"]
+    try:
+        folder = ""
+        for _ in range(100):
+            if found := re.search(r"/[^\"\\]*arclog-[^\"\\]+", neighbour.get(f"/api/executions/{other}/logs").text):
+                folder = found[0]
+                break
+            threading.Event().wait(0.1)
+        at = {**site.prey(), "other_task": folder, "capabilities": 0}
+        # A home that is moved away would be the end of the site.
+        code = Path(__file__).with_name("hostile.py").read_text() + "\nBY_PROMISE['files'].remove(home_moved_away)\n"
+        tool: dict[str, Any] = {"kind": "python", "args": {"at": at}, "code": code}
+        if attack["hostile"] == "shell":
+            code += "import json, sys\nprint(json.dumps(main(json.load(sys.stdin))))\n"
+            tool = {
+                "kind": "shell",
+                "command": [sys.executable, "-I", "-c", code],
+                "input": json.dumps(at),
+                "parse": "json",
+            }
+        raw_text = json.dumps(tool).replace("{{", "{ {").replace("{%", "{ %")
+        playbook = '{"metadata": {"name": "hostile"}, "workflow": [{"step": "start", "tool": ' + raw_text + "}]}"
+        done = site.run(playbook)
+        result = done.get("summary", {}).get("result")
+        found_all = result.get("json", result) if isinstance(result, dict) else None
+        if not isinstance(found_all, dict):
+            return f"no answer: {str(done)[:300]}"
+        got = [name for name, what in found_all.items() if what]
+        if Path(site.home, "planted").exists():
+            Path(site.home, "planted").unlink()
+            got.append("planted a file in the home")
+        return f"{len(got)} of {len(found_all)}: {', '.join(got)}" if got else ""
+    finally:
+        neighbour.post(f"/api/executions/{other}/cancel", json={"reason": "done"})
+
+
+def session(site: Site, attack: Attack) -> str:
+    """A request with the cookie of a session that somebody opened. `status`: the answers that mean that it was refused."""
+    asked = attack["session"]
+    with httpx2.Client(base_url=site.url, timeout=60) as client:
+        opened = client.post("/api/session", json={"key": site.keys["mallory", "admin"]})
+        assert opened.status_code == 201, opened.text
+        body = None if "body" not in asked else json.dumps(asked["body"])
+        headers = {"content-type": "application/json", **asked.get("headers", {})}
+        answer = client.request(asked.get("method", "GET"), asked["path"], content=body, headers=headers)
+    return "" if answer.status_code in attack["status"] else f"HTTP {answer.status_code}: {answer.text[:80]}"
+
+
+def sessions(site: Site, attack: Attack) -> str:
+    """Sessions opened with one key; the first must be over when there are too many."""
+    with httpx2.Client(base_url=site.url, timeout=60) as client:
+        cookies = []
+        for _ in range(attack["sessions"]):
+            answer = client.post("/api/session", json={"key": site.keys["mallory", "viewer"]})
+            assert answer.status_code == 201, answer.text
+            cookies.append(answer.headers["set-cookie"].partition(";")[0])
+            client.cookies.clear()
+        for cookie, status in ((cookies[-1], 200), (cookies[0], 401)):
+            answer = client.get("/api/me", headers={"cookie": cookie})
+            if answer.status_code != status:
+                return f"session {cookies.index(cookie) + 1} of {len(cookies)}: HTTP {answer.status_code}"
+    return ""
+
+
+def connections(site: Site, attack: Attack) -> str:
+    """Open connections from another address; then others ask."""
+    host, _, port = site.url.rpartition("//")[2].rpartition(":")
+    held = []
+    try:
+        for _ in range(attack["connections"]):
+            with suppress(OSError):
+                held.append(socket.create_connection((host, int(port)), timeout=5, source_address=("127.0.0.3", 0)))
+        with httpx2.Client(base_url=site.url, timeout=10) as client:
+            answer = client.get("/health")
+        return "" if answer.status_code == 200 else f"HTTP {answer.status_code}"
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def again(site: Site, attack: Attack) -> str:
+    """A run of mallory's, then requests about what it recorded. `status`: the answers that may come."""
+    asked = attack["again"]
+    engineer = site.client("mallory", "engineer")
+    playbook = asked.get("run", NOOP)
+    if isinstance(playbook, dict):
+        playbook = bombs.MADE[playbook["made"]](**{key: value for key, value in playbook.items() if key != "made"})
+    started = engineer.post("/api/executions", json={"playbook": playbook})
+    assert started.status_code == 201, started.text
+    made = [started.json()["execution_id"]]
+    until = {"until": "ended", "timeout_s": asked.get("after_s", 20)}
+    engineer.get(f"/api/executions/{made[0]}/head", params=until)
+    try:
+        for _ in range(asked.get("times", 1)):
+            answer = site.client("mallory", asked.get("as", "engineer")).request(
+                asked.get("method", "GET"), f"/api/executions/{made[0]}/{asked['then']}", json=asked.get("body")
+            )
+            if answer.status_code not in attack["status"]:
+                return f"HTTP {answer.status_code}: {answer.text[:80]}"
+            if answer.status_code == 201:
+                made.append(answer.json()["execution_id"])
+    finally:
+        for run_id in made:
+            engineer.post(f"/api/executions/{run_id}/cancel", json={"reason": "done"})
+    return ""
+
+
+MOVES: dict[str, Callable[[Site, Attack], str]] = {
+    each.__name__: each
+    for each in (
+        run,
+        request,
+        raw,
+        streams,
+        modes,
+        forged,
+        denials,
+        approval,
+        hostile,
+        session,
+        sessions,
+        connections,
+        again,
+    )
+}

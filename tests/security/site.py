@@ -1,0 +1,312 @@
+"""Where attacks are carried out: a real server with two tenants, something to steal, and a watch over what it suffers.
+
+The watch asks for `/health` and lets the other tenant run something all the time. A server that takes more memory than it
+may have is killed, as the kernel would do it, and started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.security.cage import Cage
+
+ROOT = Path(__file__).parents[2]
+CANARY = "canary-2c81e6f0"
+#: A number that is a secret; written so that no id or time holds it.
+NUMBER = "7730915"
+#: Most memory of the server.
+MOST_BYTES = 1 << 30
+#: Longest that `/health` may take while an attack is under way, and the other tenant's run, on a machine that is not overloaded.
+STALL_S = 5.0
+DELAY_S = 15.0
+NOOP = "metadata: {name: neighbour}\nworkflow: [{step: start, tool: {kind: noop}}]\n"
+#: An address of its own that http tasks may reach, and one that they may not.
+ALLOWED, FORBIDDEN = "127.0.0.2", "127.0.0.1"
+SETTINGS = {
+    "http.allow_networks": f"{ALLOWED}/32",
+    "network.allow_networks": "none",
+    "tasks.allow_networks": "none",
+    "server.max_concurrent": 200,
+    "auth.max_failures": 100_000,
+}
+
+
+class Trap:
+    """A server that nothing may reach (on the address that is forbidden); on the one that is allowed it redirects there."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+        self._closed = False
+        self._servers = [socket.create_server((FORBIDDEN, 0))]
+        self.port: int = self._servers[0].getsockname()[1]
+        self._servers.append(socket.create_server((ALLOWED, self.port)))
+        with suppress(OSError):
+            self._servers.append(socket.create_server(("::1", self.port), family=socket.AF_INET6))
+        for server in self._servers:
+            threading.Thread(target=self._serve, args=(server,), daemon=True).start()
+
+    def _serve(self, server: socket.socket) -> None:
+        while not self._closed:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.settimeout(5)
+                head = connection.recv(65536).decode("latin-1")
+                if connection.getsockname()[0] == ALLOWED:
+                    code = head.partition("/redirect/")[2][:3] or "302"
+                    where = f"http://{FORBIDDEN}:{self.port}/metadata"
+                    connection.sendall(
+                        f"HTTP/1.1 {code} Found\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n".encode()
+                    )
+                else:
+                    self.reached.append(head.partition("\r\n")[0])
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    def close(self) -> None:
+        self._closed = True
+        for server in self._servers:
+            server.close()
+
+
+class Site:
+    """The server, its keys, and the watch."""
+
+    def __init__(self, tree: Path = ROOT, cage: Cage | None = None) -> None:
+        """`cage` bounds the memory of the server with all its processes; without one, the server's own is watched."""
+        self.tree = tree
+        self._cage = cage
+        self.folder = Path(tempfile.mkdtemp(prefix="arclog-attacked-"))
+        self.home = self.folder / "site" / ".arclog"
+        self.home.parent.mkdir()
+        (self.folder / "data").mkdir()
+        self.keys: dict[tuple[str, str], str] = {}
+        self.url = ""
+        self.trap = Trap()
+        self._key_file = self.folder / "other.key"
+        self._key_file.write_text(CANARY)
+        self._key_file.chmod(0o600)
+        self._sockets = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
+        for server, address in zip(self._sockets, (f"\0{self.folder.name}", str(self.folder / "socket")), strict=True):
+            server.bind(address)
+            server.listen()
+        self._shared = Path("/dev/shm", self.folder.name)
+        self._shared.write_text(CANARY)
+        self._setuid = self.folder / "id"
+        shutil.copy("/usr/bin/id", self._setuid)
+        self._setuid.chmod(0o4755)
+        self._process: subprocess.Popen[str] | None = None
+        self._done = threading.Event()
+        #: what the server suffered since it was looked at last
+        self._harm: dict[str, float] = {}
+        self._clients: dict[tuple[str, str], httpx2.Client] = {}
+        assert self.start(), (self.folder / "log").read_text()
+        self._watch = [
+            threading.Thread(target=watch, daemon=True)
+            for watch in ((self._watch_health, self._watch_memory, self._watch_neighbour) if cage is None else ())
+        ]
+        for thread in self._watch:
+            thread.start()
+
+    def start(self) -> bool:
+        """Start the server; False when it does not come up."""
+        own = {"object.file_root": str(self.folder / "data"), "secrets.key_file": ""}
+        settings = {**SETTINGS, **own}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ARCLOG_")}
+        environment |= {
+            "PYTHONPATH": f"{self.tree / 'src'}{os.pathsep}{ROOT}",
+            "CANARY": CANARY,
+            "ARCLOG_CANARY": CANARY,
+        }
+        self._end()
+        with (self.folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tests.security.target", str(self.home), json.dumps(settings)],
+                cwd=self.home.parent,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=None if self._cage is None else self._cage.enter(),  # noqa: PLW1509 - it writes a file, nothing else
+            )
+        if self._cage is not None:
+            self._cage.holds(self._process.pid)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            return False
+        answer = json.loads(line)
+        self.url = answer["url"]
+        self.keys = {(tenant, role): key for tenant, role, key in answer["keys"]}
+        self._close_clients()
+        return True
+
+    def prey(self) -> dict[str, Any]:
+        """What a hostile task looks for, and where it is."""
+        listing = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return {
+            "canary": CANARY,
+            "worker": self.pid,
+            "zygotes": [int(number) for number in listing.split()],
+            "home": str(self.home),
+            "key_file": str(self._key_file),
+            "port": self.trap.port,
+            "abstract": self.folder.name,
+            "socket": str(self.folder / "socket"),
+            "shared": self._shared.name,
+            "setuid": str(self._setuid),
+        }
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def client(self, tenant: str, role: str) -> httpx2.Client:
+        """For one caller; `anybody` has no key."""
+        found = self._clients.get((tenant, role))
+        if found is None:
+            headers = {} if tenant == "anybody" else {"authorization": f"Bearer {self.keys[tenant, role]}"}
+            found = self._clients[tenant, role] = httpx2.Client(base_url=self.url, headers=headers, timeout=60.0)
+        return found
+
+    def run(
+        self, playbook: str, tenant: str = "mallory", role: str = "engineer", most_s: float = 60.0
+    ) -> dict[str, Any]:
+        """A run to its end: its summary, events and logs; `refused` when it was not taken."""
+        client = self.client(tenant, role)
+        answer = client.post("/api/executions", json={"playbook": playbook})
+        if answer.status_code != 201:
+            return {"refused": answer.status_code, "text": answer.text}
+        run = answer.json()["execution_id"]
+        end = time.monotonic() + most_s
+        while (
+            not client.get(f"/api/executions/{run}/head", params={"until": "ended", "timeout_s": 5}).json().get("ended")
+        ):
+            if time.monotonic() > end:
+                client.post(f"/api/executions/{run}/cancel", json={"reason": "it takes too long"})
+                return {"id": run, "endless": True}
+        summary = client.get(f"/api/executions/{run}").json()
+        events = client.get(f"/api/executions/{run}/events", params={"limit": 1000}).text
+        logs = client.get(f"/api/executions/{run}/logs").text
+        return {"id": run, "summary": summary, "events": events, "logs": logs}
+
+    def harm(self) -> str:
+        """What the server suffered since this was asked last; '' when nothing. A dead one is started again."""
+        said = []
+        self._settle()
+        if not self.alive():
+            said.append("the server was killed" if self._harm.get("memory") else "the server died")
+            for attempt in range(3):
+                if self.start() and self._is_well():
+                    break
+                said.append(f"and again after restart {attempt + 1}")
+            self._renew()
+        harm, self._harm = self._harm, {}
+        overload = max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
+        if harm.get("health", 0) > STALL_S * overload:
+            said.append(f"the server stood still for {harm['health']:.0f} s")
+        if harm.get("neighbour", 0) > DELAY_S * overload:
+            said.append(f"a run of the other tenant took {harm['neighbour']:.0f} s")
+        return ", ".join(said)
+
+    def _settle(self) -> None:
+        """Wait until the server has got over what was asked of it, or is dead: what it suffers belongs to this attack."""
+        for path in ("/health", "/ready"):
+            begun = time.monotonic()
+            with suppress(httpx2.HTTPError):
+                httpx2.get(f"{self.url}{path}", timeout=200)
+                self._suffered("health", time.monotonic() - begun)
+
+    def _is_well(self) -> bool:
+        """Whether it lives on for some time after its start."""
+        end = time.monotonic() + 6
+        while time.monotonic() < end and self.alive():
+            time.sleep(0.2)
+        return self.alive()
+
+    def _renew(self) -> None:
+        """Begin with an empty home."""
+        self._end()
+        shutil.rmtree(self.home, ignore_errors=True)
+        assert self.start()
+
+    # --- the watch ------------------------------------------------------------------------------------------------
+
+    def _watch_health(self) -> None:
+        with httpx2.Client(timeout=120, trust_env=False) as client:
+            while not self._done.wait(0.2):
+                begun = time.monotonic()
+                with suppress(httpx2.HTTPError):
+                    client.get(f"{self.url}/health")
+                    self._suffered("health", time.monotonic() - begun)
+
+    def _watch_memory(self) -> None:
+        while not self._done.wait(0.05):
+            with suppress(OSError, ValueError):
+                pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+                if pages * 4096 > MOST_BYTES:
+                    self._suffered("memory", pages * 4096)
+                    os.kill(self.pid, signal.SIGKILL)
+
+    def _watch_neighbour(self) -> None:
+        with httpx2.Client(timeout=120, trust_env=False) as client:
+            while not self._done.wait(0.5):
+                with suppress(httpx2.HTTPError, KeyError, ValueError):
+                    headers = {"authorization": f"Bearer {self.keys['victim', 'engineer']}"}
+                    runs = f"{self.url}/api/executions"
+                    begun = time.monotonic()
+                    answer = client.post(runs, json={"playbook": NOOP}, headers=headers)
+                    if answer.status_code == 201:
+                        head = f"{runs}/{answer.json()['execution_id']}/head"
+                        client.get(head, params={"until": "ended", "timeout_s": 60}, headers=headers)
+                    self._suffered("neighbour", time.monotonic() - begun)
+
+    def _suffered(self, name: str, amount: float) -> None:
+        self._harm[name] = max(amount, self._harm.get(name, 0))
+
+    def _end(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+
+    def _close_clients(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients = {}
+
+    def close(self) -> None:
+        self._done.set()
+        self._close_clients()
+        self._end()
+        for thread in self._watch:
+            thread.join(10)
+        self.trap.close()
+        self._shared.unlink()
+        for server in self._sockets:
+            server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,225 @@
+"""Many timers, and many schedules, that are due at the same moment: each fires once, whoever dies and however many servers look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from arclog.core.boundary.inputs import TimerFired
+from arclog.engine.duties import timers
+from arclog.engine.duties.timers import Timers
+from arclog.engine.runs.schedules import EngineSchedules, Scheduler
+from arclog.model.config.settings import Settings
+from arclog.ports.storage.schedules import NewSchedule
+from arclog.ports.storage.store import ExecutionFilter
+from arclog.ports.views.api import ExecuteRequest, RegisterRequest
+from arclog.testing.harness import Life, World
+from arclog.testing.virtual import LoopClock, run_virtually
+
+WAITING = """
+metadata: {name: waiting}
+workflow:
+  - step: start
+    tool: {kind: wait, for_s: 600}
+"""
+SHORT = "metadata: {name: short, path: flows/short}\nworkflow: [{step: start, tool: {kind: noop}}]"
+COUNT = 150
+
+
+async def waiting_runs(world: World, life: Life) -> list[int]:
+    """Runs that wait, all for the same moment."""
+    started = [await life.api.execute(ExecuteRequest(WAITING)) for _ in range(COUNT)]
+    life.start_worker()
+    for each in started:
+        head = 0
+        while not (await life.engine.seen(int(each.execution_id))).state.timers:
+            head = await life.api.wait(each.execution_id, after=head)
+    return [int(each.execution_id) for each in started]
+
+
+async def fired(world: World, runs: list[int]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for run in runs:
+        found.update(one.event.type for one in await world.store.events(run))
+    return found
+
+
+async def ended(world: World) -> int:
+    return len(await world.store.executions(ExecutionFilter(states=("COMPLETED",)), limit=1000))
+
+
+def test_timers_of_one_moment_fire_together() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            runs = await waiting_runs(world, life)
+            under_way = most = 0
+            put = life.engine.put
+
+            async def counted(execution_id: int, given: object, **more: object) -> object:
+                nonlocal under_way, most
+                if not isinstance(given, TimerFired):
+                    return await put(execution_id, given, **more)  # type: ignore[arg-type]  # as it came
+                under_way += 1
+                most = max(most, under_way)
+                try:
+                    return await put(execution_id, given)
+                finally:
+                    under_way -= 1
+
+            life.engine.put = counted  # type: ignore[method-assign, assignment]  # watched
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert await ended(world) == COUNT
+            assert (await fired(world, runs))["timer.fired"] == COUNT
+            assert most == Settings().integer("engine.fired_at_once")
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize(("room", "read_late"), [(1000, 0), (100, COUNT - 100), (0, COUNT)])
+def test_the_states_of_runs_whose_timers_come_due_are_read_before_into_free_room(room: int, read_late: int) -> None:
+    async def story() -> None:
+        settings = Settings({"engine.cache_executions": max(room, 1), "engine.load_ahead_s": 5 if room else 0})
+        async with World(WAITING, settings=settings) as world:
+            first = world.begin_life()
+            runs = await waiting_runs(world, first)
+            await world.crash()
+            life = world.begin_life()
+            read: list[float] = []
+            events = life.engine.store.events
+
+            async def noted(*given: object, **more: object) -> object:
+                read.append(world.clock.now())
+                return await events(*given, **more)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.events = noted  # type: ignore[method-assign, assignment]  # watched
+            due = await world.store.next_due() or 0
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert await ended(world) == COUNT
+            assert (await fired(world, runs))["timer.fired"] == COUNT
+            assert len(read) == COUNT  # each once
+            assert all(at >= due - 5_000_000 for at in read)
+            assert sum(at >= due for at in read) == read_late
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("at", [1, 40, 149])
+def test_a_process_that_dies_in_the_middle_leaves_the_rest_to_the_next(at: int) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            runs = await waiting_runs(world, life)
+            append, left = life.engine.store.append, at
+
+            async def until_then(*given: object) -> object:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    await asyncio.get_running_loop().create_future()
+                return await append(*given)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it dies there
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert await ended(world) == at
+            await world.crash()
+            life = world.begin_life()
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(10)
+            assert await ended(world) == COUNT
+            assert (await fired(world, runs))["timer.fired"] == COUNT
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("by", [-3600, -1, 1, 3600])
+def test_a_clock_that_is_set_in_the_middle_fires_each_once_and_none_early(by: int) -> None:
+    class Set(LoopClock):
+        ahead = 0
+
+        def now(self) -> int:
+            return super().now() + self.ahead * 1_000_000
+
+    async def story() -> None:
+        clock = Set()
+        async with World(WAITING, clock=clock) as world:
+            life = world.begin_life()
+            runs = await waiting_runs(world, life)
+            due = await world.store.next_due() or 0
+            append, left = life.engine.store.append, 40
+
+            async def until_then(*given: object) -> object:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    clock.ahead = by
+                return await append(*given)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it is set there
+            life.tasks.append(asyncio.ensure_future(Timers(life.engine).run()))
+            await asyncio.sleep(700)
+            assert (await ended(world) == COUNT) == (by > -3600)
+            await asyncio.sleep(3600)
+            assert await ended(world) == COUNT
+            events = [one.event for run in runs for one in await world.store.events(run, types=["timer.fired"])]
+            assert len(events) == COUNT
+            assert all(event.at >= due for event in events)
+
+    run_virtually(story())
+
+
+def test_servers_share_what_one_cannot_fire_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "_PAGE", 20)
+
+    async def story() -> None:
+        async with World(WAITING) as world:
+            first = world.begin_life()
+            runs = await waiting_runs(world, first)
+            second = Life(world, 2, None, None)
+            by: Counter[int] = Counter()
+            for life in (first, second):
+                append = life.engine.store.append
+
+                async def slowly(*given: object, number: int = life.number, append: object = append) -> object:
+                    await asyncio.sleep(5)
+                    by[number] += 1
+                    return await append(*given)  # type: ignore[operator]  # bound above
+
+                life.engine.store.append = slowly  # type: ignore[method-assign, assignment]  # a slow disk
+
+            async def never() -> bool:
+                return False
+
+            first.tasks.append(asyncio.ensure_future(Timers(first.engine).run()))
+            second.tasks.append(asyncio.ensure_future(Timers(second.engine, never).run()))
+            await asyncio.sleep(700)
+            assert await ended(world) == COUNT
+            assert (await fired(world, runs))["timer.fired"] == COUNT
+            assert by[2] > COUNT // 5
+            await second.end()
+
+    run_virtually(story())
+
+
+def test_schedules_of_one_moment_start_one_run_each() -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            await life.api.register(RegisterRequest(SHORT))
+            scope = life.api._scope
+            schedules = EngineSchedules(life.engine, scope)
+            for number in range(COUNT):
+                await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
+            for name in ("a", "b"):
+                life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, name).run()))
+            await asyncio.sleep(3700)
+            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(each.new.idempotency_key for each in found)
+            assert len(names) == len(found) == COUNT
+
+    run_virtually(story())

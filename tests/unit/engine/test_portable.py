@@ -1,0 +1,344 @@
+"""Runs as files: what comes in is what went out, and a damaged file names its part."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from arclog.core.boundary.inputs import Continue
+from arclog.engine.history import archive as portable
+from arclog.model.errors import Conflict, NotAllowed, RequestRejected, ResultUnavailable
+from arclog.plan import net
+from arclog.ports.storage.store import Scope
+from arclog.ports.views.api import ForkRequest, SignalRequest
+from arclog.ports.views.history import SimulateRequest
+from arclog.testing.harness import World
+
+TEXT = """
+metadata: {name: parts}
+workflow:
+  - step: start
+    tool: {kind: act, returns: {rows: [1, 2]}, spec: {result: {store: always}}}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ start.rows }}", iterator: n, spec: {mode: parallel}}
+    tool: {kind: act, returns: "{{ iter.n }}"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: noop, data: "{{ each.results }}"}}
+"""
+ELSEWHERE = Scope("default", "project", "test")
+
+
+async def exported(world: World) -> bytes:
+    api = world.here.api
+    return b"".join([chunk async for chunk in api.export(str(world.execution_id))])
+
+
+async def imported(body: bytes, there: World) -> Any:
+    life = there.life or there.begin_life()
+    return await portable.read_run(life.engine, there.results, BytesIO(body), ELSEWHERE)
+
+
+def with_world(work: Callable[[World, World, bytes], Any], text: str = TEXT) -> None:
+    async def go() -> None:
+        async with World(text) as here, World(text) as there:
+            await here.run()
+            await work(here, there, await exported(here))
+
+    asyncio.run(go())
+
+
+def changed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    target = BytesIO()
+    with zipfile.ZipFile(BytesIO(body)) as old, zipfile.ZipFile(target, "w") as new:
+        for each in old.namelist():
+            new.writestr(each, change(old.read(each)) if each == name else old.read(each))
+    return target.getvalue()
+
+
+def test_an_imported_run_has_the_ids_the_events_and_the_results_that_it_had() -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        found = await imported(body, there)
+        assert (found.execution_id, found.created) == (str(here.execution_id), True)
+        mine = [(one.seq, one.event_id, one.event) for one in await here.stored()]
+        theirs = await there.store.events(here.execution_id, limit=10_000)
+        assert [(one.seq, one.event_id, one.event) for one in theirs] == mine
+        api, number = there.here.api, found.execution_id
+        assert (await api.summary(number)).result == [1, 2]
+        assert (await api.replay(number)).ok
+        (stored,) = await api.results(number)
+        assert b"".join([chunk async for chunk in api.content(stored.ref)]) == b'{"rows":[1,2]}'
+        assert (await api.simulate(SimulateRequest(TEXT, runs=[number]))).verdicts == {"same": 1}
+        assert not (await imported(body, there)).created
+        again = b"".join([chunk async for chunk in api.export(number)])
+        with zipfile.ZipFile(BytesIO(again)) as archive, zipfile.ZipFile(BytesIO(body)) as first:
+            manifests = [json.loads(each.read("manifest.json")) for each in (archive, first)]
+        assert manifests[0]["parts"] == manifests[1]["parts"]
+        assert manifests[0]["path"] == "parts"
+
+    with_world(work)
+
+
+def test_an_imported_run_is_read_only_and_can_be_forked() -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        number = (await imported(body, there)).execution_id
+        head = len(await here.stored())
+        answer = await there.here.api.signal(number, SignalRequest("CANCEL", reason="no"))
+        assert not answer.accepted
+        assert (await there.here.engine.put(int(number), Continue())).refused is not None
+        assert len(await there.store.events(int(number), limit=10_000)) == head
+        forked = await there.here.api.fork(number, ForkRequest(step="each"))
+        log = await there.store.events(int(forked.execution_id), limit=10)
+        assert log[0].event.payload["scope"] == "default/project/test"
+        there.here.start_worker("w")
+        assert await there.here.api.ended(forked.execution_id, timeout_s=600.0)
+        assert (await there.here.api.summary(forked.execution_id)).result == [1, 2]
+
+    with_world(work)
+
+
+def test_a_run_that_goes_on_is_exported_as_it_is_and_nobody_goes_on_with_it_elsewhere() -> None:
+    async def go() -> None:
+        text = "metadata: {name: waits}\nworkflow: [{step: start, tool: {kind: wait, for_s: 3600}}]\n"
+        async with World(text) as here, World(text) as there:
+            await here.start()
+            here.here.start_worker("w")
+            await here.here.api.wait(str(here.execution_id), after=6)
+            number = (await imported(await exported(here), there)).execution_id
+            status = await there.here.api.status(number)
+            assert status.state == "RUNNING"
+            assert await there.store.idle(1 << 62) == []
+            assert await there.store.next_due() is None
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "plan.json", "playbook.yaml", "manifest.json"])
+def test_a_damaged_part_is_named_and_nothing_is_taken_in(name: str) -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        for damage in (lambda part: part[:-2], lambda part: part.replace(b"a", b"b", 1), lambda part: part + b" "):
+            with pytest.raises(RequestRejected, match=f"part {name} does not match"):
+                await imported(changed(body, name, damage), there)
+        assert await there.store.executions() == []
+        assert [one async for one in there.results.all()] == []
+
+    with_world(work)
+
+
+def test_so_is_a_damaged_result_and_any_flipped_byte_is_found() -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        with zipfile.ZipFile(BytesIO(body)) as archive:
+            (result,) = (name for name in archive.namelist() if name.startswith("results/"))
+            names = archive.namelist()
+        with pytest.raises(RequestRejected, match=f"part {result} does not match"):
+            await imported(changed(body, result, lambda part: b"[" + part[1:]), there)
+        for at in range(0, len(body), 61):
+            flipped = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+            try:
+                found = await imported(flipped, there)
+            except RequestRejected:
+                assert await there.store.executions() == []
+            else:  # a byte that says nothing: a date, a flag
+                assert found.events == len(await here.stored())
+                break
+        assert len(names) == 6
+
+    with_world(work)
+
+
+def test_a_newer_format_and_another_state_of_the_run_are_refused() -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        def newer(manifest: bytes) -> bytes:
+            return manifest.replace(b'"format": 1', b'"format": 9')
+
+        text = newer(zipfile.ZipFile(BytesIO(body)).read("manifest.json"))
+        sealed = changed(
+            changed(body, "manifest.json", newer),
+            "manifest.sha256",
+            lambda _: hashlib.sha256(text).hexdigest().encode(),
+        )
+        with pytest.raises(RequestRejected, match="newer release"):
+            await imported(sealed, there)
+        with pytest.raises(Conflict, match="in this store already"):
+            await portable.read_run(here.here.engine, here.results, BytesIO(body), ELSEWHERE)
+
+    with_world(work)
+
+
+def resealed(body: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    """The file with another part and checksums that fit."""
+    with zipfile.ZipFile(BytesIO(body)) as archive:
+        part = change(archive.read(name))
+        manifest = json.loads(archive.read("manifest.json"))
+    for each in manifest["parts"]:
+        if each["name"] == name:
+            each |= {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
+    manifest["arclog"] = "99.1"
+    if name == "plan.json":
+        manifest["plan"] = net.digest(part)
+    text = json.dumps(manifest).encode()
+    body = changed(changed(body, name, lambda _: part), "manifest.json", lambda _: text)
+    return changed(body, "manifest.sha256", lambda _: hashlib.sha256(text).hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("log.jsonl", b'"t":"step.done"', b'"t":"step.vanished"', "step.vanished which this one does not know"),
+        ("log.jsonl", b'"t":"step.done"', b'"t":"step.done","v":9', "step.done in version 9"),
+        ("log.jsonl", b'"t":"step.done"', b'"t":"step.vanished","x":true', "step.vanished"),
+        ("plan.json", b'{"name":"parts"', b'{"format":99,"name":"parts"', "has format 99"),
+    ],
+)
+def test_a_log_and_a_plan_of_a_newer_release_are_refused(name: str, old: bytes, new: bytes, said: str) -> None:
+    async def work(here: World, there: World, body: bytes) -> None:
+        with pytest.raises(RequestRejected) as refused:
+            await imported(resealed(body, name, lambda part: part.replace(old, new, 1)), there)
+        text = str(refused.value)
+        assert "written by a newer release (arclog 99.1; this one is " in text
+        assert said in text
+        assert text.endswith("update arclog to import it")
+        assert await there.store.executions() == []
+        assert [one async for one in there.results.all()] == []
+
+
+# --- files that were made to do harm: every checksum in them is right ---------------------------------------------------------
+
+
+def sealed(
+    body: bytes, contents: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_DEFLATED, **changes: Any
+) -> bytes:
+    """An archive with other parts and another manifest, and checksums to match."""
+    with zipfile.ZipFile(BytesIO(body)) as old:
+        manifest = json.loads(old.read("manifest.json"))
+        held = {part["name"]: old.read(part["name"]) for part in manifest["parts"]} | (contents or {})
+    manifest["parts"] = [
+        {"name": name, "bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()} for name, part in held.items()
+    ]
+    manifest |= changes
+    text = json.dumps(manifest).encode()
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w", compression) as new:
+        for name, part in held.items():
+            new.writestr(name, part)
+        new.writestr("manifest.json", text)
+        new.writestr("manifest.sha256", hashlib.sha256(text).hexdigest())
+    return target.getvalue()
+
+
+def with_event(body: bytes, payload: str, event_id: int | None = None) -> bytes:
+    """The log with one more field in its second event."""
+    with zipfile.ZipFile(BytesIO(body)) as archive:
+        first, second, *rest = archive.read("log.jsonl").splitlines()
+    line = json.loads(second)
+    line[0] = line[0] if event_id is None else event_id
+    text = json.dumps(line).replace('"ca": 1}', '"ca": 1, "p": {"x": ' + payload + "}}", 1)
+    return b"\n".join([first, text.encode(), *rest, b""])
+
+
+HOSTILE: dict[str, Callable[[bytes], bytes]] = {
+    "an id that is no number": lambda body: sealed(body, execution_id="../../x"),
+    "an id that is too large": lambda body: sealed(body, execution_id="9" * 30),
+    "a time that is none": lambda body: sealed(body, created_at=1 << 70),
+    "a size below zero": lambda body: sealed(body, parts=[{"name": "log.jsonl", "bytes": -1, "sha256": ""}]),
+    "a manifest of lists": lambda body: sealed(body, parts=[[]] * 1000),
+    "a manifest that is deep": lambda body: sealed(body, results=json.loads("[" * 500 + "]" * 500)),
+    "a log that is small as text": lambda body: sealed(
+        body, {"log.jsonl": with_event(body, "[" + "[]," * 20_000 + "1]")}
+    ),
+    "a log that is deep": lambda body: sealed(body, {"log.jsonl": with_event(body, "[" * 9_000 + "]" * 9_000)}),
+    "a log of one line": lambda body: sealed(body, {"log.jsonl": b"[" + b"0," * 2_000_000}),
+    "an event id that is too large": lambda body: sealed(body, {"log.jsonl": with_event(body, "1", 1 << 65)}),
+    "an event id below zero": lambda body: sealed(body, {"log.jsonl": with_event(body, "1", -5)}),
+    "no log": lambda body: sealed(body, {"log.jsonl": b""}),
+    "a plan of another run": lambda body: sealed(body, {"plan.json": b"{}"}),
+    "a plan that is deep": lambda body: sealed(
+        body, {"plan.json": b"[" * 50_000}, plan=hashlib.sha256(b"[" * 50_000).hexdigest()
+    ),
+    "a plan that is large": lambda body: sealed(body, {"plan.json": b" " * 200_000}),
+    "a compression that takes memory": lambda body: sealed(body, compression=zipfile.ZIP_LZMA),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_was_made_to_do_harm_is_refused(name: str) -> None:
+    async def work(_: World, there: World, body: bytes) -> None:
+        life = there.life or there.begin_life()
+        life.engine.settings = life.engine.settings.replaced(imports__max_decoded_bytes=1024 * 1024)
+        with pytest.raises(RequestRejected):
+            await imported(HOSTILE[name](body), there)
+        assert await there.store.executions() == []
+
+    with_world(work)
+
+
+def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_read() -> None:
+    async def go() -> None:
+        async with World(TEXT) as here, World(TEXT) as there:
+            await here.run()
+            (stored,) = await here.store.results(here.execution_id)
+            assert await here.store.remove_results([stored], here.clock.now()) == 1
+            body = await exported(here)
+            for created in (True, False):
+                found = await imported(body, there)
+                assert (found.created, found.results, found.missing) == (created, 0, [stored.name])
+            api, number = there.here.api, found.execution_id
+            (told,) = await api.results(number)
+            assert told.removed_at is not None
+            with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
+                _ = [chunk async for chunk in api.content(told.ref)]
+            assert (await api.replay(number)).ok
+            with pytest.raises(RequestRejected, match=r"would share were removed: start\.start_task"):
+                await api.fork(number, ForkRequest(step="end"))
+            forked = await api.fork(number, ForkRequest(step="start"))
+            there.here.start_worker("w")
+            assert await api.ended(forked.execution_id, timeout_s=600.0)
+            assert (await api.summary(forked.execution_id)).result == [1, 2]
+
+    asyncio.run(go())
+
+
+def test_an_archive_with_too_many_parts_is_refused_before_its_directory_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portable, "_MOST_ENTRIES", 50)
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for number in range(51):
+            archive.writestr(str(number), b"")
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    with pytest.raises(RequestRejected, match="more than 50 parts"):
+        portable.Archive(target, 1 << 20, 1 << 20)
+
+
+def test_a_part_that_unpacks_to_more_than_it_says_is_refused() -> None:
+    async def work(_: World, there: World, body: bytes) -> None:
+        bomb = sealed(body, {"playbook.yaml": bytes(50_000_000)})
+        small = changed(bomb, "manifest.json", lambda text: text.replace(b'"bytes": 50000000', b'"bytes": 10'))
+        with zipfile.ZipFile(BytesIO(small)) as archive:
+            text = archive.read("manifest.json")
+        again = changed(small, "manifest.sha256", lambda _: hashlib.sha256(text).hexdigest().encode())
+        with pytest.raises(RequestRejected, match=r"part playbook\.yaml does not match"):
+            await imported(again, there)
+
+    with_world(work)
+
+
+def test_a_plan_with_kinds_that_the_caller_may_not_bring_is_refused() -> None:
+    def refuse(plan: Any) -> None:
+        raise NotAllowed(f"{plan.name} has kinds that are switched off")
+
+    async def work(_: World, there: World, body: bytes) -> None:
+        life = there.life or there.begin_life()
+        with pytest.raises(NotAllowed, match="parts has kinds"):
+            await portable.read_run(life.engine, there.results, BytesIO(body), ELSEWHERE, refuse)
+        assert await there.store.executions() == []
+
+    with_world(work)

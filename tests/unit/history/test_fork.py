@@ -1,0 +1,166 @@
+"""A run can be forked after any of its events; a playbook that its state does not fit is refused with a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import Conflict, DoesNotFit, RequestRejected
+from arclog.ports.views.api import ExecuteRequest, ForkRequest
+from arclog.testing.closed import check_events
+from arclog.testing.harness import World
+from arclog.testing.virtual import run_virtually
+from arclog.wiring.embedded import embedded
+from tests.unit.history.support import called, log_of, replay_of, went_on
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "playbooks"
+#: All of them at every event is what `EVERY = 1` does.
+EVERY = 9
+
+
+async def forked_everywhere(name: str, every: int) -> None:
+    async with World((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")) as world:
+        end = await world.run()
+        stored = await world.stored()
+        started = next((one.seq for one in stored if one.event.type == "workflow.started"), 0)
+        if not started:
+            return
+        for seq in range(started, len(stored) - 3, every):
+            state = await went_on(world, ForkRequest(at=seq))
+            assert state.status == end.status, f"forked at {seq}: {state.error}"
+            stored_new = await log_of(world, state.execution_id)
+            check_events([one.event for one in stored_new])
+            found = await replay_of(world, state.execution_id)
+            assert found.difference is None, f"forked at {seq}"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.yaml"))[::3])
+def test_a_fork_after_any_event_comes_to_the_same_end(name: str) -> None:
+    run_virtually(forked_everywhere(name, EVERY))
+
+
+CHANGED = """
+metadata: {name: changed}
+workflow:
+  - step: start
+    tool: {name: read, kind: act, returns: 3, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {seen: text}}}}]}}}
+    next: {arcs: [{step: work}]}
+  - {step: work, tool: {name: do, kind: act, returns: 1, fail_attempts: 1}}
+"""
+
+
+async def verdict_of(text: str, request: ForkRequest) -> list[tuple[str, str]]:
+    async with World(text) as world:
+        await world.run()
+        made = len(world.ledger.calls)
+        await went_on(world, request)
+        return called(world, made)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("step: start", "step: begin", r"step start \(run 1\) is not in the playbook.*it fits up to event 4"),
+        ("name: read", "name: load", r"event 7: step start has no task read.*it fits up to event 6"),
+        (
+            "tool: {name: read",
+            "loop: {in: [1], iterator: n}\n    tool: {name: read",
+            "is a loop and did not run as one",
+        ),
+        ("arcs: [{step: work}]", "arcs: [{step: start}]", "gave to step work has no arc"),
+        (
+            "workflow:",
+            "executor: {spec: {ctx: {seen: {reducer: sum, initial: 0}}}}\nworkflow:",
+            "ctx.seen has the reducer sum, which does not take text",
+        ),
+    ],
+)
+def test_the_verdict_names_what_has_no_place(old: str, new: str, said: str) -> None:
+    changed = CHANGED.replace(old, new, 1)
+    with pytest.raises(DoesNotFit, match=said):
+        run_virtually(verdict_of(CHANGED, ForkRequest(failed=True, playbook=changed)))
+
+
+def test_what_is_new_in_a_playbook_needs_no_place() -> None:
+    changed = CHANGED.replace("fail_attempts: 1}}", "fail_attempts: 0}, next: {arcs: [{step: more}]}}")
+    changed += "  - {step: more, tool: {name: last, kind: act, returns: '{{ start.data }}'}}\n"
+    request = ForkRequest(failed=True, playbook=changed)
+    assert run_virtually(verdict_of(CHANGED, request)) == [("work", "do"), ("more", "last")]
+
+
+def test_a_fork_before_the_start_is_refused() -> None:
+    with pytest.raises(RequestRejected, match="never started"):
+        run_virtually(verdict_of(CHANGED, ForkRequest(at=2)))
+
+
+SLOTS = """
+metadata: {name: slots, path: slots}
+executor: {spec: {concurrency: {max: 2}}}
+workflow:
+  - step: start
+    tool: {kind: approval}
+"""
+
+
+async def test_forks_of_a_run_that_goes_on_share_its_slots(tmp_path: Path) -> None:
+    """A run holds one of two slots and still goes on; two forks of it want the other one at the same moment."""
+    async with embedded(Settings({"home": str(tmp_path)})) as here:
+        api = here.api
+        source = (await api.execute(ExecuteRequest(SLOTS))).execution_id
+        at = (await api.events(source, types=("workflow.started",)))[0]["seq"]
+        answers = await asyncio.gather(
+            *(api.fork(source, ForkRequest(at=at)) for _ in range(2)), return_exceptions=True
+        )
+        refused = [answer for answer in answers if isinstance(answer, BaseException)]
+        assert [isinstance(answer, Conflict) for answer in refused] == [True], answers
+        assert "2 at a time" in str(refused[0])
+        assert len(await api.list(states=("RUNNING",))) == 2
+        assert (await api.status(source)).state == "RUNNING"
+        with pytest.raises(Conflict, match="2 at a time"):
+            await api.fork(source, ForkRequest(at=at))
+
+
+TWICE = """
+metadata: {name: twice}
+workflow:
+  - step: start
+    tool: {kind: act, returns: {rows: [1, 2, 3, 4]}, spec: {result: {store: always}}}
+    next: {arcs: [{step: each}]}
+  - step: each
+    loop: {in: "{{ start.rows }}", iterator: n, spec: {mode: parallel, max_in_flight: 2}}
+    tool: {kind: act, returns: "{{ iter.n * 2 }}"}
+    next: {arcs: [{step: end}]}
+  - {step: end, tool: {kind: act, returns: "{{ each.results }}"}}
+"""
+
+
+def test_a_fork_of_a_fork_goes_on_from_any_event_of_either() -> None:
+    async def go() -> None:
+        async with World(TWICE) as world:
+            await world.run()
+            api = world.here.api
+            head = len(await world.stored())
+            for at in range(6, head, 7):
+                first = await went_on(world, ForkRequest(at=at))
+                (summary,) = [one for one in await api.list(limit=1) if one.execution_id == str(first.execution_id)]
+                shared = (await log_of(world, first.execution_id))[0].event.payload["origin"]["events"]
+                for again in {max(4, shared - 1), shared, shared + 2}:
+                    second = await went_on(world, ForkRequest(at=again), first.execution_id)
+                    assert second.result == [2, 4, 6, 8]
+                    third = await went_on(world, ForkRequest(step="end"), second.execution_id)
+                    assert third.result == [2, 4, 6, 8]
+                    for state, source in ((second, first), (third, second)):
+                        number = str(state.execution_id)
+                        origin = (await api.summary(number)).origin
+                        assert origin is not None
+                        assert origin.execution_id == str(source.execution_id)
+                        (stored,) = await world.store.results(state.execution_id)
+                        assert stored.execution_id == state.execution_id
+                        assert (await replay_of(world, state.execution_id)).difference is None
+                        check_events([one.event for one in await log_of(world, state.execution_id)])
+                assert summary.state == "COMPLETED"
+
+    run_virtually(go())

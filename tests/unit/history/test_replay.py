@@ -1,0 +1,50 @@
+"""The replay check over the logs of many runs: the code that wrote them finds no difference, changed code finds the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arclog.history.replay import Checked, check
+from arclog.plan.program import Program
+from arclog.ports.storage.store import StoredEvent
+from arclog.testing.harness import World
+from arclog.testing.virtual import run_virtually
+from tests.golden.endings import ENDINGS, run
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "playbooks"
+CASES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
+
+
+def replayed(program: Program, stored: list[StoredEvent]) -> Checked:
+    return check(program, stored[0].execution_id, [one.event for one in stored], [one.event_id for one in stored])
+
+
+async def checked(name: str) -> Checked:
+    async with World((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")) as world:
+        await world.run()
+        return replayed(world.program, await world.stored())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_log_of_a_run_is_decided_again_as_it_was(name: str) -> None:
+    found = run_virtually(checked(name))
+    assert found.difference is None
+    assert found.folded == 0
+
+
+async def checked_ending(name: str) -> list[Checked]:
+    async with await run(ENDINGS[name]) as world:
+        found: list[Checked] = []
+        for record in await world.store.executions(limit=100):
+            program = await world.here.engine.live.program(record.new.plan)
+            found.append(replayed(program, await world.store.events(record.execution_id, limit=100_000)))
+        return found
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_so_is_the_log_of_a_run_that_something_ended(name: str) -> None:
+    for found in run_virtually(checked_ending(name)):
+        assert found.difference is None
+        assert found.folded == 0

@@ -1,0 +1,147 @@
+"""Where a value came from: each node has its event and its line, and the leaves are where values came into the run."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import RequestRejected
+from arclog.ports.views.api import ExecuteRequest
+from arclog.ports.views.history import Trace, TraceNode
+from arclog.testing.harness import World
+from arclog.testing.virtual import run_virtually
+from arclog.wiring.embedded import embedded
+
+TEXT = """
+metadata: {name: traced}
+workload: {base: 10, ids: [1, 2, 3]}
+executor: {spec: {result: {total: "{{ ctx.sum }}", first: "{{ each.results[0] }}", fixed: 5}}}
+workflow:
+  - step: fetch
+    tool: {kind: act, returns: {factor: "{{ workload.base }}"}}
+    next: {arcs: [{step: each, args: {factor: "{{ fetch.data.factor }}"}}]}
+  - step: each
+    loop: {in: "{{ workload.ids }}", iterator: id}
+    tool:
+      - {name: calc, kind: act, returns: "{{ iter.id * args.factor }}"}
+      - name: add
+        kind: noop
+        data: "{{ _prev.data + (ctx.sum | default(0)) }}"
+        spec: {set_ctx: {sum: "{{ outcome.data }}"}}
+"""
+
+
+async def traced(path: str, text: str = TEXT, **world: Any) -> Trace:
+    async with World(text, **world) as here:
+        await here.run()
+        return await here.here.api.trace(str(here.execution_id), path)
+
+
+def leaves(node: TraceNode) -> Iterator[TraceNode]:
+    if not node.sources and not node.is_repeated:
+        yield node
+    for source in node.sources:
+        yield from leaves(source)
+
+
+def below(node: TraceNode, *names: str) -> TraceNode:
+    for name in names:
+        node = next(source for source in node.sources if source.name == name)
+    return node
+
+
+def test_a_number_is_followed_through_ctx_items_args_and_outcomes_to_the_workload() -> None:
+    found = run_virtually(traced("result.total", workload={"ids": [4, 5]}))
+    root = found.node
+    assert (root.what, root.value, root.template, root.source) == ("result", 90, "{{ ctx.sum }}", "4:36")
+    added = below(root, "ctx.sum", "each.add.set_ctx.sum", "each.add.data")
+    assert (added.value, added.item, added.kind, added.source) == (90, [1], "noop", "15:16")
+    answered = below(added, "each.calc.data")
+    assert (answered.value, answered.kind, answered.seq > 0, answered.source) == (50, "act", True, "12:9")
+    assert below(answered, "each.args.factor", "fetch.fetch_task.data.factor", "workload.base").what == "default"
+    item = below(answered, "each.loop[1]")
+    assert (item.value, item.template, item.source) == (5, "{{ workload.ids }}", "10:17")
+    assert below(item, "workload.ids[1]").what == "workload"
+    assert {leaf.what for leaf in leaves(root)} == {"default", "workload", "ctx"}
+
+
+def test_an_item_and_a_constant_are_followed_alone() -> None:
+    first = run_virtually(traced("result.first")).node
+    assert below(first, "each.add").item == [0]
+    fixed = run_virtually(traced("result.fixed")).node
+    assert (fixed.value, fixed.sources) == (5, [])
+
+
+def test_without_a_template_the_result_is_that_of_the_last_step() -> None:
+    text = TEXT.replace(TEXT.splitlines()[3] + "\n", "")
+    assert [source.name for source in run_virtually(traced("result", text)).node.sources] == ["each"]
+    assert run_virtually(traced("workload.base")).node.value == 10
+    assert run_virtually(traced("fetch.factor")).node.name == "fetch.fetch_task.factor"
+
+
+def test_a_called_run_is_followed_into() -> None:
+    child = "metadata: {name: inner}\nworkload: {n: 1}\nworkflow: [{step: a, tool: {kind: noop, data: {m: '{{ workload.n }}'}}}]\n"
+    text = "metadata: {name: outer}\nworkflow: [{step: call, tool: {kind: playbook, path: inner, args: {n: 7}}}]\n"
+
+    async def go() -> Trace:
+        async with World(text) as here:
+            here.begin_life()
+            await here.register(child)
+            await here.run()
+            return await here.here.api.trace(str(here.execution_id), "result.m")
+
+    call = below(run_virtually(go()).node, "call.call_task.m")
+    inner = call.sources[0]
+    assert (call.origin["execution_id"], inner.execution_id) == (inner.execution_id, call.origin["execution_id"])
+    assert (inner.name, inner.value) == ("result.m", 7)
+    assert [leaf.name for leaf in leaves(inner)] == ["workload.n"]
+
+
+def test_what_a_run_does_not_have_is_refused_and_many_sources_are_cut() -> None:
+    with pytest.raises(RequestRejected, match=r"has no value 'nowhere\.x'"):
+        run_virtually(traced("nowhere.x"))
+    many = TEXT.replace("ids: [1, 2, 3]", f"ids: {list(range(120))}")
+    found = run_virtually(traced("result.total", many))
+    assert found.is_cut
+
+
+LEAVES = """
+metadata: {name: leaves}
+workload: {least: 2}
+executor: {spec: {result: {total: "{{ sum.data[0].total }}", text: "{{ read.data.text }}"}}}
+workflow:
+  - step: sum
+    tool: {kind: sqlite, database: 'FOLDER/a.db', command: "select sum(n) as total from orders where n >= {{ workload.least }}"}
+    next: {arcs: [{step: read}]}
+  - step: read
+    tool: {kind: object, action: get, url: 'file://FOLDER/notes.json'}
+"""
+
+
+async def test_a_number_is_followed_to_its_query_and_a_text_to_its_file(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+        connection.execute("create table orders (n integer)")
+        connection.executemany("insert into orders values (?)", [(1,), (20,), (22,)])
+    (tmp_path / "notes.json").write_text('{"text": "fine"}', encoding="utf-8")
+    settings = Settings({"home": str(tmp_path / "home"), "object.file_root": str(tmp_path)})
+    async with embedded(settings) as here:
+        await here.start_worker()
+        started = await here.api.execute(ExecuteRequest(LEAVES.replace("FOLDER", str(tmp_path))))
+        assert await here.api.ended(started.execution_id, timeout_s=60)
+        total, text = [
+            (await here.api.trace(started.execution_id, path)).node for path in ("result.total", "result.text")
+        ]
+    asked = below(total, "sum.sum_task.data[0].total")
+    assert (total.value, asked.value, asked.kind, asked.source) == (42, 42, "sqlite", "7:11")
+    assert "sum(n) as total from orders" in str(asked.origin["command"])
+    assert asked.seq > 0
+    assert {leaf.name for leaf in leaves(asked)} == {"workload.least"}
+    got = below(text, "read.read_task.data.text")
+    assert (text.value, got.value, got.kind, got.sources) == ("fine", "fine", "object", [])
+    assert got.origin["url"] == f"file://{tmp_path}/notes.json"

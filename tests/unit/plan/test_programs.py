@@ -1,0 +1,56 @@
+"""Programs are kept by their size; a large plan is decoded and prepared in parts, to the same end."""
+
+from __future__ import annotations
+
+from arclog.model.config.settings import Settings
+from arclog.plan import net
+from arclog.plan.build import build_or_raise
+from arclog.plan.program import Program
+from arclog.plan.programs import LARGE, Programs
+from arclog.plan.reach import Reach
+from arclog.wiring.kinds import installed_kinds
+
+RING = "\n".join(
+    [
+        "metadata: {name: ring}",
+        "workload: {a: 1}",
+        "workflow:",
+        *(
+            f"  - {{step: s{at}, spec: {{join: all}}, tool: {{kind: noop}}, next: {{arcs: ["
+            f'{{step: s{(at + 1) % 60}, when: "{{{{ outcome.ok }}}}"}}, {{step: s{(at + 7) % 60}}}]}}}}'
+            for at in range(60)
+        ),
+    ]
+)
+
+
+def test_a_plan_decoded_in_parts_is_the_same() -> None:
+    plan = build_or_raise(RING, "ring.yaml", installed_kinds())
+    body, pauses = net.encode(plan), list[int]()
+    found = net.decode_in_parts(body, lambda: pauses.append(1))
+    assert found == net.decode(body) == plan
+    assert net.encode(found) == body
+    assert len(pauses) > 10
+
+
+def test_a_program_that_was_prepared_answers_as_one_that_was_not() -> None:
+    plan = build_or_raise(RING, "ring.yaml", installed_kinds())
+    prepared, plain, pauses = Program(plan, "a"), Program(plan, "a"), list[int]()
+    prepared.prepare(lambda: pauses.append(1))
+    assert len(pauses) > 60, "one for each step, and more within the joins"
+    assert prepared.reach.joins == plain.reach.joins == Reach(plan.entry, plan.steps).joins
+    assert prepared.results_read == plain.results_read
+    assert prepared.demand == plain.demand
+
+
+def test_large_programs_take_each_others_place_and_not_that_of_small_ones() -> None:
+    plan = build_or_raise(RING, "ring.yaml", installed_kinds())
+    programs = Programs(Settings({"engine.cache_programs_bytes": 3 * LARGE}))
+    small = [programs.keep(Program(plan, f"small{at}", 100)) for at in range(5)]
+    large = [programs.keep(Program(plan, f"large{at}", LARGE)) for at in range(5)]
+    assert [programs.get(one.digest) is one for one in large] == [False, False, True, True, True]
+    assert all(programs.get(one.digest) is one for one in small)
+    huge = programs.keep(Program(plan, "huge", 100 * LARGE))
+    assert programs.get("huge") is huge, "the newest is kept in any case"
+    assert programs.has_given_up(large[4])
+    assert not programs.has_given_up(small[0])

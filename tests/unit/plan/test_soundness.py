@@ -1,0 +1,84 @@
+"""Soundness: what is not sound is said with a shortest run that shows it."""
+
+from __future__ import annotations
+
+from arclog.model.config.settings import Settings
+from arclog.plan.build import build
+from arclog.testing.harness import SPECS
+
+SPLIT = """
+metadata: {name: split}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next:
+      spec: {mode: inclusive}
+      arcs: [{step: a}, {step: b}, {step: c, when: "{{ workload.c }}"}]
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: end}]}}
+  - {step: b, tool: {kind: noop}, next: {arcs: [{step: end, when: "{{ workload.b }}"}]}}
+  - {step: c, tool: {kind: noop}, next: {arcs: [{step: end}]}}
+  - {step: end, spec: {join: {count: 2}}, tool: {kind: noop}}
+"""
+
+
+def found(text: str, code: str, **settings: int) -> list[str]:
+    made = build(text, "x.yaml", SPECS, Settings({name.replace("__", "."): value for name, value in settings.items()}))
+    return [finding.message for finding in made.findings if finding.code == code]
+
+
+def test_a_counted_join_that_can_get_too_few_tokens_is_said_with_a_shortest_run() -> None:
+    assert found(SPLIT, "join-too-few") == [
+        "join {count: 2} of step 'end' can get too few tokens: after start → a → b, 1 came"
+    ]
+
+
+def test_one_that_always_gets_them_is_no_finding() -> None:
+    sure = SPLIT.replace(', when: "{{ workload.b }}"', "")
+    assert found(sure, "join-too-few") == []
+    assert found(sure.replace("join: {count: 2}", "join: all"), "join-too-few") == []
+    assert found(SPLIT.replace("join: {count: 2}", "join: all"), "join-too-few") == []
+
+
+def test_a_failure_that_an_arc_leads_elsewhere_counts_too() -> None:
+    text = SPLIT.replace(
+        ', when: "{{ workload.b }}"}]', "}, {step: mend, when: \"{{ event.name == 'step.failed' }}\"}]"
+    )
+    text += "  - {step: mend, tool: {kind: noop}}\n"
+    assert found(text, "join-too-few") == [
+        "join {count: 2} of step 'end' can get too few tokens: after start → a → b, 1 came"
+    ]
+
+
+def test_a_bound_that_is_reached_is_said() -> None:
+    (message,) = found(SPLIT, "soundness-bound", playbook__max_markings=2)
+    assert "more than 2 markings" in message
+    assert found(SPLIT, "soundness-bound") == []
+
+
+def test_a_step_behind_arcs_that_never_match_is_unreachable() -> None:
+    text = """
+metadata: {name: dead}
+workflow:
+  - step: start
+    tool: {kind: noop}
+    next: {arcs: [{step: a, when: false}, {step: b}]}
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: c}]}}
+  - {step: b, tool: {kind: noop}}
+  - {step: c, tool: {kind: noop}}
+"""
+    assert found(text, "unreachable-step") == [
+        f"no run comes to step {name!r}: the arcs that lead to it can never match" for name in ("a", "c")
+    ]
+
+
+def test_a_cycle_without_a_way_out_is_said_with_the_way_into_it() -> None:
+    text = """
+metadata: {name: endless}
+workflow:
+  - {step: start, tool: {kind: noop}, next: {arcs: [{step: a, when: "{{ workload.x }}"}]}}
+  - {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}
+  - {step: b, tool: {kind: noop}, next: {arcs: [{step: a}]}}
+"""
+    assert found(text, "endless-cycle") == [
+        "the steps a → b form a cycle without a way out; a run comes to it by start → a"
+    ]

@@ -1,0 +1,173 @@
+"""Pools where many tenants wait: a claim sees few lanes and takes what one would that sees them all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arclog.model.config.settings import Settings
+from arclog.model.events import Event
+from arclog.ports.storage.pools import EACH, Limit, Resource
+from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
+from arclog.stores.memory import MemoryStore
+from arclog.stores.postgres import PostgresStore
+from arclog.stores.postgres.tables import claims
+from arclog.stores.sqlite import SqliteStore
+from arclog.stores.sqlite.tables import crowds
+from arclog.testing.clock import FakeClock
+from tests.servers.postgres import Database, running_postgres
+from tests.unit.stores.test_shares import check_lanes
+
+RUNNING = ExecutionState("RUNNING")
+FIRST = [Event("playbook.execution.requested", 1)]
+
+
+class Work:
+    """The same commands in any number of stores."""
+
+    def __init__(self, *stores: Store) -> None:
+        self.stores = stores
+        self.last = 1 << 52
+        #: executions of commands that are held
+        self.held: dict[int, int] = {}
+        self.waiting: set[int] = set()
+        self.heads: dict[int, int] = {}
+
+    def new_id(self) -> int:
+        self.last += 1
+        return self.last
+
+    async def issue(self, tenant: str, count: int = 1, **more: Any) -> list[int]:
+        execution_id = self.new_id()
+        new = NewExecution("run", "a", "a", 1, "d" * 64, Scope(tenant, "x", "y"), 1)
+        work = [NewCommand(self.new_id(), "s", 1, ("noop",), **more) for _ in range(count)]
+        append = Append(execution_id, 0, FIRST, self.new_id(), RUNNING, new, work)
+        for store in self.stores:
+            await store.append(append)
+        self.heads[execution_id] = 1
+        self.waiting |= {each.command_id for each in work}
+        return [each.command_id for each in work]
+
+    async def claim(self, limit: int, **more: Any) -> list[int]:
+        taken = []
+        for store in self.stores:
+            found = await store.claim("w", limit=limit, lease_until=9, kinds=["noop"], **more)
+            taken.append([each.command_id for each in found])
+            self.held.update((each.command_id, each.execution_id) for each in found)
+        assert all(each == taken[0] for each in taken), taken
+        self.waiting -= set(taken[0])
+        return taken[0]
+
+    async def change(self, execution_id: int, **changes: Any) -> None:
+        append = Append(
+            execution_id, self.heads[execution_id], [Event("task.done", 1)], self.new_id(), RUNNING, **changes
+        )
+        for store in self.stores:
+            await store.append(append)
+        self.heads[execution_id] += 1
+
+    async def close(self, command_id: int) -> None:
+        await self.change(self.held.pop(command_id), close=[command_id])
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "a.db", clock=FakeClock())
+    await store.open()
+    store._writer._connection.execute("PRAGMA synchronous = OFF")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(clock=FakeClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def random_step(work: Work, chance: random.Random, tenants: list[str]) -> None:
+    match chance.choices(("issue", "claim", "close", "give", "limit", "resource"), (30, 30, 35, 5, 2, 1))[0]:
+        case "issue":
+            needs = ("r",) if chance.random() < 0.2 else ()
+            pool = chance.choice(("p", "p", "q"))
+            await work.issue(
+                chance.choice(tenants), chance.randrange(1, 4), order=chance.randrange(5), pool=pool, resources=needs
+            )
+        case "claim":
+            pools = chance.choice((["p"], ["q"], ["p", "q"], []))
+            only = chance.choice(tenants) if chance.random() < 0.1 else ""
+            await work.claim(chance.choice((1, 1, 2, 5, 12)), pools=pools, tenant=only)
+        case "close" if work.held:
+            await work.close(chance.choice(sorted(work.held)))
+        case "give" if work.held:
+            command_id = chance.choice(sorted(work.held))
+            await work.change(work.held.pop(command_id), release=[command_id])
+        case "limit":
+            place = (chance.choice(("p", "q", "")), chance.choice(("", EACH, tenants[0], tenants[1])))
+            sets = chance.random() < 0.5
+            for store in work.stores:
+                if sets:
+                    await store.set_limit(Limit(*place, 12 if place[1] == "" else 2))
+                else:
+                    await store.remove_limit(*place)
+        case "resource":
+            for store in work.stores:
+                await store.set_resource(Resource("r", concurrency=3))
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with running_postgres("autovacuum=off", unsafe=True) as server:
+        yield server.create()
+
+
+@pytest.fixture
+async def postgres(database: Database) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(database.dsn, clock=FakeClock(), settings=Settings({"store.unsafe": True}))
+    await store.open()
+    yield store
+    await store.close()
+    database.rows(
+        "TRUNCATE arclog.commands, arclog.executions, arclog.log, arclog.mark, arclog.limits, arclog.resources, arclog.service, "
+        "arclog.crowded, arclog.lanes, arclog.lane_notes, arclog.holding"
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_crowd_is_served_as_if_all_of_it_were_seen(
+    sqlite: SqliteStore, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(crowds, "MANY", 4)
+    monkeypatch.setattr(crowds, "FEW", 2)
+    chance = random.Random(seed)
+    work = Work(sqlite, memory)
+    tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]
+    was_crowded = False
+    for _ in range(250):
+        await random_step(work, chance, tenants)
+        check_lanes(sqlite)
+        was_crowded = was_crowded or bool(sqlite._writer._connection.execute("SELECT 1 FROM crowded").get)
+    assert was_crowded
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_crowd_on_postgresql_too(
+    postgres: PostgresStore, database: Database, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(claims, "MANY", 4)
+    monkeypatch.setattr(claims, "FEW", 2)
+    monkeypatch.setattr(claims, "_STALE", 1)
+    chance = random.Random(seed)
+    work = Work(postgres, memory)
+    tenants = [f"t{n:02}" for n in range(30 if seed % 2 else 8)]
+    was_crowded = False
+    for _ in range(150):
+        await random_step(work, chance, tenants)
+        was_crowded = was_crowded or bool(database.rows("SELECT 1 FROM arclog.crowded"))
+    assert was_crowded

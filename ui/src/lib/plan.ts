@@ -1,0 +1,66 @@
+/** A plan as the server draws it (`GET /api/executions/{id}/graph`, `POST /api/check`). */
+
+export interface PlanTask {
+  name: string;
+  kind: string;
+  config: Record<string, unknown>;
+  rules: { when: unknown; then: Record<string, unknown>; line: number }[];
+  line: number;
+}
+
+export interface PlanArc {
+  step: string;
+  when: unknown;
+  place: string;
+  line: number;
+}
+
+export interface PlanStep {
+  name: string;
+  desc: string;
+  tasks: PlanTask[];
+  loop: { in: unknown; iterator: string; mode: string } | null;
+  arcs: PlanArc[];
+  mode: string;
+  join: string;
+  admit: { when: unknown; allow: boolean; line: number }[] | null;
+  pool: string;
+  line: number;
+}
+
+export interface PlanGraph {
+  name: string;
+  path: string;
+  description: string;
+  entry: string;
+  workload: Record<string, unknown>;
+  /** declarations of typed inputs, by name */
+  inputs?: Record<string, unknown>;
+  steps: PlanStep[];
+}
+
+export function planOf(drawn: Record<string, unknown> | null | undefined): PlanGraph | null {
+  return drawn && Array.isArray(drawn.steps) ? (drawn as unknown as PlanGraph) : null;
+}
+
+/** A condition as one line: `{{ x }}` without its braces. */
+export function conditionText(when: unknown): string {
+  if (when === null || when === undefined) return "";
+  const text = typeof when === "string" ? when : JSON.stringify(when);
+  const line = text.replace(/\s+/g, " ").trim();
+  const [, inside] = /^\{\{((?:(?!\{\{|\}\}).)*)\}\}$/.exec(line) ?? [];
+  return (inside ?? line).trim();
+}
+
+/** Where each step stands in the source: from its line to the one before the next step. */
+export function stepAtLine(plan: PlanGraph, line: number): string | undefined {
+  let found: string | undefined;
+  let best = 0;
+  for (const step of plan.steps) {
+    if (step.line <= line && step.line > best) {
+      best = step.line;
+      found = step.name;
+    }
+  }
+  return found;
+}

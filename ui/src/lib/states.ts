@@ -1,0 +1,51 @@
+/** The states that anything here can be in, and how each is shown: never by colour alone. */
+import type { Listed } from "../api/types.ts";
+
+export const STATES = {
+  queued: "queued",
+  running: "running",
+  done: "done",
+  failed: "failed",
+  waiting: "waiting",
+  skipped: "skipped",
+  cancelled: "cancelled",
+  retrying: "retrying",
+} as const;
+
+export type State = keyof typeof STATES;
+
+const OF_RUN: Record<string, State> = {
+  PENDING: "queued",
+  RUNNING: "running",
+  COMPLETED: "done",
+  FAILED: "failed",
+  CANCELLED: "cancelled",
+};
+
+/** The state of a run in a list, and what to call it. */
+export function stateOfRun(run: Pick<Listed, "state" | "paused" | "approvals">): { state: State; text: string } {
+  if (run.paused) return { state: "waiting", text: "paused" };
+  if (run.approvals && (run.state === "RUNNING" || run.state === "PENDING")) {
+    return { state: "waiting", text: "needs approval" };
+  }
+  const state = OF_RUN[run.state] ?? "queued";
+  return { state, text: run.state === "COMPLETED" ? "completed" : run.state === "PENDING" ? "pending" : STATES[state] };
+}
+
+const OF_STEP: Record<string, State> = {
+  running: "running",
+  done: "done",
+  failed: "failed",
+  skipped: "skipped",
+  cancelled: "cancelled",
+  scheduled: "queued",
+  open: "running",
+};
+
+export function stateOfStep(status: string): State {
+  return OF_STEP[status] ?? "queued";
+}
+
+export function isOver(run: Pick<Listed, "state">): boolean {
+  return run.state === "COMPLETED" || run.state === "FAILED" || run.state === "CANCELLED";
+}

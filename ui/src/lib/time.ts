@@ -1,0 +1,67 @@
+/** Times and spans as people read them. The server's times are RFC 3339 with microseconds. */
+
+export function millis(at: string): number {
+  return Date.parse(at);
+}
+
+const UNITS: [number, string][] = [
+  [86_400_000, "d"],
+  [3_600_000, "h"],
+  [60_000, "m"],
+  [1000, "s"],
+];
+
+/** "0.4 s", "12.4 s", "3 m 20 s", "2 h 5 m", "4 d 3 h". */
+export function spanText(ms: number): string {
+  const span = Math.max(0, ms);
+  if (span < 1) return "0 s";
+  if (span < 100) return `${Math.round(span)} ms`;
+  if (span < 60_000) return `${(Math.floor(span / 100) / 10).toFixed(1)} s`;
+  const at = UNITS.findIndex(([size]) => span >= size);
+  const [size, name] = UNITS[at] ?? [1000, "s"];
+  const whole = Math.floor(span / size);
+  const next = UNITS[at + 1];
+  const part = next ? Math.floor((span - whole * size) / next[0]) : 0;
+  return next && part ? `${whole} ${name} ${part} ${next[1]}` : `${whole} ${name}`;
+}
+
+/** "just now", "12 s ago", "in 3 h": one unit, so that it is read at a glance. */
+export function relativeText(at: number, now: number): string {
+  const span = Math.abs(now - at);
+  if (span < 1000) return "just now";
+  const [size, name] = UNITS.find(([unit]) => span >= unit) ?? [1000, "s"];
+  const text = `${Math.floor(span / size)} ${name}`;
+  return at <= now ? `${text} ago` : `in ${text}`;
+}
+
+/** How long a text of `relativeText` stays true. */
+export function relativeLasts(at: number, now: number): number {
+  const span = Math.abs(now - at);
+  return span < 60_000 ? 1000 : span < 3_600_000 ? 15_000 : 60_000;
+}
+
+const pad = (value: number, digits = 2): string => String(value).padStart(digits, "0");
+
+/** "2026-11-16 09:12:07.412", in the zone of this browser. */
+export function exactText(at: number): string {
+  const date = new Date(at);
+  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
+  return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}.${pad(date.getMilliseconds(), 3)}`;
+}
+
+/** "09:12" */
+export function clockText(at: number): string {
+  const date = new Date(at);
+  return `${pad(date.getHours())}:${pad(date.getMinutes())}`;
+}
+
+/** "Mon 16 Nov" */
+export function dayText(at: number): string {
+  return new Date(at).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+}
+
+export function zoneText(at: number): string {
+  const minutes = -new Date(at).getTimezoneOffset();
+  const ahead = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "−" : "+"}${Math.floor(ahead / 60)}${ahead % 60 ? `:${pad(ahead % 60)}` : ""}`;
+}

@@ -1,0 +1,23 @@
+import type { ReactNode } from "react";
+import type { State } from "../lib/states.ts";
+import styles from "./Banner.module.css";
+import { StateGlyph } from "./State.tsx";
+
+/** The answer to the first question that a page is opened with. */
+export function Banner({
+  state,
+  children,
+  actions,
+}: {
+  state: State;
+  children: ReactNode;
+  actions?: ReactNode;
+}): ReactNode {
+  return (
+    <div className={`${styles.banner} ${styles[state] ?? ""}`} data-banner={state}>
+      <StateGlyph state={state} size={16} />
+      <div className={styles.text}>{children}</div>
+      {actions && <div className={styles.actions}>{actions}</div>}
+    </div>
+  );
+}

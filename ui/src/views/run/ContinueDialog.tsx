@@ -1,0 +1,93 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { type ReactNode, useState } from "react";
+import { call } from "../../api/client.ts";
+import { messageOf } from "../../api/problem.ts";
+import type { Listed } from "../../api/types.ts";
+import { toast } from "../../app/toasts.ts";
+import { type ActionForm, pythonText } from "../../lib/forms.ts";
+import { Button } from "../../parts/Button.tsx";
+import { Shown } from "../../parts/CopyAs.tsx";
+import { Dialog } from "../../parts/Dialog.tsx";
+import { type Choice, ChoosePlaybook, useChosenText } from "../history/ChoosePlaybook.tsx";
+import type { Kept, Way } from "./Continue.tsx";
+
+/** The same for a script. `playbook` is the name of a file, where the playbook is changed. */
+function formOf(id: string, kept: Kept, playbook: string): ActionForm {
+  const isFork = "at" in kept;
+  const [flags, field] = isFork
+    ? [["--at", String(kept.at)], `at=${kept.at}`]
+    : "from" in kept
+      ? [["--from", kept.from], `step=${pythonText(kept.from)}`]
+      : [["--failed"], "failed=True"];
+  const text = playbook ? `, playbook=open(${pythonText(playbook)}).read()` : "";
+  return {
+    cli: [isFork ? "fork" : "retry", id, ...flags, ...(playbook ? ["--playbook", playbook] : [])],
+    route: isFork ? "POST /api/executions/{execution_id}/fork" : "POST /api/executions/{execution_id}/retry",
+    path: { execution_id: id },
+    body: playbook ? { ...kept, playbook: "…" } : kept,
+    python: `client.fork(${pythonText(id)}, ForkRequest(${field}${text}))`,
+  };
+}
+
+/** Start the new run; its id. */
+async function started(id: string, kept: Kept, changes: { playbook?: string }): Promise<string> {
+  const path = { execution_id: id };
+  if ("at" in kept) {
+    return (await call("POST /api/executions/{execution_id}/fork", { path, body: { ...kept, ...changes } }))
+      .execution_id;
+  }
+  const answer = await call("POST /api/executions/{execution_id}/retry", { path, body: { ...kept, ...changes } });
+  return answer.started ?? answer.execution_id;
+}
+
+/** Asks with which playbook a new run goes on. */
+export function ContinueDialog({ run, way, onClose }: { run: Listed; way: Way; onClose: () => void }): ReactNode {
+  const [choice, setChoice] = useState<Choice>({ kind: "own" });
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const id = run.execution_id;
+  const isOwn = choice.kind === "own";
+  const text = useChosenText({ path: run.path, run: id }, choice);
+  const start = useMutation({
+    mutationFn: () => started(id, way.kept, isOwn || text === undefined ? {} : { playbook: text }),
+    onSuccess: (made) => {
+      onClose();
+      void queries.invalidateQueries();
+      toast({ kind: "done", text: "A new run was started" });
+      void navigate({ to: "/runs/$id", params: { id: made } });
+    },
+  });
+  return (
+    <Dialog
+      title={`${way.text}?`}
+      onClose={onClose}
+      wide={choice.kind === "typed"}
+      footer={
+        <>
+          <Button onClick={onClose}>Not now</Button>
+          <Button
+            kind="main"
+            disabled={start.isPending || (!isOwn && text === undefined)}
+            onClick={() => start.mutate()}
+          >
+            {way.text}
+          </Button>
+        </>
+      }
+    >
+      <p>{way.explains}</p>
+      <p className="small">With this playbook:</p>
+      <ChoosePlaybook
+        label="Playbook of the new run"
+        path={run.path}
+        run={id}
+        own={`v${run.version}, as it ran`}
+        choice={choice}
+        onChange={setChoice}
+      />
+      {start.isError && <p role="alert">{messageOf(start.error)}</p>}
+      <Shown actions={{ [way.text]: formOf(id, way.kept, isOwn ? "" : "changed.yaml") }} />
+    </Dialog>
+  );
+}

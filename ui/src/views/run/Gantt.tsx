@@ -1,0 +1,236 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type ReactNode, useMemo, useRef, useState } from "react";
+import { serverNow } from "../../api/client.ts";
+import { countText } from "../../lib/numbers.ts";
+import { isOver } from "../../lib/states.ts";
+import { exactText, spanText } from "../../lib/time.ts";
+import { IconButton } from "../../parts/Button.tsx";
+import { Panel } from "../../parts/Panel.tsx";
+import { StateGlyph } from "../../parts/State.tsx";
+import { useNow } from "../../parts/Time.tsx";
+import { useMoment, useRunView } from "./context.ts";
+import styles from "./Gantt.module.css";
+import { criticalPath, type Segment, type Span, type StepSpan } from "./spans.ts";
+
+const KINDS = [
+  ["wait", "waits for a worker"],
+  ["run", "runs"],
+  ["backoff", "back-off"],
+  ["pause", "pause"],
+  ["child", "called run"],
+  ["person", "waits for an event"],
+] as const;
+const ROW = 26;
+/** Room for names, left of the track; the style sheet has it, too. */
+const NAMES = "var(--names)";
+/** Items of an opened loop that get a row each: failed ones first. */
+const MOST_ITEMS = 500;
+
+interface Row {
+  span: Span;
+  step: StepSpan;
+  critical: boolean;
+}
+
+/** What took how long. The zoom is a factor around what is selected. */
+export function Gantt(): ReactNode {
+  const { run, log, version, steps, pauses, focus, select } = useRunView();
+  const [opened, setOpened] = useState<ReadonlySet<StepSpan>>(new Set());
+  const [zoom, setZoom] = useState(1);
+  const scroller = useRef<HTMLDivElement>(null);
+  const critical = useMemo(() => criticalPath(steps), [steps]);
+  const rows = useMemo<Row[]>(
+    () =>
+      steps.flatMap((step) => [
+        { span: step, step, critical: critical.has(step) },
+        ...(opened.has(step) ? failedFirst(step).map((span) => ({ span, step, critical: false })) : []),
+      ]),
+    [steps, opened, critical],
+  );
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW,
+    overscan: 10,
+  });
+  const over = isOver(run);
+  const ticking = useNow(over ? 60_000 : 1000);
+  const first = log.at[0] ?? 0;
+  const last = over ? (log.at.at(-1) ?? first) : Math.max(serverNow(), ticking, log.at.at(-1) ?? first);
+  const whole = Math.max(last - first, 1);
+  const moment = focus.seq === undefined ? null : (log.at[focus.seq - 1] ?? null);
+  // Zoomed in, what is selected stays in the middle.
+  const width = whole / zoom;
+  const middle = moment ?? steps.find((one) => one.step === focus.step)?.from ?? first + width / 2;
+  const begin = Math.min(Math.max(middle - width / 2, first), Math.max(last - width, first));
+  const x = (at: number): number => (100 * (at - begin)) / width;
+  const part = (from: number, to: number | null): { left: number; width: number } | null => {
+    const left = Math.max(x(from), 0);
+    const right = Math.min(x(to ?? last), 100);
+    return right < 0 || left > 100 || right < left ? null : { left, width: right - left };
+  };
+  const toggle = (step: StepSpan): void => {
+    const next = new Set(opened);
+    if (!next.delete(step)) next.add(step);
+    setOpened(next);
+  };
+  return (
+    <div className={styles.gantt} data-version={version}>
+      <Panel
+        title="Time"
+        note={<Legend />}
+        actions={
+          <>
+            <IconButton label="Zoom out" icon="−" disabled={zoom <= 1} onClick={() => setZoom(Math.max(zoom / 2, 1))} />
+            <IconButton label="Zoom in" icon="+" disabled={zoom >= 4096} onClick={() => setZoom(zoom * 2)} />
+          </>
+        }
+      >
+        <div
+          className={styles.scroller}
+          ref={scroller}
+          role="group"
+          aria-label="Steps over time"
+          tabIndex={0}
+          onWheel={(event) => {
+            if (!event.ctrlKey && !event.metaKey) return;
+            setZoom(Math.min(Math.max(zoom * (event.deltaY < 0 ? 1.5 : 1 / 1.5), 1), 4096));
+          }}
+        >
+          <div className={styles.rows} style={{ height: virtual.getTotalSize() }}>
+            {pauses.map((pause) => {
+              const at = part(pause.from, pause.to);
+              const style = at && { left: beside(at.left), width: `calc((100% - ${NAMES}) * ${at.width / 100})` };
+              return style && <span key={pause.from} className={styles.pauseBand} style={style} title="paused" />;
+            })}
+            <MomentLine x={x} />
+            {virtual.getVirtualItems().map((place) => {
+              const row = rows[place.index];
+              if (!row) return null;
+              const { span, step } = row;
+              const name = span.item ? `item ${span.item}` : span.run > 1 ? `${span.step} #${span.run}` : span.step;
+              const took = spanText((span.to ?? last) - span.from);
+              const chosen =
+                focus.step === span.step &&
+                (focus.item ?? "") === span.item &&
+                (focus.run === undefined || focus.run === span.run);
+              return (
+                <div
+                  key={`${span.first}`}
+                  className={styles.row}
+                  data-selected={chosen}
+                  data-item={span.item !== ""}
+                  style={{ transform: `translateY(${place.start}px)`, height: ROW }}
+                >
+                  <span className={styles.name}>
+                    {step.items.size > 0 && span.item === "" && (
+                      <button
+                        type="button"
+                        className={styles.fold}
+                        aria-expanded={opened.has(step)}
+                        aria-label={`Items of ${span.step}`}
+                        onClick={() => toggle(step)}
+                      >
+                        {opened.has(step) ? "▾" : "▸"}
+                      </button>
+                    )}
+                    <button
+                      type="button"
+                      className={`${styles.label} cut`}
+                      onClick={() =>
+                        select({
+                          step: span.step,
+                          run: span.run > 1 ? span.run : undefined,
+                          item: span.item || undefined,
+                        })
+                      }
+                    >
+                      <StateGlyph state={span.state} size={12} />
+                      <span className="cut">{name}</span>
+                      <span className="hidden-visually">
+                        , {span.state}, {took}
+                        {row.critical ? ", on the critical path" : ""}
+                      </span>
+                    </button>
+                    <span className="quiet small">{took}</span>
+                  </span>
+                  <span className={styles.track} data-critical={row.critical}>
+                    {segmentsOf(span).map((segment, index) => {
+                      const at = part(segment.from, segment.to);
+                      return (
+                        at && (
+                          <span
+                            // biome-ignore lint/suspicious/noArrayIndexKey: segments are in order
+                            key={index}
+                            className={`${styles.segment} ${styles[segment.kind]}`}
+                            data-failed={segment.failed}
+                            style={{ left: `${at.left}%`, width: `max(${at.width}%, 2px)` }}
+                            title={titleOf(segment, last)}
+                          />
+                        )
+                      );
+                    })}
+                  </span>
+                </div>
+              );
+            })}
+          </div>
+        </div>
+        <div className={styles.axis} aria-hidden="true">
+          <span>{spanText(begin - first)}</span>
+          <span>{spanText(begin - first + width)}</span>
+        </div>
+      </Panel>
+    </div>
+  );
+}
+
+/** Where the moment that is shown is; it moves without the rest. */
+function MomentLine({ x }: { x: (at: number) => number }): ReactNode {
+  const { log } = useRunView();
+  const { seq } = useMoment();
+  const at = seq === undefined ? undefined : log.at[seq - 1];
+  if (at === undefined || x(at) < 0 || x(at) > 100) return null;
+  return <span className={styles.moment} style={{ left: beside(x(at)) }} />;
+}
+
+function Legend(): ReactNode {
+  return (
+    <span className={styles.legend}>
+      {KINDS.map(([kind, text]) => (
+        <span key={kind}>
+          <span className={`${styles.swatch} ${styles[kind]}`} /> {text}
+        </span>
+      ))}
+      <span>
+        <span className={`${styles.swatch} ${styles.criticalSwatch}`} /> critical path
+      </span>
+    </span>
+  );
+}
+
+/** A place of the track, counted from where names begin. */
+function beside(percent: number): string {
+  return `calc(${NAMES} + (100% - ${NAMES}) * ${percent / 100})`;
+}
+
+/** Segments of a span; a loop's is one, from its first item to its last. */
+function segmentsOf(span: Span): Segment[] {
+  return span.segments.length > 200 ? [{ kind: "run", from: span.from, to: span.to }] : span.segments;
+}
+
+function failedFirst(step: StepSpan): Span[] {
+  const items = [...step.items.values()];
+  const failed = items.filter((one) => one.state === "failed");
+  return [...failed, ...items.filter((one) => one.state !== "failed")].slice(0, MOST_ITEMS);
+}
+
+function titleOf(segment: Segment, last: number): string {
+  const text = KINDS.find(([kind]) => kind === segment.kind)?.[1] ?? segment.kind;
+  const what = [
+    segment.task ?? "",
+    segment.attempt && segment.attempt > 1 ? `attempt ${countText(segment.attempt)}` : "",
+  ];
+  const took = spanText((segment.to ?? last) - segment.from);
+  return [...what.filter(Boolean), text, took, exactText(segment.from)].join(" · ");
+}

@@ -1,0 +1,92 @@
+import { Link } from "@tanstack/react-router";
+import { GitCompareArrows } from "lucide-react";
+import type { ReactNode } from "react";
+import type { Listed } from "../../api/types.ts";
+import { isOver, stateOfRun } from "../../lib/states.ts";
+import { CopyAs } from "../../parts/CopyAs.tsx";
+import { CopyButton } from "../../parts/CopyLine.tsx";
+import { State } from "../../parts/State.tsx";
+import { Duration, Time } from "../../parts/Time.tsx";
+import { Continue, OriginFact } from "./Continue.tsx";
+import type { Selection } from "./context.ts";
+import styles from "./Run.module.css";
+import { Steer } from "./Steer.tsx";
+
+/** Which run this is, how it ended, and what can be done with it. */
+export function Head({ run, selection }: { run: Listed; selection: Selection }): ReactNode {
+  const { state, text } = stateOfRun(run);
+  const id = run.execution_id;
+  return (
+    <header className={styles.head}>
+      <div className={styles.title}>
+        <State state={state} text={text} badge />
+        <h1 className="cut">{run.name}</h1>
+        <span className="quiet">v{run.version}</span>
+        {run.imported && <State state="queued" text="imported, read-only" badge />}
+      </div>
+      <div className={styles.actions}>
+        <Link className={styles.linkButton} to="/runs/compare" search={{ b: id }}>
+          <GitCompareArrows size={14} /> Compare
+        </Link>
+        <CopyAs
+          actions={{
+            show: {
+              cli: ["show", id],
+              route: "GET /api/executions/{execution_id}",
+              path: { execution_id: id },
+              python: `client.summary("${id}")`,
+            },
+            follow: {
+              cli: ["events", id, "--follow"],
+              route: "GET /api/executions/{execution_id}/events/stream",
+              path: { execution_id: id },
+              python: `list(client.follow("${id}"))`,
+            },
+          }}
+        />
+        <Continue run={run} selection={selection} />
+        <Steer run={run} />
+      </div>
+      <dl className={styles.facts}>
+        <div>
+          <dt>Started</dt>
+          <dd>
+            <Time at={run.started_at} focusable />
+          </dd>
+        </div>
+        <div>
+          <dt>Took</dt>
+          <dd>
+            <Duration from={run.started_at} to={isOver(run) ? run.ended_at : null} />
+          </dd>
+        </div>
+        <div>
+          <dt>Playbook</dt>
+          <dd>
+            <Link to="/playbook/$" params={{ _splat: run.path }}>
+              {run.path}
+            </Link>
+          </dd>
+        </div>
+        <OriginFact id={id} />
+        {run.parent && (
+          <div>
+            <dt>Called by</dt>
+            <dd>
+              <Link to="/runs/$id" params={{ id: run.parent }}>
+                {run.parent}
+              </Link>
+            </dd>
+          </div>
+        )}
+        <div>
+          <dt>Id</dt>
+          <dd className={styles.id}>
+            <span className="mono">{id}</span>
+            <CopyButton text={id} label="Copy the id" />
+          </dd>
+        </div>
+      </dl>
+    </header>
+  );
+}

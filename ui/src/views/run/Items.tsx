@@ -1,0 +1,97 @@
+import { type ReactNode, useMemo, useState } from "react";
+import { countText } from "../../lib/numbers.ts";
+import type { State as StateName } from "../../lib/states.ts";
+import { spanText } from "../../lib/time.ts";
+import { Empty } from "../../parts/Empty.tsx";
+import { Chips } from "../../parts/Field.tsx";
+import { State } from "../../parts/State.tsx";
+import { type Column, VirtualTable } from "../../parts/VirtualTable.tsx";
+import { useRunView } from "./context.ts";
+import styles from "./Run.module.css";
+import type { Span } from "./spans.ts";
+
+const FILTERS = [
+  ["failed", "failed"],
+  ["running", "running"],
+  ["done", "done"],
+] as const;
+
+/** Items of loops, failed ones first. */
+export function Items(): ReactNode {
+  const { log, steps, selection, select } = useRunView();
+  const [states, setStates] = useState<StateName[]>([]);
+  const all = useMemo(() => {
+    const found = steps
+      .filter((step) => !selection.step || step.step === selection.step)
+      .flatMap((step) => [...step.items.values()]);
+    const failed = found.filter((item) => item.state === "failed");
+    return [...failed, ...found.filter((item) => item.state !== "failed")];
+  }, [steps, selection.step]);
+  const rows = useMemo(() => (states.length ? all.filter((item) => states.includes(item.state)) : all), [all, states]);
+  const now = log.at.at(-1) ?? 0;
+  const columns = useMemo<Column<Span>[]>(
+    () => [
+      { key: "state", title: "State", width: "7rem", cell: (item) => <State state={item.state} /> },
+      { key: "item", title: "Item", width: "6rem", cell: (item) => item.item },
+      {
+        key: "step",
+        title: "Step",
+        width: "minmax(6rem, 1fr)",
+        cell: (item) => <span className="cut quiet">{item.step}</span>,
+      },
+      {
+        key: "tries",
+        title: "Attempts",
+        width: "5rem",
+        align: "end",
+        cell: (item) => countText(item.segments.filter((one) => one.kind !== "backoff").length),
+      },
+      {
+        key: "took",
+        title: "Took",
+        width: "6rem",
+        align: "end",
+        cell: (item) => spanText((item.to ?? now) - item.from),
+      },
+    ],
+    [now],
+  );
+  const chosen = all.find((one) => one.item === selection.item && one.step === selection.step);
+  return (
+    <div className={styles.withBar}>
+      <div className={styles.bar}>
+        <Chips
+          label="Items in these states"
+          chosen={states}
+          options={FILTERS}
+          onChange={(next) => setStates(next as StateName[])}
+        />
+        <span className="quiet small">{countText(rows.length)} items</span>
+      </div>
+      <VirtualTable
+        label="Items"
+        columns={columns}
+        rows={rows}
+        keyOf={(item) => `${item.step} ${item.run} ${item.item}`}
+        chosen={chosen ? `${chosen.step} ${chosen.run} ${chosen.item}` : undefined}
+        card={(item) => (
+          <div className={styles.card}>
+            <State state={item.state} text={`item ${item.item}`} />
+            <span className="quiet small">{spanText((item.to ?? now) - item.from)}</span>
+          </div>
+        )}
+        cardHeight={48}
+        rowHeight={28}
+        onOpen={(item) =>
+          select({
+            step: item.step,
+            run: item.run > 1 ? item.run : undefined,
+            item: item.item,
+            seq: item.last || undefined,
+          })
+        }
+        empty={<Empty title="No item" />}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,65 @@
+/** What all panels of a run share: its log, the moment that is shown, and the one selection. */
+import { createContext, useContext } from "react";
+import type { Listed } from "../../api/types.ts";
+import type { PlanGraph } from "../../lib/plan.ts";
+import type { RunLog } from "./log.ts";
+import type { Moment } from "./moment.ts";
+import type { StepSpan } from "./spans.ts";
+
+export interface Selection {
+  /** the event that is selected, and the moment that is shown; none: now */
+  seq?: number | undefined;
+  /** a first mark: what changed from there to `seq`? */
+  from?: number | undefined;
+  step?: string | undefined;
+  run?: number | undefined;
+  item?: string | undefined;
+  tab?: Tab | undefined;
+  /** a line of the source */
+  line?: number | undefined;
+  /** the value whose origin is shown: `result.total` */
+  value?: string | undefined;
+}
+
+export const TAB_NAMES = ["events", "items", "logs", "data", "source", "children", "lineage", "history"] as const;
+export type Tab = (typeof TAB_NAMES)[number];
+
+export interface RunView {
+  id: string;
+  run: Listed;
+  log: RunLog;
+  /** changes whenever the log grows */
+  version: number;
+  plan: PlanGraph | null;
+  steps: readonly StepSpan[];
+  pauses: readonly { from: number; to: number | null }[];
+  selection: Selection;
+  /** the selection; when there is none, the place where the run failed */
+  focus: Selection;
+  select: (change: Selection) => void;
+}
+
+/** The moment that is shown. It changes with every frame while somebody drags the slider. */
+export interface MomentView {
+  /** none: the newest */
+  seq: number | undefined;
+  moment: Moment;
+  /** go there, without the address before it rests */
+  scrub: (seq: number) => void;
+}
+
+export const MomentContext = createContext<MomentView | null>(null);
+
+export function useMoment(): MomentView {
+  const view = useContext(MomentContext);
+  if (!view) throw new Error("this belongs on a run's page");
+  return view;
+}
+
+export const RunContext = createContext<RunView | null>(null);
+
+export function useRunView(): RunView {
+  const view = useContext(RunContext);
+  if (!view) throw new Error("this belongs on a run's page");
+  return view;
+}
