@@ -29,7 +29,7 @@ from arclog.server.auth.keysets import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
 from arclog.tools.object.endpoint import check_endpoint
-from arclog.tools.sql.pg_pool import conninfo_of
+from arclog.tools.sql.pg_pool import address_for
 from arclog.wiring.backends import choose_results, choose_store
 from arclog.wiring.clocks.machine import SystemClock
 from arclog.wiring.doctor import backend_probes
@@ -141,7 +141,7 @@ async def test_no_message_shows_a_password(name: str) -> None:
 async def test_tasks_show_no_password() -> None:
     for dsn in texts("postgresql", *URLS, *QUERIES, *PAIRS):
         try:
-            conninfo_of({"dsn": dsn}, 1.0)
+            address_for({"dsn": dsn}, 1.0)
         except Exception as problem:
             assert_hidden("".join(traceback.format_exception(problem)), dsn)
 

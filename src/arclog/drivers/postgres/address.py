@@ -14,10 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from arclog.model.errors import SettingsError
+
 SCHEMES = ("postgresql://", "postgres://")
 #: How an address is written, for messages.
 FORM = "postgresql://user:password@host:5432/database"
 ENCODED = "write special characters of a password percent-encoded (@ as %40, / as %2F, % as %25)"
+
+#: The keywords that are secrets.
+SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 
 _HOST = re.compile(r"\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^:\[\]@]*)")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
@@ -50,6 +55,11 @@ class PostgresAddress(Struct, frozen=True):
         every = {**(defaults or {}), **self.parts, **own}
         return " ".join(f"{key}={_quoted(str(value))}" for key, value in every.items() if value is not None)
 
+    def secrets(self) -> dict[str, str]:
+        """The texts that no message may have, each with its keyword; what is shown of the address is not among them."""
+        open_parts = {self.parts.get(key) for key in ("user", "host", "hostaddr", "port", "dbname")}
+        return {text: key for key in SECRETS if (text := self.parts.get(key)) and text not in open_parts}
+
     def __repr__(self) -> str:
         return f"PostgresAddress({self.place})"
 
@@ -68,6 +78,14 @@ def address_of(text: str, **more: Any) -> PostgresAddress:
     if "@" in parts.get("host", "") or "@" in parts.get("hostaddr", ""):
         raise AddressError(f"the host has an @ in it: {ENCODED}")
     return PostgresAddress(parts)
+
+
+def configured_address(url: str, setting: str) -> PostgresAddress:
+    """The address that a setting has. Raises SettingsError."""
+    try:
+        return address_of(url)
+    except AddressError as error:
+        raise SettingsError(f"{setting} cannot be read: {error}") from None
 
 
 def parts_of(text: str) -> dict[str, str]:

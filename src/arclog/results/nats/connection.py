@@ -15,9 +15,9 @@ import nats.errors
 from nats.js import JetStreamContext
 from nats.js import errors as js_errors
 
+from arclog.drivers.backoff import retry
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.again import until_answered
 
 R = TypeVar("R")
 Work = Callable[[JetStreamContext], Awaitable[R]]
@@ -67,7 +67,7 @@ class NatsLink:
 
     async def run(self, work: Work[R]) -> R:
         """What comes of the work; it may be done twice. What is not found, or moved on meanwhile, is the caller's."""
-        return await until_answered(lambda: self._once(work), self._patience_s)
+        return await retry(lambda: self._once(work), on=ResultStoreAway, patience_s=self._patience_s)
 
     async def _once(self, work: Work[R]) -> R:
         try:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.ports.storage.store import Append, Appended
 from arclog.stores.postgres.connection.connect import address_of, open_link
-from arclog.stores.postgres.connection.errors import is_away, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.migrations import migrate
 from arclog.stores.postgres.connection.pipeline import Link
-from arclog.stores.postgres.connection.pool import Patience, Pool
+from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.log.partitions import Spans
 from arclog.stores.postgres.log.reading import Reading
 from arclog.stores.postgres.log.searches import Searches

@@ -14,9 +14,10 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import StoreUnavailable
 from arclog.stores.migrations import is_online, oldest_for
-from arclog.stores.postgres.connection.connect import Address, answering, check, connect
+from arclog.stores.postgres.connection.connect import Address, check, connect
 from arclog.stores.postgres.queries import load_migrations
 
 #: number of the newest migration
