@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
-from arclog.buses.nats_address import address_of as nats_address
 from arclog.buses.postgres import PostgresBus
 from arclog.client.connection import checked_urls
 from arclog.drivers.addresses import HIDDEN, secrets_of, shown, without_logins
 from arclog.drivers.http.client import _proxy
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.target import target_of
+from arclog.drivers.nats.cluster import Cluster
 from arclog.drivers.postgres.address import AddressError, address_of
 from arclog.engine.duties.health_checks import examined
 from arclog.model.config.settings import Settings
@@ -111,9 +111,9 @@ READERS: dict[str, tuple[Callable[[str], Any], list[str]]] = {
     "results on PostgreSQL": (lambda url: PgLink(url, Settings()).place, texts("postgresql", *URLS, *QUERIES)),
     "results": (lambda url: repr(choose_results(settings(results__url=url))), texts("s3", *URLS) + texts("x", *URLS)),
     "results in a bucket": (lambda url: object_address(url).shown, texts("s3", *URLS, *QUERIES)),
-    "bus on NATS": (lambda url: str(nats_address(settings(bus__url=url))), texts("nats", *URLS, *TOKENS, *QUERIES)),
+    "bus on NATS": (lambda url: str(Cluster(settings(bus__url=url))), texts("nats", *URLS, *TOKENS, *QUERIES)),
     "bus without a scheme": (
-        lambda url: str(nats_address(settings(bus__url=url))),
+        lambda url: str(Cluster(settings(bus__url=url))),
         [text.partition("://")[2] for text in texts("nats", *URLS, *TOKENS)],
     ),
     "servers": (checked_urls, texts("http", *URLS, *TOKENS) + texts("x", *URLS)),
