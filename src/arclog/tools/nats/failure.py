@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.model.outcome import ERROR_KINDS, error
 
 __all__ = ["Failure", "broken", "denial", "kind_of", "of_api", "refused", "too_late"]

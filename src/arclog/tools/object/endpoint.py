@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard
 from arclog.model.outcome import error
 from arclog.tools.object.location import Refused, refuse
