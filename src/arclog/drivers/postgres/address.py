@@ -29,6 +29,8 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _ESCAPE = re.compile(r"((?:%[0-9A-Fa-f]{2})+)")
 _KEY = re.compile(r"[a-z_]{1,40}")
 _PAIR = re.compile(r"\s*([a-z_]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?:\s+|\Z)", re.DOTALL)
+#: A query in front of an @: what follows may be the rest of a password.
+_QUERY = re.compile(r"\?\w+=")
 _PORTS = re.compile(r"[0-9]{0,5}(?:,[0-9]{0,5})*")
 
 
@@ -109,6 +111,8 @@ def _of_url(text: str) -> dict[str, str]:
     ends = re.search(r"[@/]", rest)
     if ends and ends[0] == "@":
         login, rest = rest[: ends.start()], rest[ends.end() :]
+        if _QUERY.search(login):
+            raise AddressError(f"there is a ?name= before an @: {ENCODED}")
         user, colon, password = login.partition(":")
         parts["user"] = _decoded(user, "user")
         if colon:
