@@ -23,7 +23,7 @@ from arclog.results.postgres.connections import PgLink
 from arclog.server.auth.keysets import KeySet
 from arclog.stores.postgres import checks as store_checks
 from arclog.stores.postgres.connection.connect import address_of as store_address
-from arclog.tools.object.endpoint import check_endpoint
+from arclog.tools.object.location import check_endpoint
 from arclog.tools.sql.pg_pool import address_for
 from arclog.wiring.backends import choose_results, choose_store
 from arclog.wiring.clocks.machine import SystemClock
