@@ -17,8 +17,8 @@ from nats.js import errors as js_errors
 
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable, SettingsError
-from arclog.results.nats.connection import Connect, NatsLink
-from arclog.results.nats.objects import CHUNK_BYTES, Subjects, Told
+from arclog.results.blobs.nats.connection import Connect, NatsLink
+from arclog.results.blobs.nats.objects import CHUNK_BYTES, Subjects, Told
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 #: left of a message's room for its headers

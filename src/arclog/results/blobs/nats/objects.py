@@ -127,7 +127,7 @@ def told_of(
         bucket=subjects.bucket,
         nuid=nuid,
         size=size,
-        mtime=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        mtime=now(),
         chunks=len(places) + len(tail),
         digest=f"SHA-256={base64.urlsafe_b64encode(digest).decode()}",
         metadata={
@@ -138,3 +138,8 @@ def told_of(
         },
         options={"max_chunk_size": chunk},
     )
+
+
+def now() -> str:
+    """The moment that a message says its object was stored at."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

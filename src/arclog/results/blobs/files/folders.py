@@ -1,4 +1,4 @@
-"""Where stored files stand: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for what is being written.
+"""The layout of stored files: `<root>/<tenant>/<aa>/<sha256>.zst`, and `<root>/.new/` for what is being written.
 
 Nothing is reached through a link: every folder and file below the root is opened by its own name and refused if it is
 a symlink or anything but a folder or a plain file. `names` says how a tenant's folder is called.
@@ -25,8 +25,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Places:
-    """The folders and files below one root. Raises OSError; `files` tells what that means."""
+class Folders:
+    """The folders and files below one root. Raises OSError; `blobs` turns it into a message."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -84,6 +84,11 @@ class Places:
         ):
             os.rename(name, f"{sha256}.zst", src_dir_fd=new, dst_dir_fd=shelf)
             os.fsync(shelf)
+
+    def stat(self, tenant: str, sha256: str) -> os.stat_result | None:
+        with suppress(FileNotFoundError), self._shelf(tenant, sha256) as shelf:
+            return os.stat(f"{sha256}.zst", dir_fd=shelf, follow_symlinks=False)
+        return None
 
     def renew(self, tenant: str, sha256: str) -> None:
         """The content was stored once more: it is as young as if it were new."""

@@ -1,4 +1,4 @@
-"""Packed parts on their way into a bucket: in one request while there are few, else as an upload that goes on while they
+"""Frames on their way into a bucket: in one request while there are few, else as an upload that goes on while they
 come. An upload that does not end well is aborted: its source raises, which makes obstore take back what it sent.
 """
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import obstore
 
 from arclog.model.errors import ResultStoreAway, ResultUnavailable
-from arclog.results.object.bucket import ObjectLink
-from arclog.results.object.keys import Version, new_nonce
+from arclog.results.blobs.object.bucket import ObjectLink
+from arclog.results.blobs.object.keys import Version, new_nonce
+from arclog.results.blobs.port import Blob, Upload
 
 if TYPE_CHECKING:
-    from arclog.results.object.store import ObjectResults
+    from arclog.results.blobs.object.blobs import ObjectBlobs
 
 #: A file up to this size goes in one request; above, in parts of so much: the least that S3 takes, up to 10,000 times.
 PIECE_BYTES = 5 * 1024 * 1024
@@ -27,12 +28,12 @@ class _Stopped(Exception):
     """The upload is no longer wanted."""
 
 
-class ObjectSink:
-    """See `results.packing.Sink`."""
+class ObjectUpload(Upload):
+    """A new version of some content. It stands beside those before, which go afterwards."""
 
-    def __init__(self, results: ObjectResults, link: ObjectLink, tenant: str, *, listed: bool, max_bytes: int) -> None:
-        self._results = results
-        self._link = link
+    def __init__(self, blobs: ObjectBlobs, tenant: str, *, listed: bool, max_bytes: int) -> None:
+        self._blobs = blobs
+        self._link = blobs.link
         self._tenant = tenant
         self._listed = listed
         self._piece = max(PIECE_BYTES, -(-max_bytes // _MOST_PIECES))
@@ -52,36 +53,44 @@ class ObjectSink:
             if self._held_bytes <= PIECE_BYTES:
                 return
             self._unreferred = True
-            self._upload = _Upload(self._link, self._results.keys.of_data(self._nonce), self._piece)
+            self._upload = _Upload(self._link, self._blobs.keys.of_data(self._nonce), self._piece)
             held, self._held = self._held, []
             for each in held:
                 await self._upload.give(each)
         else:
             await self._upload.give(frame)
 
-    async def finish(self, end: bytes, sha256: str) -> None:
+    async def stored(self, sha256: str) -> Blob | None:  # noqa: ARG002
+        """None: plain bytes leave a list where it is."""
+        return None
+
+    async def finish(self, end: bytes, sha256: str) -> bool:
         if self._upload is not None:
             await self._upload.give(end)
             await self._upload.end()
-            body = self._results.keys.of_data(self._nonce).encode()
+            body = self._blobs.keys.of_data(self._nonce).encode()
         else:
             body = b"".join([*self._held, end])
-        before = await self._results.versions(self._tenant, sha256)
+        before = await self._blobs.versions(self._tenant, sha256)
         version = Version(
-            stored_at=max(self._results.now(), *(each.stored_at + 1 for each in before), 0),
+            stored_at=max(self._blobs.now(), *(each.stored_at + 1 for each in before), 0),
             nonce=self._nonce,
             stored_bytes=self._bytes + len(end),
             listed=self._listed,
             referred=self._upload is not None,
         )
         try:
-            await self._link.put(self._results.keys.of_version(self._tenant, sha256, version), body)
+            await self._link.put(self._blobs.keys.of_version(self._tenant, sha256, version), body)
         except ResultStoreAway:
             self._unreferred = False  # it may have come: then gc finds out
             raise
         self._unreferred = False
         with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
-            await self._results.tidy(self._tenant, sha256, version)
+            await self._blobs.tidy(self._tenant, sha256, version)
+        return True
+
+    async def renew(self, sha256: str) -> bool:
+        raise NotImplementedError("`stored` opens nothing that could be kept")
 
     async def discard(self) -> None:
         self._held.clear()
@@ -89,7 +98,7 @@ class ObjectSink:
             await self._upload.stop()
         if self._unreferred:
             self._unreferred = False
-            await self._link.delete(self._results.keys.of_data(self._nonce))
+            await self._link.delete(self._blobs.keys.of_data(self._nonce))
 
 
 class _Upload:

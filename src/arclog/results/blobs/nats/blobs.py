@@ -1,0 +1,231 @@
+"""Blobs in the object store of NATS JetStream. `objects` defines their form.
+
+The message that describes an object comes last, and replaces the one before only if that is still the one that was looked
+at; so does the one that removes it. Chunks that no message describes are leftovers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Collection, Hashable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from arclog.model.config.settings import Settings
+from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavailable
+from arclog.ports.results import StoredBlob
+from arclog.results.blobs.nats.bucket import Bucket, Current, MovedOn
+from arclog.results.blobs.nats.connection import Connect
+from arclog.results.blobs.nats.objects import PlacedIndex, Told, content_of, cut, now, read_tail, table_of, told_of
+from arclog.results.blobs.port import Blob, Blobs, Replaced, Upload
+from arclog.results.parts import Damaged, Index
+
+
+class NatsBlobs(Blobs):
+    """See `blobs.port.Blobs`."""
+
+    def __init__(self, connect: Connect, place: str, settings: Settings, name: str = "nats") -> None:
+        """`place` is for messages."""
+        super().__init__()
+        self.name = name
+        self._bucket = Bucket(connect, place, settings)
+        self.place = self._bucket.place
+
+    def put(self, tenant: str, *, listed: bool) -> NatsUpload:  # noqa: ARG002 - what is there is always looked at
+        return NatsUpload(self, self._bucket, tenant)
+
+    async def get(
+        self,
+        tenant: str,
+        sha256: str,
+        known: Collection[Hashable] = (),  # noqa: ARG002 - the index is read by itself
+        *,
+        listed: bool = False,  # noqa: ARG002 - there is one form at a time
+    ) -> NatsBlob | None:
+        current = await self._current(tenant, sha256)
+        return None if current is None else NatsBlob(self._bucket, current.told)
+
+    async def _current(self, tenant: str, sha256: str) -> Current | None:
+        current = await self._bucket.current(self._bucket.names.told(tenant, sha256))
+        return None if current is None or current.told.deleted else current
+
+    async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:
+        current = await self._current(tenant, sha256)
+        return None if current is None else _blob(tenant, sha256, current)
+
+    async def delete(self, tenant: str, sha256: str, stored_at: int | None = None) -> bool:
+        while True:
+            current = await self._current(tenant, sha256)
+            if current is None or (stored_at is not None and current.at != stored_at):
+                return False
+            gone = Told(current.told.name, current.told.bucket, current.told.nuid, deleted=True)
+            try:
+                place = await self._bucket.tell(self._bucket.names.told(tenant, sha256), gone, current.place)
+            except MovedOn:
+                continue
+            with suppress(ResultStoreAway):  # what cannot be removed now is a leftover
+                await self._bucket.purge(gone.nuid)
+                await self._bucket.erase(place)
+            return True
+
+    async def list_all(self) -> AsyncIterator[StoredBlob]:
+        async for current in self._bucket.every():
+            content = content_of(current.told.name)
+            if content is not None and not current.told.deleted:
+                yield _blob(*content, current)
+
+    async def sweep(self, older_than: int) -> int:
+        # Chunks first: an object that is described meanwhile is met below.
+        orphans = {*await self._bucket.chunk_counts()}
+        async for current in self._bucket.every():
+            if not current.told.deleted:
+                orphans.discard(current.told.nuid)
+            elif current.at < older_than:
+                await self._bucket.erase(current.place)
+        count = 0
+        for nuid in orphans:
+            if 0 < await self._bucket.last_chunk_at(nuid) < older_than:
+                await self._bucket.purge(nuid)
+                count += 1
+        return count
+
+    async def close(self) -> None:
+        await super().close()
+        await self._bucket.link.close()
+
+
+def _blob(tenant: str, sha256: str, current: Current) -> StoredBlob:
+    try:
+        table = int(current.told.metadata["table"])
+    except (KeyError, ValueError):
+        table = 0
+    return StoredBlob(tenant, sha256, current.told.size - table, current.at)
+
+
+class NatsBlob(Blob):
+    """An object, as the message that describes it says."""
+
+    def __init__(self, bucket: Bucket, told: Told) -> None:
+        self.identity = told.nuid
+        self._bucket = bucket
+        self._told = told
+
+    async def read_index(self) -> Index:
+        try:
+            places = [int(each) for each in self._told.metadata.get("tail", "").split()]
+        except ValueError as problem:
+            raise Damaged(problem) from problem
+        tail = await self._bucket.get(self._told.nuid, places)
+        if tail is None:
+            raise Replaced
+        return read_tail(tail, self._told)
+
+    async def read_frame(self, index: Index, number: int) -> bytes:
+        if not isinstance(index, PlacedIndex):
+            raise InvariantBroken("the index of another store")
+        places = index.places[index.chunk_of[number] : index.chunk_of[number + 1]]
+        frame = await self._bucket.get(self._told.nuid, places)
+        if frame is None:
+            raise Replaced
+        return frame
+
+
+class NatsUpload(Upload):
+    """Chunks that no message describes until the end."""
+
+    def __init__(self, blobs: NatsBlobs, bucket: Bucket, tenant: str) -> None:
+        self._blobs = blobs
+        self._bucket = bucket
+        self._tenant = tenant
+        self._nuid = os.urandom(11).hex()
+        self._chunk = 0
+        self._places: list[int] = []
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        #: what described the object when `stored` looked
+        self._before: Current | None = None
+        #: the message of the whole upload, once its last chunk was sent
+        self._told: Told | None = None
+        #: there may be chunks that no message describes
+        self._untold = False
+
+    async def put(self, frame: bytes) -> None:
+        self._places += await self._sent(frame, len(self._places))
+
+    async def stored(self, sha256: str) -> NatsBlob | None:
+        self._before = await self._bucket.current(self._bucket.names.told(self._tenant, sha256))
+        if self._before is None or self._before.told.deleted or self._is_told():
+            return None
+        return NatsBlob(self._bucket, self._before.told)
+
+    async def finish(self, end: bytes, sha256: str) -> bool:
+        if self._is_told():  # and the answer got lost
+            return True
+        if self._told is None:
+            self._told = await self._end(end, sha256)
+        if not await self._tell(self._told, sha256, renews=False):
+            return False
+        if self._before is not None and not self._before.told.deleted:
+            with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+                await self._bucket.purge(self._before.told.nuid)
+        return True
+
+    async def renew(self, sha256: str) -> bool:
+        if self._before is None:
+            return False
+        if not await self._tell(replace(self._before.told, mtime=now()), sha256, renews=True):
+            return False
+        with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
+            await self.discard()
+        return True
+
+    async def discard(self) -> None:
+        if self._untold:
+            await self._bucket.purge(self._nuid)
+            self._untold = False
+
+    def _is_told(self) -> bool:
+        before = self._before
+        return before is not None and before.told.nuid == self._nuid and not before.told.deleted
+
+    async def _end(self, end: bytes, sha256: str) -> Told:
+        """Send the last chunks; the message that describes the whole."""
+        table = table_of(self._places)
+        tail = await self._sent(table + end, len(self._places))
+        count = len(self._places) + len(tail)
+        if (await self._bucket.chunk_counts(self._nuid)).get(self._nuid, 0) < count:
+            raise ResultUnavailable(
+                f"what was written of a result to {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
+                "the leftover of a writer that died (setting results.orphan_grace_s); run it again"
+            )
+        return told_of(
+            self._bucket.names, self._tenant, sha256, self._nuid, self._bytes, self._digest.digest(), self._chunk,
+            self._places, tail, len(table), len(end),
+        )  # fmt: skip
+
+    async def _tell(self, told: Told, sha256: str, *, renews: bool) -> bool:
+        """Publish a message in place of the one that `stored` saw; False when another came meanwhile."""
+        try:
+            self._untold = renews  # should the answer get lost, nobody knows: then gc does
+            subject = self._bucket.names.told(self._tenant, sha256)
+            await self._bucket.tell(subject, told, 0 if self._before is None else self._before.place)
+        except MovedOn:
+            self._untold = True
+            return False
+        except ResultStoreAway:
+            raise
+        except ResultUnavailable:
+            self._untold = True
+            raise
+        return True
+
+    async def _sent(self, body: bytes, number: int) -> list[int]:
+        if not self._chunk:
+            self._chunk = await self._bucket.chunk_bytes()
+        self._untold = True
+        places = await self._bucket.put(self._nuid, number, cut(body, self._chunk))
+        await self._blobs.threads.run(self._digest.update, body)
+        self._bytes += len(body)
+        return places
