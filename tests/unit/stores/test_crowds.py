@@ -14,10 +14,8 @@ from arclog.model.events import Event
 from arclog.ports.storage.pools import EACH, Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
-from arclog.stores.postgres import PostgresStore
-from arclog.stores.postgres.tables import claims
-from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.tables import crowds
+from arclog.stores.postgres import PostgresStore, claims
+from arclog.stores.sqlite import SqliteStore, crowds
 from arclog.testing.clock import FakeClock
 from tests.servers.postgres import Database, running_postgres
 from tests.unit.stores.test_shares import check_lanes

@@ -20,8 +20,7 @@ from arclog.model.events import Event
 from arclog.ports.storage.pools import Limit, Resource
 from arclog.ports.storage.store import Append, ExecutionState, NewCommand, NewExecution, Scope, Store
 from arclog.stores.memory import MemoryStore
-from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.tables import crowds
+from arclog.stores.sqlite import SqliteStore, crowds
 from arclog.testing.clock import FakeClock
 
 T = TypeVar("T")

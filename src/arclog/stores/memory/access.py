@@ -1,4 +1,4 @@
-"""API keys and the audit of the memory store."""
+"""API keys, sessions and the audit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from arclog.stores.memory.tables import Tables
 
 
 class Access(Tables):
-    """What is known of callers."""
-
     async def add_key(self, key: KeyRecord) -> None:
         self._check_open()
         if key.key_id in self._callers:

@@ -27,16 +27,16 @@ from arclog.ports.storage.store import (
     StoredEvent,
     TerminalExists,
 )
+from arclog.stores.memory.executions import Executions
 from arclog.stores.memory.outbox import Outbox
-from arclog.stores.memory.statistics import Statistics
-from arclog.stores.memory.stored import Stored
+from arclog.stores.memory.results import Results
 from arclog.stores.memory.tables import Execution, LogRow, StepRun
 from arclog.stores.memory.work import Work
 from arclog.stores.rows import Derived, StepChange, bits_of
 from arclog.stores.searching import Key, MarkRow, ScannedRow, search
 
 
-class Log(Work, Stored, Outbox, Statistics):
+class Log(Executions, Work, Outbox, Results):
     """Appending and reading events."""
 
     async def append(self, append: Append) -> Appended:

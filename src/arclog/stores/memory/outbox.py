@@ -1,4 +1,4 @@
-"""The outbox of the memory store."""
+"""The outbox: what is still to be delivered, and to whom."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from arclog.stores.memory.tables import Tables
 
 
 class Outbox(Tables):
-    """Who is still to be told."""
-
     def _put_in_outbox(self, execution_id: int, tell: Sequence[NewDelivery], at: int) -> None:
         for n, new in enumerate(tell, 1):
             self._outbox[execution_id, n] = Delivery(

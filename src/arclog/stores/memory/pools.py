@@ -1,4 +1,4 @@
-"""Limits, resources and workers of the memory store."""
+"""Limits, resources and workers: what bounds the claims, and who makes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from msgspec.structs import replace
 from arclog.ports.storage.pools import Contest, Limit, QueueHead, Resource, ResourceRecord, Share, WorkerRecord
 from arclog.ports.storage.store import CommandRecord
 from arclog.stores.claim_choice import carried_over
-from arclog.stores.memory.work import Work
+from arclog.stores.memory.tables import Tables
 
 
-class Pools(Work):
-    """What bounds the claims, and who makes them."""
-
+class Pools(Tables):
     async def set_limit(self, limit: Limit) -> None:
         self._check_open()
         self._limits[limit.pool, limit.tenant] = limit.concurrency

@@ -1,4 +1,4 @@
-"""Schedules of the memory store."""
+"""Schedules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from arclog.stores.memory.tables import Tables
 
 
 class Schedules(Tables):
-    """Which schedules there are, and who looks after them now."""
-
     async def add_schedule(self, schedule: Schedule) -> None:
         self._check_open()
         key = (schedule.tenant, schedule.name)

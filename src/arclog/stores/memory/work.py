@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.storage.pools import ResourceRecord
 from arclog.ports.storage.store import Append, Backlog, CommandRecord, NewCommand, Scope, Timer
 from arclog.stores.claim_choice import Lane, Room, Waiting, chosen
 from arclog.stores.memory.tables import Execution, Tables
@@ -21,8 +20,6 @@ _NO_GRANT = (0, 0, 0)
 
 
 class Work(Tables):
-    """Open work and timers."""
-
     def _change_work(self, execution: Execution, append: Append, derived: Derived) -> None:
         """Commands and timers."""
         for command_id, fence, lease_until in append.extend:
@@ -120,13 +117,6 @@ class Work(Tables):
             self._resources[name] = replace(room.resources[name], held=0)
         return [self._executions[each.execution_id].commands[each.command_id] for each in found]
 
-    def _held_resources(self) -> dict[str, ResourceRecord]:
-        held = Counter(name for each in self._all_commands() if each.state == "claimed" for name in each.resources)
-        return {name: replace(record, held=held[name]) for name, record in sorted(self._resources.items())}
-
-    def _tenant_of(self, command: CommandRecord) -> str:
-        return self._executions[command.execution_id].record.new.scope.tenant
-
     def _family(self, execution_id: int) -> set[int]:
         """An execution and those below it."""
         family = {execution_id}
@@ -134,9 +124,6 @@ class Work(Tables):
             if self._executions[each].record.new.parent_execution_id in family:
                 family.add(each)
         return family
-
-    def _all_commands(self) -> list[CommandRecord]:
-        return [self._executions[owner].commands[command_id] for command_id, owner in sorted(self._owners.items())]
 
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
         self._check_open()

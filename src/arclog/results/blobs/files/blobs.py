@@ -16,7 +16,7 @@ from arclog.model.errors import ResultUnavailable
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.files.folders import Folders
 from arclog.results.blobs.port import Blobs, RangeBlob, Upload
-from arclog.results.threads import Threads, over
+from arclog.results.threads import over
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,18 +49,23 @@ class FileBlobs(Blobs):
         return await self.threads.run(self._get, tenant, sha256, known)
 
     def _get(self, tenant: str, sha256: str, known: Collection[Hashable]) -> FileBlob | None:
-        path = self.path(tenant, sha256)
         try:
             file = self._folders.open(tenant, sha256)
             if file is None:
                 return None
             try:
-                return FileBlob(file, path, self.threads, known)
+                return FileBlob(file, self, tenant, sha256, known)
             except OSError:
                 os.close(file)
                 raise
         except OSError as problem:
-            raise _unreadable(path, problem) from problem
+            raise self.unreadable(tenant, sha256, problem) from problem
+
+    def unreadable(self, tenant: str, sha256: str, problem: OSError) -> ResultUnavailable:
+        path = self.path(tenant, sha256)
+        return ResultUnavailable(
+            f"the stored result {path} cannot be read ({problem.strerror or problem}); check the disk and the folder"
+        )
 
     async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:
         return await self._run(self._stat, tenant, sha256)
@@ -98,28 +103,29 @@ class FileBlobs(Blobs):
 class FileBlob(RangeBlob):
     """An open file."""
 
-    def __init__(self, file: int, path: str, threads: Threads, known: Collection[Hashable]) -> None:
+    def __init__(self, file: int, blobs: FileBlobs, tenant: str, sha256: str, known: Collection[Hashable]) -> None:
         about = os.fstat(file)
         super().__init__(about.st_size)
         self.identity = _identity(about)
         self._file = file
-        self._path = path
-        self._threads = threads
+        self._blobs = blobs
+        self._name = (tenant, sha256)
         self._reading: Future[bytes] | None = None
         if self.identity not in known:  # in the thread that opened it
             self._end_at = max(self.size - self.END_BYTES, 0)
             self._end = os.pread(file, self.END_BYTES, self._end_at)
 
     async def read(self, start: int, end: int) -> bytes:
-        self._reading = self._threads.submit(os.pread, self._file, end - start, start)
+        threads = self._blobs.threads
+        self._reading = threads.submit(os.pread, self._file, end - start, start)
         try:
-            return await self._threads.result(self._reading)
+            return await threads.result(self._reading)
         except OSError as problem:
-            raise _unreadable(self._path, problem) from problem
+            raise self._blobs.unreadable(*self._name, problem) from problem
 
     def close(self) -> None:
         # A thread may still be reading when the reader is cancelled; the file is closed behind it.
-        self._threads.submit(_close, self._reading, self._file)
+        self._blobs.threads.submit(_close, self._reading, self._file)
 
 
 class FileUpload(Upload):
@@ -210,12 +216,6 @@ def _identity(about: os.stat_result) -> Hashable:
 def _close(reading: Future[bytes] | None, file: int) -> None:
     over(reading)
     os.close(file)
-
-
-def _unreadable(path: str, problem: OSError) -> ResultUnavailable:
-    return ResultUnavailable(
-        f"the stored result {path} cannot be read ({problem.strerror or problem}); check the disk and the folder"
-    )
 
 
 def _unwritable(root: str, problem: OSError) -> ResultUnavailable:

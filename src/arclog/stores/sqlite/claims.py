@@ -1,0 +1,196 @@
+"""Claims: what waits is read lane by lane, `stores.claim_choice` chooses, and what it chose is taken.
+
+One tenant without limits costs one look-up per lane and one more; shares, limits and resources are read only where they
+can matter. Where many lanes wait, only the first of them are read (`crowds`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from msgspec import json
+
+from arclog.model.ids import MAX_ID
+from arclog.ports.storage.store import CommandRecord, Scope
+from arclog.stores.claim_choice import Lane, Room, Service, Waiting, chosen
+from arclog.stores.records import command_record, kinds_of, resources_of
+from arclog.stores.sqlite import crowds
+from arclog.stores.sqlite.connection.writer import Tx
+from arclog.stores.sqlite.crowds import present_of, uncrowd, window
+from arclog.stores.sqlite.pools import read_resources
+from arclog.stores.sqlite.queries import SQL
+
+_NEXT_LANE = SQL["next_lane"]
+_TAKE = SQL["take"]
+#: rows of service that a claim removes beside those that it may have added
+_FORGOTTEN = 8
+
+
+class _Found(NamedTuple):
+    lanes: list[Lane]
+    #: some limit is set
+    limited: bool
+    #: pools whose lanes are still to be read, by their turns
+    crowded: Sequence[str] = ()
+
+
+def claim(
+    tx: Tx,
+    worker_id: str,
+    limit: int,
+    lease_until: int,
+    kinds: frozenset[str],
+    pools: Sequence[str],
+    execution_id: int,
+    within: Scope,
+) -> list[CommandRecord]:
+    """`within` limits the claim to a tenant, a project and an environment; '' is any."""
+    if limit <= 0:
+        return []
+    if execution_id:
+        found = _below(tx, execution_id, kinds, frozenset(pools), within)
+    else:
+        found = _waiting(tx, sorted(set(pools)) or _pools(tx), kinds, within, limit)
+    taken = [
+        tx.execute(_TAKE, (worker_id, lease_until, each.execution_id, each.command_id)).fetchall()
+        for each in _chosen(tx, found, kinds, limit)
+    ]
+    for pool in found.crowded:
+        uncrowd(tx, pool)
+    return [command_record(row) for rows in taken for row in rows]
+
+
+def _chosen(tx: Tx, found: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:
+    lanes = found.lanes
+    room = Room(tx.at)
+    if found.limited:
+        room.limits = {(pool, tenant): most for pool, tenant, most in tx.execute(SQL["limits"]).fetchall()}
+    if room.limits or (lanes and found.crowded) or any(lane.tenant != lanes[0].tenant for lane in lanes):
+        room.held = Counter({(pool, tenant): count for pool, tenant, count in tx.execute(SQL["held"]).fetchall()})
+    service = Service()
+    for pool in found.crowded:
+        lanes = lanes + _in_turn(tx, pool, kinds, limit, room, service)
+    shared = any(lane.tenant != lanes[0].tenant for lane in lanes)
+    if any(lane.resources for lane in lanes):
+        room.resources = {each.resource.name: each for each in read_resources(tx.execute)}
+    if shared:
+        _read_service(tx, found.lanes, service)
+    before = dict(service.counts)
+    taken = chosen(lanes, limit, room, service if shared else None)
+    for name in sorted(room.spent):
+        tx.execute(SQL["spend"], (room.resources[name].full_at, name))
+    if shared:
+        _keep_service(tx, service, before)
+    return taken
+
+
+def _in_turn(tx: Tx, pool: str, kinds: frozenset[str], limit: int, room: Room, service: Service) -> list[Lane]:
+    """The lanes of a crowded pool that a claim has to see; what their tenants hold and were served is noted."""
+    service.present[pool] = present_of(tx, pool)
+    lanes: list[Lane] = []
+    for each in window(tx, pool, kinds, limit, room, service.present[pool]):
+        room.held[pool, each.tenant] = each.held
+        if each.served > service.present[pool]:
+            service.counts[pool, each.tenant] = each.served
+        place = (pool, each.tenant, each.kinds, each.resources)
+        lanes.append(Lane(pool, each.tenant, resources_of(each.resources), _in_lane(tx, place, each.head, limit)))
+    return lanes
+
+
+def _waiting(tx: Tx, pools: Iterable[str], kinds: frozenset[str], within: Scope, limit: int) -> _Found:
+    """The lanes of some pools that a worker with these kinds can serve."""
+    tenant = within.tenant
+    narrowed = tenant or within.project or within.environment
+    lanes: list[Lane] = []
+    limited = False
+    crowded: list[str] = []
+    for pool in pools:
+        some: list[Lane] = []
+        count = 0
+        row = tx.execute(_NEXT_LANE, (pool, tenant, "", "", -MAX_ID)).fetchone()
+        while row is not None and (not tenant or row[0] == tenant):
+            owner, needs, resources, *head, bounded, is_crowded = row
+            limited = limited or bool(bounded)
+            count += 1
+            if not narrowed and (is_crowded or count > crowds.MANY):
+                if not is_crowded:
+                    crowds.crowd(tx, pool)
+                crowded.append(pool)
+                some = []
+                break
+            if kinds.issuperset(kinds_of(needs)):
+                place = (pool, owner, needs, resources)
+                if within.project or within.environment:
+                    waiting = _in_lane_within(tx, place, within, limit)
+                else:
+                    waiting = _in_lane(tx, place, Waiting(*head), limit)
+                some.append(Lane(pool, owner, resources_of(resources), waiting))
+            row = tx.execute(_NEXT_LANE, (pool, owner, needs, resources, MAX_ID)).fetchone()
+        lanes += some
+    return _Found(lanes, limited, crowded)
+
+
+def _in_lane(tx: Tx, place: tuple[str, ...], head: Waiting, limit: int) -> Iterator[Waiting]:
+    """A lane's commands: the first is known, the others are read when they are wanted."""
+    yield head
+    if limit > 1:
+        yield from map(
+            Waiting._make,
+            tx.execute(SQL["in_lane"], (*place, head.order, head.command_id, limit - 1)).fetchall(),
+        )
+
+
+def _in_lane_within(tx: Tx, place: tuple[str, ...], within: Scope, limit: int) -> Iterator[Waiting]:
+    """A lane's commands whose executions belong to a project and an environment."""
+    given = (*place, within.project, within.environment, limit)
+    yield from map(Waiting._make, tx.execute(SQL["in_lane_within"], given).fetchall())
+
+
+def _below(tx: Tx, execution_id: int, kinds: frozenset[str], pools: frozenset[str], within: Scope) -> _Found:
+    """The lanes of an execution and those below it."""
+    tenant = within.tenant
+    rows = tx.execute(SQL["issued_in"], (execution_id, within.project, within.environment)).fetchall()
+    mine = [
+        (pool, owner, resources, Waiting(*waiting))
+        for pool, owner, needs, resources, *waiting, _ in rows
+        if (not pools or pool in pools) and (not tenant or owner == tenant) and kinds.issuperset(kinds_of(needs))
+    ]
+    lanes = [
+        Lane(pool, owner, resources_of(resources), iter([each[3] for each in those]))
+        for (pool, owner, resources), those in groupby(sorted(mine), key=lambda each: each[:3])
+    ]
+    return _Found(lanes, bool(rows and rows[0][-1]))
+
+
+def _pools(tx: Tx) -> Iterator[str]:
+    """The pools that issued commands wait for."""
+    pool = tx.execute(SQL["next_pool"], ("",)).get
+    while pool is not None:
+        yield pool
+        pool = tx.execute(SQL["next_pool"], (pool,)).get
+
+
+def _read_service(tx: Tx, lanes: Iterable[Lane], service: Service) -> None:
+    """What the tenants of these lanes were served, and the present of their pools."""
+    tenants: dict[str, set[str]] = {}
+    for lane in lanes:
+        tenants.setdefault(lane.pool, {""}).add(lane.tenant)
+    for pool, some in tenants.items():
+        for tenant, served in tx.execute(SQL["service"], (pool, json.encode(sorted(some)).decode())).fetchall():
+            if tenant:
+                service.counts[pool, tenant] = served
+            else:
+                service.present[pool] = served
+
+
+def _keep_service(tx: Tx, service: Service, before: dict[tuple[str, str], int]) -> None:
+    """Who stands at the present, or behind it, needs no row."""
+    changed = {place: count for place, count in service.counts.items() if before.get(place) != count}
+    for (pool, tenant), served in changed.items():
+        tx.execute(SQL["serve"], (pool, tenant, served))
+    for pool in sorted({pool for pool, _ in changed}):
+        tx.execute(SQL["serve"], (pool, "", service.present[pool]))
+        tx.execute(SQL["forget_service"], (pool, service.present[pool], _FORGOTTEN + 2 * len(changed)))
