@@ -18,20 +18,17 @@ from arclog.stores.sqlite.queries import SQL
 
 STORES = (MemoryStore, SqliteStore, PostgresStore)
 FOLDER = Path(sql_files.__file__).parents[1]
-#: parts that only some stores have: an embedded store keeps secrets and crashes in files of its own
-PARTLY = {"Secrets", "Crashes"}
 
 
 def test_parts_have_the_same_names_and_order() -> None:
-    parts = [[part.__name__ for part in store.__bases__ if part.__name__ not in PARTLY] for store in STORES]
+    parts = [[part.__name__ for part in store.__bases__] for store in STORES]
     assert parts[0] == parts[1] == parts[2]
 
 
 def test_a_part_is_in_the_module_of_its_name() -> None:
     for store in STORES:
         for part in store.__bases__:
-            module = re.sub(r"(?<!^)(?=[A-Z])", "_", part.__name__).lower()
-            assert part.__module__.rpartition(".")[2] == module
+            assert part.__module__.rpartition(".")[2] == part.__name__.lower()
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -10,33 +10,11 @@ from arclog.stores.memory.catalog import Catalog
 from arclog.stores.memory.duties import Duties
 from arclog.stores.memory.executions import Executions
 from arclog.stores.memory.log import Log
-from arclog.stores.memory.outbox import Outbox
-from arclog.stores.memory.pools import Pools
-from arclog.stores.memory.results import Results
 from arclog.stores.memory.retention import Retention
-from arclog.stores.memory.schedules import Schedules
-from arclog.stores.memory.secrets import Secrets
-from arclog.stores.memory.snapshots import Snapshots
-from arclog.stores.memory.task_logs import TaskLogs
 from arclog.stores.memory.work import Work
 
 
-class MemoryStore(
-    Log,
-    Executions,
-    Catalog,
-    Work,
-    Schedules,
-    Outbox,
-    Duties,
-    Pools,
-    Results,
-    Snapshots,
-    TaskLogs,
-    Access,
-    Retention,
-    Secrets,
-):
+class MemoryStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
     """The store of tests. Its content lives as long as the object: close() and open() again is a restart."""
 
     async def changed_elsewhere(self) -> bool:

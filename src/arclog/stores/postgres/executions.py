@@ -44,3 +44,8 @@ class Executions(SqlExecutions, PostgresPart):
     async def pending_paths(self, *, after: tuple[str, str] = ("", ""), limit: int = 100) -> list[tuple[str, str]]:
         rows = await self._read("pending_paths", *after, MAX_ID, limit)
         return [(tenant, path) for tenant, path in rows]
+
+    async def _put_next_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
+    ) -> None:
+        await self._write("put_next_snapshot", execution_id, seq, code, body, self._ints(drop))

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.store import Append, Appended, StoredEvent
+from arclog.ports.storage.task_logs import LOG_CUT, PROGRESS, PROGRESS_KEPT, LogLine, log_size
 from arclog.stores.postgres.appends.writer import Writer
 from arclog.stores.postgres.batching import Lookups
+from arclog.stores.postgres.connection.values import columns
 from arclog.stores.postgres.part import PostgresPart
 from arclog.stores.rows import bits_of
 from arclog.stores.searching import Key
 from arclog.stores.sql.log import Log as SqlLog
+from arclog.stores.sql.log import attempt_columns, text_bytes
+from arclog.stores.sql.part import Call
 
 #: The first events of several runs, so many each, are read together.
 FEW = 64
@@ -20,6 +24,7 @@ _ALL_TYPES = -1
 _ROWS = 200
 #: Positions that are looked at in one request while a moment is searched for.
 _PROBES = 64
+_LINE = "iiititiittbi"
 
 
 class Log(SqlLog, PostgresPart):
@@ -115,3 +120,29 @@ class Log(SqlLog, PostgresPart):
             self._codec.stored(owner, seq0, base, ts, body)[seq - seq0]
             for owner, seq, seq0, base, ts, body in await self._read("events_at", owners, seqs)
         ]
+
+    # -- logs of tasks ----------------------------------------------------------------------------------------------
+
+    async def append_logs(self, lines: Sequence[LogLine], max_bytes: int | None = None) -> None:
+        if not lines:
+            return
+        newest = {attempt_columns(line): n for n, line in enumerate(lines) if line.stream == PROGRESS}
+        rows = []
+        for n, line in enumerate(lines):
+            if line.stream == PROGRESS and newest[attempt_columns(line)] != n:
+                continue  # the same attempt says more further down
+            execution_id, *attempt = attempt_columns(line)
+            size = 0 if line.stream == PROGRESS else log_size(line)
+            rows.append((n, execution_id, line.at, *attempt, line.stream, text_bytes(line.text), size))
+        owners = sorted({line.execution_id for line in lines})
+        for owner in owners:
+            if not self._spans.has(owner):
+                await self._spans.ensure(owner)
+        cut = text_bytes("" if max_bytes is None else LOG_CUT.format(max_bytes=max_bytes))
+        calls: list[Call] = [
+            ("lock_logs", [self._ints(owners)]),
+            ("add_logs", [*columns(_LINE, rows), max_bytes, cut, len(cut) + 1]),
+        ]
+        if newest:
+            calls.append(("forget_progress", [self._ints({key[0] for key in newest}), PROGRESS_KEPT]))
+        await self._run(calls)

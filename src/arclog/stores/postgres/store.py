@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
+from arclog.stores.postgres.access import Access
 from arclog.stores.postgres.appends.writer import Writer
 from arclog.stores.postgres.batching import Changes, Lookups
 from arclog.stores.postgres.catalog import Catalog
@@ -17,23 +17,14 @@ from arclog.stores.postgres.connection.errors import is_away, translated
 from arclog.stores.postgres.connection.migrations import migrate
 from arclog.stores.postgres.connection.pipeline import Link
 from arclog.stores.postgres.connection.pool import Patience, Pool
-from arclog.stores.postgres.crashes import Crashes
+from arclog.stores.postgres.duties import Duties
 from arclog.stores.postgres.executions import Executions
 from arclog.stores.postgres.log import Log
 from arclog.stores.postgres.partitions import Spans
-from arclog.stores.postgres.pools import Pools
 from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.retention import Retention
-from arclog.stores.postgres.schedules import Schedules
-from arclog.stores.postgres.secrets import Secrets
-from arclog.stores.postgres.task_logs import TaskLogs
 from arclog.stores.postgres.work import Work
 from arclog.stores.rows import Codec
-from arclog.stores.sql.access import Access
-from arclog.stores.sql.duties import Duties
-from arclog.stores.sql.outbox import Outbox
-from arclog.stores.sql.results import Results
-from arclog.stores.sql.snapshots import Snapshots
 
 #: connections for appends: while one waits for the disk, the other takes the next group
 _LANES = 2
@@ -44,23 +35,7 @@ log = logging.getLogger("arclog.store")
 _CLOSE_S = 5.0
 
 
-class PostgresStore(
-    Log,
-    Executions,
-    Catalog,
-    Work,
-    Schedules,
-    Outbox,
-    Duties,
-    Pools,
-    Results,
-    Snapshots,
-    TaskLogs,
-    Access,
-    Retention,
-    Secrets,
-    Crashes,
-):
+class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
     """The store of many servers: any number of processes may have the same database open."""
 
     def __init__(self, url: str, *, clock: Clock, settings: Settings | None = None) -> None:
@@ -116,11 +91,6 @@ class PostgresStore(
             log.warning("%s does not answer; whether what was handed in last is there is not known", self.place)
             await self._writer.abandon()
             self._pool.abandon()
-
-    async def _put_next_snapshot(
-        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
-    ) -> None:
-        await self._write("put_next_snapshot", execution_id, seq, code, body, self._ints(drop))
 
     async def changed_elsewhere(self) -> bool:
         return False  # the bus tells

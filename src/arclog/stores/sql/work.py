@@ -1,4 +1,4 @@
-"""Commands and timers: what workers hold and lose, and what is due."""
+"""Work: commands and timers, and the pools, limits, resources and workers that bound and make the claims."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from arclog.ports.storage.pools import MOST_AHEAD, Contest, Limit, Share, WorkerRecord
 from arclog.ports.storage.store import Backlog, CommandRecord, Timer
-from arclog.stores.records import command_record
+from arclog.stores.records import command_record, worker_columns, worker_record
 from arclog.stores.rows import decode
 from arclog.stores.sql.part import Rows, SqlPart
 
@@ -51,6 +53,43 @@ class Work(SqlPart):
     async def next_due(self) -> int | None:
         [(due,)] = await self._look_up("next_due")
         return due  # type: ignore[no-any-return]  # a column of numbers
+
+    # -- pools ------------------------------------------------------------------------------------------------------
+
+    async def set_limit(self, limit: Limit) -> None:
+        await self._write("set_limit", limit.pool, limit.tenant, limit.concurrency)
+
+    async def remove_limit(self, pool: str, tenant: str) -> bool:
+        return bool(await self._write("remove_limit", pool, tenant))
+
+    async def limits(self) -> list[Limit]:
+        return [Limit(*row) for row in await self._look_up("limits")]
+
+    async def remove_resource(self, name: str) -> bool:
+        return bool(await self._write("remove_resource", name))
+
+    async def shares(self) -> list[Share]:
+        return [Share(*row) for row in await self._list("shares")]
+
+    async def contest(self, pool: str) -> Contest:
+        [(first, last, limited)] = await self._look_up("contest", pool)
+        return Contest(() if first is None else tuple(sorted({first, last})), bool(limited))
+
+    async def ahead(self, execution_id: int, command_id: int) -> int:
+        [(count,)] = await self._list("ahead", execution_id, command_id, MOST_AHEAD)
+        return int(count)
+
+    async def see_worker(self, worker: WorkerRecord, forget: int) -> bool:
+        seen = replace(worker, host=self._shown(worker.host), version=self._shown(worker.version))
+        calls = [("forget_workers", (forget,)), ("see_worker", worker_columns(seen))]
+        _, [(draining,)] = await self._run(calls, again=True)
+        return bool(draining)
+
+    async def workers(self) -> list[WorkerRecord]:
+        return [worker_record(row) for row in await self._list("workers")]
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        return bool(await self._write("drain_worker", worker_id))
 
 
 def command_records(rows: Rows) -> list[CommandRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
 
@@ -50,6 +50,17 @@ class Executions(SqlExecutions, SqlitePart):
             return pairs
 
         return await self._quickly(work)
+
+    async def _put_next_snapshot(
+        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
+    ) -> None:
+        await self._run(
+            [
+                ("move_snapshot", (execution_id, seq, code)),
+                ("drop_snapshots", (execution_id, code, self._ints(drop))),
+                ("put_snapshot", (execution_id, seq, code, body)),
+            ]
+        )
 
 
 def _walks(execute: Execute, which: ExecutionFilter) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:

@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.rows import Codec
 from arclog.stores.sql.access import Access
 from arclog.stores.sql.duties import Duties
-from arclog.stores.sql.outbox import Outbox
-from arclog.stores.sql.results import Results
-from arclog.stores.sql.schedules import Schedules
-from arclog.stores.sql.snapshots import Snapshots
 from arclog.stores.sqlite.catalog import Catalog
 from arclog.stores.sqlite.connection.readers import Readers
 from arclog.stores.sqlite.connection.writer import Writer
 from arclog.stores.sqlite.executions import Executions
 from arclog.stores.sqlite.log import Log
-from arclog.stores.sqlite.pools import Pools
 from arclog.stores.sqlite.retention import Retention, Sweep
-from arclog.stores.sqlite.task_logs import TaskLogs
 from arclog.stores.sqlite.work import Work
 
 #: A process that writes whenever it is asked whether others do says so of them after so many questions.
 _UNSEEN = 5
 
 
-class SqliteStore(
-    Log,
-    Executions,
-    Catalog,
-    Work,
-    Schedules,
-    Outbox,
-    Duties,
-    Pools,
-    Results,
-    Snapshots,
-    TaskLogs,
-    Access,
-    Retention,
-):
+class SqliteStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
     """The embedded store. Several processes may have the same file open."""
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock, settings: Settings | None = None) -> None:
@@ -71,17 +50,6 @@ class SqliteStore(
         await self._lists.close()
         await self._reader.close()
         await self._writer.close()
-
-    async def _put_next_snapshot(
-        self, execution_id: int, seq: int, code: str, body: bytes, drop: Sequence[int]
-    ) -> None:
-        await self._run(
-            [
-                ("move_snapshot", (execution_id, seq, code)),
-                ("drop_snapshots", (execution_id, code, self._ints(drop))),
-                ("put_snapshot", (execution_id, seq, code, body)),
-            ]
-        )
 
     async def changed_elsewhere(self) -> bool:
         """Every commit touches the write-ahead log; SQLite knows whether it was another connection's."""

@@ -1,4 +1,4 @@
-"""Sealed credentials of playbooks."""
+"""Sealed credentials of playbooks: see `ports.secrets.SecretBook`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from arclog.model.errors import Conflict
 from arclog.ports.secrets import SealedSecret, SecretInfo
 from arclog.stores.postgres.connection.values import texts
 from arclog.stores.postgres.part import PostgresPart
+from arclog.stores.sql.access import Access as SqlAccess
 
 _FIELDS = msgspec.json.Decoder(tuple[str, ...])
 
 
-class Secrets(PostgresPart):
-    """Implements `ports.secrets.SecretBook`."""
-
+class Access(SqlAccess, PostgresPart):
     async def put_secret(self, secret: SealedSecret) -> None:
         info = secret.info
         about = (info.name, info.scope, msgspec.json.encode(info.fields).decode(), info.set_at)
