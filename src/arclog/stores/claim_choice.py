@@ -15,6 +15,20 @@ from typing import NamedTuple
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord, tokens
 
 
+class Asked(NamedTuple):
+    """A claim."""
+
+    worker_id: str
+    limit: int
+    lease_until: int
+    kinds: tuple[str, ...]
+    pools: tuple[str, ...]
+    execution_id: int
+    tenant: str
+    #: the project and the environment that it is limited to, '' is any; () = it is not
+    within: tuple[str, ...] = ()
+
+
 class Waiting(NamedTuple):
     """A command that could be claimed; the smaller goes first."""
 

@@ -17,6 +17,9 @@ from arclog.results.names import folder_of
 from arclog.results.parts import END_BYTES, Index, index_bytes, read_index
 from arclog.results.threads import Threads
 
+#: identities of blobs whose indexes are at hand
+Known = Collection[Hashable]
+
 
 class Replaced(Exception):
     """The blob that was opened is no longer there: its content was stored again, or removed."""
@@ -123,10 +126,8 @@ class Blobs(ABC):
         """Begin to store a blob; `listed`: its content is a list."""
 
     @abstractmethod
-    async def get(
-        self, tenant: str, sha256: str, known: Collection[Hashable] = (), *, listed: bool = False
-    ) -> Blob | None:
-        """Open a blob; None when there is none. The indexes of `known` identities will not be asked for. `listed`: of two
+    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> Blob | None:
+        """Open a blob; None when there is none. The indexes of those that are `known` will not be read. `listed`: of two
         forms of the same content, the list.
         """
 

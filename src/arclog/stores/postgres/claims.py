@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord
-from arclog.stores.claim_choice import Lane, Room, Service, Waiting, chosen
+from arclog.stores.claim_choice import Asked, Lane, Room, Service, Waiting, chosen
 from arclog.stores.postgres.connection.errors import is_away, translated
 from arclog.stores.postgres.connection.pipeline import Call, Link, Rows
 from arclog.stores.postgres.connection.pool import Patience, Pool
@@ -49,20 +49,6 @@ _LOCK_MS = 50
 
 #: Statements that have a form which is limited to a project and an environment.
 _LIMITED = frozenset({"lanes", "lanes_in"})
-
-
-class Asked(NamedTuple):
-    """A claim."""
-
-    worker_id: str
-    limit: int
-    lease_until: int
-    kinds: tuple[str, ...]
-    pools: tuple[str, ...]
-    execution_id: int
-    tenant: str
-    #: the project and the environment that it is limited to, '' is any; () = it is not
-    within: tuple[str, ...] = ()
 
 
 class Turn(NamedTuple):

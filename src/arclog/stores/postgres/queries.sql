@@ -822,13 +822,6 @@ SELECT r.name, r."interval", r.burst, r.concurrency, r.full_at, (
     WHERE c.resources <> '' AND c.lease_until > 0 AND c.resources::jsonb ? r.name
 ) FROM arclog.resources r ORDER BY r.name
 
--- name: set_resource
--- What is owed stays owed, up to the new burst.
-INSERT INTO arclog.resources AS r (name, "interval", burst, concurrency, full_at) VALUES ($1, $2, $3, $4, 0)
-ON CONFLICT (name) DO UPDATE SET
-    "interval" = excluded."interval", burst = excluded.burst, concurrency = excluded.concurrency,
-    full_at = least(r.full_at, (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + excluded.burst * excluded."interval")
-
 -- name: spend
 UPDATE arclog.resources r SET full_at = s.full_at
 FROM unnest($1::text[], $2::int8[]) AS s (name, full_at) WHERE r.name = s.name

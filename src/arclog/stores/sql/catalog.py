@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from arclog.ports.storage.catalog import CatalogRecord, PlanRecord
+from arclog.ports.storage.store import Scope
 from arclog.stores.sql.part import SqlPart
 
 
 class Catalog(SqlPart):
+    async def register_plan(
+        self,
+        digest: str,
+        path: str,
+        body: bytes,
+        source: str,
+        at: int,
+        *,
+        tenant: str,
+        project: str = "",
+        environment: str = "",
+    ) -> PlanRecord:
+        plan = PlanRecord(digest, path, 0, body, source, at)
+        version, first_source, first_at = await self._register(plan, Scope(tenant, project, environment))
+        return PlanRecord(digest, path, version, body, _text(first_source), first_at)
+
+    @abstractmethod
+    async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, Any, int]:
+        """Add a plan, unless its content has a version there already; the version, source and time that it has now."""
+
     async def plan(self, digest: str) -> PlanRecord | None:
         return _first(await self._look_up("plan", digest))
 
@@ -65,9 +87,9 @@ def _first(rows: Sequence[Sequence[Any]]) -> PlanRecord | None:
 
 def _record(row: Sequence[Any]) -> PlanRecord:
     digest, path, version, body, source, at = row
-    return PlanRecord(digest, path, version, body, source_text(source), at)
+    return PlanRecord(digest, path, version, body, _text(source), at)
 
 
-def source_text(source: str | bytes) -> str:
+def _text(source: str | bytes) -> str:
     """A playbook's source as it was; PostgreSQL holds it as bytes, since it may have lone surrogates."""
     return source if isinstance(source, str) else source.decode("utf-8", "surrogatepass")

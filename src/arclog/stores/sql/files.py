@@ -45,6 +45,7 @@ SQLITE = {
     "in": "IN (SELECT value FROM json_each({0}))",
     "empty": "{0} = '[]'",
     "contains": "instr({0}, {1}) > 0",
+    "least": "min",
     "valid": _VALID,
 }
 POSTGRES = {
@@ -59,6 +60,7 @@ POSTGRES = {
     "in": "= ANY({0})",
     "empty": "cardinality({0}::text[]) = 0",
     "contains": "strpos({0}, {1}) > 0",
+    "least": "least",
     "valid": _VALID,
 }
 

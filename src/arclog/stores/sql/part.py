@@ -56,6 +56,10 @@ class SqlPart(ABC):
     def _texts(self, values: Iterable[str]) -> Any:
         """Several texts as one parameter."""
 
+    @abstractmethod
+    async def time(self) -> int:
+        """The time of the database."""
+
     async def _is_due(self, name: str, *values: Any) -> bool:  # noqa: ARG002
         """Whether a write that is asked for every second has anything to do, where a look costs less than a write."""
         return True

@@ -149,6 +149,13 @@ ON CONFLICT (pool, tenant) DO UPDATE SET concurrency = excluded.concurrency
 -- name: remove_limit
 DELETE FROM arclog.limits WHERE pool = $1 AND tenant = $2 RETURNING pool
 
+-- name: set_resource
+-- What is owed stays owed, up to the new burst.
+INSERT INTO arclog.resources AS r (name, "interval", burst, concurrency, full_at) VALUES ($1, $2, $3, $4, 0)
+ON CONFLICT (name) DO UPDATE SET
+    "interval" = excluded."interval", burst = excluded.burst, concurrency = excluded.concurrency,
+    full_at = {least}(r.full_at, $5::int8 + excluded.burst * excluded."interval")
+
 -- name: remove_resource
 DELETE FROM arclog.resources WHERE name = $1 RETURNING name
 

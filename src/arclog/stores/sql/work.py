@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from arclog.ports.storage.pools import MOST_AHEAD, Contest, Limit, Share, WorkerRecord
+from arclog.ports.storage.pools import MOST_AHEAD, Contest, Limit, Resource, Share, WorkerRecord
 from arclog.ports.storage.store import Backlog, CommandRecord, Timer
+from arclog.stores.claim_choice import Asked
 from arclog.stores.records import command_record, worker_columns, worker_record
 from arclog.stores.rows import decode
 from arclog.stores.sql.part import Rows, SqlPart
@@ -18,6 +20,29 @@ _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 
 
 class Work(SqlPart):
+    async def claim(
+        self,
+        worker_id: str,
+        *,
+        limit: int,
+        lease_until: int,
+        kinds: Sequence[str],
+        pools: Sequence[str] = ("default",),
+        execution_id: int = 0,
+        tenant: str = "",
+        project: str = "",
+        environment: str = "",
+    ) -> list[CommandRecord]:
+        if limit <= 0:
+            return []
+        within = (project, environment) if project or environment else ()
+        asked = Asked(worker_id, limit, lease_until, tuple(kinds), tuple(pools), execution_id, tenant, within)
+        return command_records(await self._claim(asked))
+
+    @abstractmethod
+    async def _claim(self, asked: Asked) -> Rows:
+        """Rows of commands, in the order in which they were chosen: see `stores.claim_choice`."""
+
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]], lease_until: int) -> list[int]:
         if not held:
             return []
@@ -64,6 +89,10 @@ class Work(SqlPart):
 
     async def limits(self) -> list[Limit]:
         return [Limit(*row) for row in await self._look_up("limits")]
+
+    async def set_resource(self, resource: Resource) -> None:
+        about = (resource.name, resource.interval, resource.burst, resource.concurrency)
+        await self._write("set_resource", *about, await self.time())
 
     async def remove_resource(self, name: str) -> bool:
         return bool(await self._write("remove_resource", name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arclog.ports.storage.catalog import PlanRecord
+from arclog.ports.storage.store import Scope
 from arclog.stores.sql.catalog import Catalog as SqlCatalog
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.part import SqlitePart
@@ -10,32 +11,21 @@ from arclog.stores.sqlite.queries import SQL
 
 
 class Catalog(SqlCatalog, SqlitePart):
-    async def register_plan(
-        self,
-        digest: str,
-        path: str,
-        body: bytes,
-        source: str,
-        at: int,
-        *,
-        tenant: str,
-        project: str = "",
-        environment: str = "",
-    ) -> PlanRecord:
-        place = (project, environment)
+    async def _register(self, plan: PlanRecord, scope: Scope) -> tuple[int, str, int]:
+        tenant, place = scope.tenant, (scope.project, scope.environment)
 
-        def work(tx: Tx) -> PlanRecord:
-            known = tx.execute(SQL["version_of"], (digest, tenant, path)).fetchone()
-            if known is not None:
-                version, first_source, first_at, is_scoped = known
-                if is_scoped:
-                    name, more = ("add_scope", place) if any(place) else ("remove_scopes", ())
-                    tx.execute(SQL[name], (tenant, path, version, *more))
-                return PlanRecord(digest, path, version, body, first_source, first_at)
-            tx.execute(SQL["add_plan"], (digest, body))
-            ((version,),) = tx.execute(SQL["add_version"], (path, digest, source, at, tenant)).fetchall()
-            if any(place):
-                tx.execute(SQL["add_scope"], (tenant, path, version, *place))
-            return PlanRecord(digest, path, version, body, source, at)
+        def work(tx: Tx) -> tuple[int, str, int]:
+            known = tx.execute(SQL["version_of"], (plan.digest, tenant, plan.path)).fetchone()
+            if known is None:
+                tx.execute(SQL["add_plan"], (plan.digest, plan.body))
+                row = (plan.path, plan.digest, plan.source, plan.created_at, tenant)
+                ((version,),) = tx.execute(SQL["add_version"], row).fetchall()
+                source, at, is_scoped = plan.source, plan.created_at, any(place)
+            else:
+                version, source, at, is_scoped = known
+            if is_scoped:
+                name, more = ("add_scope", place) if any(place) else ("remove_scopes", ())
+                tx.execute(SQL[name], (tenant, plan.path, version, *more))
+            return version, source, at
 
         return await self._writer.do(work)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import json
 
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord
-from arclog.ports.storage.store import CommandRecord, Scope
-from arclog.stores.claim_choice import Lane, Room, Service, Visit, Waiting, chosen
-from arclog.stores.records import command_record, kinds_of, resources_of
+from arclog.ports.storage.store import Scope
+from arclog.stores.claim_choice import Asked, Lane, Room, Service, Visit, Waiting, chosen
+from arclog.stores.records import kinds_of, resources_of
 from arclog.stores.sqlite.connection.readers import Execute
 from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.queries import SQL
@@ -42,30 +42,19 @@ class _Found(NamedTuple):
     crowded: Sequence[str] = ()
 
 
-def claim(
-    tx: Tx,
-    worker_id: str,
-    limit: int,
-    lease_until: int,
-    kinds: frozenset[str],
-    pools: Sequence[str],
-    execution_id: int,
-    within: Scope,
-) -> list[CommandRecord]:
-    """`within` limits the claim to a tenant, a project and an environment; '' is any."""
-    if limit <= 0:
-        return []
-    if execution_id:
-        found = _below(tx, execution_id, kinds, frozenset(pools), within)
+def claim(tx: Tx, asked: Asked) -> list[Sequence[Any]]:
+    kinds, within = frozenset(asked.kinds), Scope(asked.tenant, *(asked.within or ("", "")))
+    if asked.execution_id:
+        found = _below(tx, asked.execution_id, kinds, frozenset(asked.pools), within)
     else:
-        found = _waiting(tx, sorted(set(pools)) or _pools(tx), kinds, within, limit)
+        found = _waiting(tx, sorted(set(asked.pools)) or _pools(tx), kinds, within, asked.limit)
     taken = [
-        tx.execute(_TAKE, (worker_id, lease_until, each.execution_id, each.command_id)).fetchall()
-        for each in _chosen(tx, found, kinds, limit)
+        tx.execute(_TAKE, (asked.worker_id, asked.lease_until, each.execution_id, each.command_id)).fetchall()
+        for each in _chosen(tx, found, kinds, asked.limit)
     ]
     for pool in found.crowded:
         uncrowd(tx, pool)
-    return [command_record(row) for rows in taken for row in rows]
+    return [row for rows in taken for row in rows]
 
 
 def _chosen(tx: Tx, found: _Found, kinds: frozenset[str], limit: int) -> list[Waiting]:

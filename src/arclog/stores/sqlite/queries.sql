@@ -606,10 +606,3 @@ SELECT node, ?1, ?3 FROM (
 ) AS possible WHERE true LIMIT 1
 ON CONFLICT (node) DO UPDATE SET owner = excluded.owner, until = excluded.until
 RETURNING node
-
--- name: set_resource
--- What is owed stays owed, up to the new burst.
-INSERT INTO resources AS r (name, interval, burst, concurrency, full_at) VALUES (?1, ?2, ?3, ?4, 0)
-ON CONFLICT (name) DO UPDATE SET
-    interval = excluded.interval, burst = excluded.burst, concurrency = excluded.concurrency,
-    full_at = min(r.full_at, ?5 + excluded.burst * excluded.interval)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from arclog.ports.storage.pools import QueueHead, Resource, ResourceRecord
-from arclog.ports.storage.store import CommandRecord, Scope
+from arclog.ports.storage.pools import QueueHead, ResourceRecord
+from arclog.stores.claim_choice import Asked
 from arclog.stores.records import kinds_of
+from arclog.stores.sql.part import Rows
 from arclog.stores.sql.work import Work as SqlWork
 from arclog.stores.sqlite import claims
 from arclog.stores.sqlite.connection.readers import Execute
@@ -15,29 +14,10 @@ from arclog.stores.sqlite.queries import SQL
 
 
 class Work(SqlWork, SqlitePart):
-    async def claim(
-        self,
-        worker_id: str,
-        *,
-        limit: int,
-        lease_until: int,
-        kinds: Sequence[str],
-        pools: Sequence[str] = ("default",),
-        execution_id: int = 0,
-        tenant: str = "",
-        project: str = "",
-        environment: str = "",
-    ) -> list[CommandRecord]:
-        known, within = frozenset(kinds), Scope(tenant, project, environment)
-        return await self._writer.do(
-            lambda tx: claims.claim(tx, worker_id, limit, lease_until, known, pools, execution_id, within)
-        )
+    async def _claim(self, asked: Asked) -> Rows:
+        return await self._writer.do(lambda tx: claims.claim(tx, asked))
 
     # -- pools ------------------------------------------------------------------------------------------------------
-
-    async def set_resource(self, resource: Resource) -> None:
-        about = (resource.name, resource.interval, resource.burst, resource.concurrency)
-        await self._write("set_resource", *about, self._clock.now())
 
     async def resources(self) -> list[ResourceRecord]:
         return await self._quickly(claims.read_resources)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from arclog.model.errors import ResultUnavailable
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.files.folders import Folders
-from arclog.results.blobs.port import Blobs, RangeBlob, Upload
+from arclog.results.blobs.port import Blobs, Known, RangeBlob, Upload
 from arclog.results.threads import over
 
 P = ParamSpec("P")
@@ -38,17 +38,10 @@ class FileBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> FileUpload:
         return FileUpload(self, self._folders, tenant, listed=listed)
 
-    async def get(
-        self,
-        tenant: str,
-        sha256: str,
-        known: Collection[Hashable] = (),
-        *,
-        listed: bool = False,  # noqa: ARG002 - there is one form at a time
-    ) -> FileBlob | None:
+    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> FileBlob | None:  # noqa: ARG002 - there is one form at a time
         return await self.threads.run(self._get, tenant, sha256, known)
 
-    def _get(self, tenant: str, sha256: str, known: Collection[Hashable]) -> FileBlob | None:
+    def _get(self, tenant: str, sha256: str, known: Known) -> FileBlob | None:
         try:
             file = self._folders.open(tenant, sha256)
             if file is None:
@@ -103,7 +96,7 @@ class FileBlobs(Blobs):
 class FileBlob(RangeBlob):
     """An open file."""
 
-    def __init__(self, file: int, blobs: FileBlobs, tenant: str, sha256: str, known: Collection[Hashable]) -> None:
+    def __init__(self, file: int, blobs: FileBlobs, tenant: str, sha256: str, known: Known) -> None:
         about = os.fstat(file)
         super().__init__(about.st_size)
         self.identity = _identity(about)

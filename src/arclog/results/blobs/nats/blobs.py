@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from arclog.ports.results import StoredBlob
 from arclog.results.blobs.nats.bucket import Bucket, Current, MovedOn
 from arclog.results.blobs.nats.connection import Connect
 from arclog.results.blobs.nats.objects import PlacedIndex, Told, content_of, cut, now, read_tail, table_of, told_of
-from arclog.results.blobs.port import Blob, Blobs, Replaced, Upload
+from arclog.results.blobs.port import Blob, Blobs, Known, Replaced, Upload
 from arclog.results.parts import Damaged, Index
 
 
@@ -36,14 +36,7 @@ class NatsBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> NatsUpload:  # noqa: ARG002 - what is there is always looked at
         return NatsUpload(self, self._bucket, tenant)
 
-    async def get(
-        self,
-        tenant: str,
-        sha256: str,
-        known: Collection[Hashable] = (),  # noqa: ARG002 - the index is read by itself
-        *,
-        listed: bool = False,  # noqa: ARG002 - there is one form at a time
-    ) -> NatsBlob | None:
+    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> NatsBlob | None:  # noqa: ARG002 - there is one form at a time, and its index is read by itself
         current = await self._current(tenant, sha256)
         return None if current is None else NatsBlob(self._bucket, current.told)
 

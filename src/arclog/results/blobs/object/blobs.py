@@ -5,14 +5,14 @@ storing, reading and removing never get into each other's way.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator
 
 from arclog.model.config.settings import Settings
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.object.bucket import ObjectLink
 from arclog.results.blobs.object.keys import Keys, Version, superseded
 from arclog.results.blobs.object.upload import ObjectUpload
-from arclog.results.blobs.port import Blobs, RangeBlob, Replaced
+from arclog.results.blobs.port import Blobs, Known, RangeBlob, Replaced
 
 
 class ObjectBlobs(Blobs):
@@ -30,14 +30,7 @@ class ObjectBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> ObjectUpload:
         return ObjectUpload(self, tenant, listed=listed, max_bytes=self._max_bytes)
 
-    async def get(
-        self,
-        tenant: str,
-        sha256: str,
-        known: Collection[Hashable] = (),  # noqa: ARG002 - the index is read by itself
-        *,
-        listed: bool = False,
-    ) -> ObjectBlob | None:
+    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> ObjectBlob | None:  # noqa: ARG002 - the index is read by itself
         versions = await self.versions(tenant, sha256)
         if not versions:
             return None

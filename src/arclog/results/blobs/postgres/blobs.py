@@ -7,7 +7,7 @@ name. Nothing needs a session: it works behind a pooler.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Hashable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from importlib.resources import files
 from typing import Any, LiteralString, cast
 
@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, sql
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable
 from arclog.ports.results import StoredBlob
-from arclog.results.blobs.port import Blob, Blobs, Replaced, Upload
+from arclog.results.blobs.port import Blob, Blobs, Known, Replaced, Upload
 from arclog.results.blobs.postgres.connections import PgLink
 from arclog.results.names import folder_of, tenant_of
 from arclog.results.parts import Index, read_index
@@ -43,14 +43,7 @@ class PostgresBlobs(Blobs):
     def put(self, tenant: str, *, listed: bool) -> PostgresUpload:
         return PostgresUpload(self, tenant, listed=listed)
 
-    async def get(
-        self,
-        tenant: str,
-        sha256: str,
-        known: Collection[Hashable] = (),
-        *,
-        listed: bool = False,  # noqa: ARG002 - there is one form at a time
-    ) -> PostgresBlob | None:
+    async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> PostgresBlob | None:  # noqa: ARG002 - there is one form at a time
         rows = await self.ask("open", ([*known], folder_of(tenant), sha256))
         return PostgresBlob(self, *rows[0]) if rows else None
 
