@@ -103,7 +103,7 @@ async def test_an_answer_that_got_lost_is_no_second_storing(results):
     done = await stored(results, b"x", "other")
     end = (await results.blobs.ask("open", ([], "other", done.sha256)))[0][1]
     for _ in range(2):
-        assert await results.blobs.name_it(blob, "acme", done.sha256, bytes(end), done.stored_bytes)
+        assert await results.blobs.name_blob(blob, "acme", done.sha256, bytes(end), done.stored_bytes)
     assert [each.tenant for each in await everything(results)] == ["acme", "other"]
 
 

@@ -108,8 +108,8 @@ class Duties(Tables):
 
     # -- the outbox -------------------------------------------------------------------------------------------------
 
-    def _put_in_outbox(self, execution_id: int, tell: Sequence[NewDelivery], at: int) -> None:
-        for n, new in enumerate(tell, 1):
+    def _put_in_outbox(self, execution_id: int, deliveries: Sequence[NewDelivery], at: int) -> None:
+        for n, new in enumerate(deliveries, 1):
             self._outbox[execution_id, n] = Delivery(
                 execution_id, n, new.url, new.secret, new.event, new.body, at, PENDING, at, 0, ""
             )

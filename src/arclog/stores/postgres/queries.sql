@@ -239,7 +239,7 @@ counted_runs AS (
         cancelled = k.cancelled + excluded.cancelled
 )
 
--- name: append.told
+-- name: append.deliveries
 added_deliveries AS (
     INSERT INTO arclog.outbox (
         execution_id, n, url, secret, event, body, created_at, state, due, attempts, problem, lease_until, settled

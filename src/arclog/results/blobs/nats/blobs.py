@@ -18,7 +18,16 @@ from arclog.model.errors import InvariantBroken, ResultStoreAway, ResultUnavaila
 from arclog.ports.results import StoredBlob
 from arclog.results.blobs.nats.bucket import Bucket, Current, MovedOn
 from arclog.results.blobs.nats.connection import Connect
-from arclog.results.blobs.nats.objects import PlacedIndex, Told, content_of, cut, now, read_tail, table_of, told_of
+from arclog.results.blobs.nats.objects import (
+    ObjectInfo,
+    PlacedIndex,
+    content_of,
+    cut,
+    info_of,
+    now,
+    read_tail,
+    table_of,
+)
 from arclog.results.blobs.port import Blob, Blobs, Known, Replaced, Upload
 from arclog.results.parts import Damaged, Index
 
@@ -38,11 +47,11 @@ class NatsBlobs(Blobs):
 
     async def get(self, tenant: str, sha256: str, known: Known = (), *, listed: bool = False) -> NatsBlob | None:  # noqa: ARG002 - there is one form at a time, and its index is read by itself
         current = await self._current(tenant, sha256)
-        return None if current is None else NatsBlob(self._bucket, current.told)
+        return None if current is None else NatsBlob(self._bucket, current.info)
 
     async def _current(self, tenant: str, sha256: str) -> Current | None:
-        current = await self._bucket.current(self._bucket.names.told(tenant, sha256))
-        return None if current is None or current.told.deleted else current
+        current = await self._bucket.current(self._bucket.names.info(tenant, sha256))
+        return None if current is None or current.info.deleted else current
 
     async def stat(self, tenant: str, sha256: str) -> StoredBlob | None:
         current = await self._current(tenant, sha256)
@@ -53,9 +62,9 @@ class NatsBlobs(Blobs):
             current = await self._current(tenant, sha256)
             if current is None or (stored_at is not None and current.at != stored_at):
                 return False
-            gone = Told(current.told.name, current.told.bucket, current.told.nuid, deleted=True)
+            gone = ObjectInfo(current.info.name, current.info.bucket, current.info.nuid, deleted=True)
             try:
-                place = await self._bucket.tell(self._bucket.names.told(tenant, sha256), gone, current.place)
+                place = await self._bucket.publish_info(self._bucket.names.info(tenant, sha256), gone, current.place)
             except MovedOn:
                 continue
             with suppress(ResultStoreAway):  # what cannot be removed now is a leftover
@@ -65,16 +74,16 @@ class NatsBlobs(Blobs):
 
     async def list_all(self) -> AsyncIterator[StoredBlob]:
         async for current in self._bucket.every():
-            content = content_of(current.told.name)
-            if content is not None and not current.told.deleted:
+            content = content_of(current.info.name)
+            if content is not None and not current.info.deleted:
                 yield _blob(*content, current)
 
     async def sweep(self, older_than: int) -> int:
         # Chunks first: an object that is described meanwhile is met below.
         orphans = {*await self._bucket.chunk_counts()}
         async for current in self._bucket.every():
-            if not current.told.deleted:
-                orphans.discard(current.told.nuid)
+            if not current.info.deleted:
+                orphans.discard(current.info.nuid)
             elif current.at < older_than:
                 await self._bucket.erase(current.place)
         count = 0
@@ -91,35 +100,35 @@ class NatsBlobs(Blobs):
 
 def _blob(tenant: str, sha256: str, current: Current) -> StoredBlob:
     try:
-        table = int(current.told.metadata["table"])
+        table = int(current.info.metadata["table"])
     except (KeyError, ValueError):
         table = 0
-    return StoredBlob(tenant, sha256, current.told.size - table, current.at)
+    return StoredBlob(tenant, sha256, current.info.size - table, current.at)
 
 
 class NatsBlob(Blob):
     """An object, as the message that describes it says."""
 
-    def __init__(self, bucket: Bucket, told: Told) -> None:
-        self.identity = told.nuid
+    def __init__(self, bucket: Bucket, info: ObjectInfo) -> None:
+        self.identity = info.nuid
         self._bucket = bucket
-        self._told = told
+        self._info = info
 
     async def read_index(self) -> Index:
         try:
-            places = [int(each) for each in self._told.metadata.get("tail", "").split()]
+            places = [int(each) for each in self._info.metadata.get("tail", "").split()]
         except ValueError as problem:
             raise Damaged(problem) from problem
-        tail = await self._bucket.get(self._told.nuid, places)
+        tail = await self._bucket.get(self._info.nuid, places)
         if tail is None:
             raise Replaced
-        return read_tail(tail, self._told)
+        return read_tail(tail, self._info)
 
     async def read_frame(self, index: Index, number: int) -> bytes:
         if not isinstance(index, PlacedIndex):
             raise InvariantBroken("the index of another store")
         places = index.places[index.chunk_of[number] : index.chunk_of[number + 1]]
-        frame = await self._bucket.get(self._told.nuid, places)
+        frame = await self._bucket.get(self._info.nuid, places)
         if frame is None:
             raise Replaced
         return frame
@@ -140,50 +149,50 @@ class NatsUpload(Upload):
         #: what described the object when `stored` looked
         self._before: Current | None = None
         #: the message of the whole upload, once its last chunk was sent
-        self._told: Told | None = None
+        self._info: ObjectInfo | None = None
         #: there may be chunks that no message describes
-        self._untold = False
+        self._orphaned = False
 
     async def put(self, frame: bytes) -> None:
         self._places += await self._sent(frame, len(self._places))
 
     async def stored(self, sha256: str) -> NatsBlob | None:
-        self._before = await self._bucket.current(self._bucket.names.told(self._tenant, sha256))
-        if self._before is None or self._before.told.deleted or self._is_told():
+        self._before = await self._bucket.current(self._bucket.names.info(self._tenant, sha256))
+        if self._before is None or self._before.info.deleted or self._is_published():
             return None
-        return NatsBlob(self._bucket, self._before.told)
+        return NatsBlob(self._bucket, self._before.info)
 
     async def finish(self, end: bytes, sha256: str) -> bool:
-        if self._is_told():  # and the answer got lost
+        if self._is_published():  # and the answer got lost
             return True
-        if self._told is None:
-            self._told = await self._end(end, sha256)
-        if not await self._tell(self._told, sha256, renews=False):
+        if self._info is None:
+            self._info = await self._end(end, sha256)
+        if not await self._publish(self._info, sha256, renews=False):
             return False
-        if self._before is not None and not self._before.told.deleted:
+        if self._before is not None and not self._before.info.deleted:
             with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
-                await self._bucket.purge(self._before.told.nuid)
+                await self._bucket.purge(self._before.info.nuid)
         return True
 
     async def renew(self, sha256: str) -> bool:
         if self._before is None:
             return False
-        if not await self._tell(replace(self._before.told, mtime=now()), sha256, renews=True):
+        if not await self._publish(replace(self._before.info, mtime=now()), sha256, renews=True):
             return False
         with suppress(ResultUnavailable):  # what cannot be removed now is a leftover
             await self.discard()
         return True
 
     async def discard(self) -> None:
-        if self._untold:
+        if self._orphaned:
             await self._bucket.purge(self._nuid)
-            self._untold = False
+            self._orphaned = False
 
-    def _is_told(self) -> bool:
+    def _is_published(self) -> bool:
         before = self._before
-        return before is not None and before.told.nuid == self._nuid and not before.told.deleted
+        return before is not None and before.info.nuid == self._nuid and not before.info.deleted
 
-    async def _end(self, end: bytes, sha256: str) -> Told:
+    async def _end(self, end: bytes, sha256: str) -> ObjectInfo:
         """Send the last chunks; the message that describes the whole."""
         table = table_of(self._places)
         tail = await self._sent(table + end, len(self._places))
@@ -193,31 +202,31 @@ class NatsUpload(Upload):
                 f"what was written of a result to {self._bucket.place} is gone: the bucket was emptied, or gc took it for "
                 "the leftover of a writer that died (setting results.orphan_grace_s); run it again"
             )
-        return told_of(
+        return info_of(
             self._bucket.names, self._tenant, sha256, self._nuid, self._bytes, self._digest.digest(), self._chunk,
             self._places, tail, len(table), len(end),
         )  # fmt: skip
 
-    async def _tell(self, told: Told, sha256: str, *, renews: bool) -> bool:
+    async def _publish(self, info: ObjectInfo, sha256: str, *, renews: bool) -> bool:
         """Publish a message in place of the one that `stored` saw; False when another came meanwhile."""
         try:
-            self._untold = renews  # should the answer get lost, nobody knows: then gc does
-            subject = self._bucket.names.told(self._tenant, sha256)
-            await self._bucket.tell(subject, told, 0 if self._before is None else self._before.place)
+            self._orphaned = renews  # should the answer get lost, nobody knows: then gc does
+            subject = self._bucket.names.info(self._tenant, sha256)
+            await self._bucket.publish_info(subject, info, 0 if self._before is None else self._before.place)
         except MovedOn:
-            self._untold = True
+            self._orphaned = True
             return False
         except ResultStoreAway:
             raise
         except ResultUnavailable:
-            self._untold = True
+            self._orphaned = True
             raise
         return True
 
     async def _sent(self, body: bytes, number: int) -> list[int]:
         if not self._chunk:
             self._chunk = await self._bucket.chunk_bytes()
-        self._untold = True
+        self._orphaned = True
         places = await self._bucket.put(self._nuid, number, cut(body, self._chunk))
         await self._blobs.threads.run(self._digest.update, body)
         self._bytes += len(body)

@@ -18,7 +18,7 @@ from nats.js import errors as js_errors
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable, SettingsError
 from arclog.results.blobs.nats.connection import Connect, NatsLink
-from arclog.results.blobs.nats.objects import CHUNK_BYTES, Subjects, Told
+from arclog.results.blobs.nats.objects import CHUNK_BYTES, ObjectInfo, Subjects
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 #: left of a message's room for its headers
@@ -31,9 +31,9 @@ class MovedOn(Exception):
 
 
 class Current(Struct, frozen=True):
-    """The message that tells of an object now; it may tell that the object was deleted."""
+    """The newest message that describes an object; it may say that the object was deleted."""
 
-    told: Told
+    info: ObjectInfo
     #: its place in the stream
     place: int
     #: when it came, microseconds since 1970
@@ -92,7 +92,7 @@ class Bucket:
 
         return await self.link.run(work)
 
-    async def tell(self, subject: str, told: Told, instead_of: int) -> int:
+    async def publish_info(self, subject: str, info: ObjectInfo, instead_of: int) -> int:
         """Say this of an object, if the message at this place (0: none) is still the last one; its place."""
         headers: dict[str, str] = {
             api.Header.ROLLUP: "sub",
@@ -100,7 +100,7 @@ class Bucket:
         }
         try:
             return await self.link.run(
-                lambda stream: self._publish(stream, subject, msgspec.json.encode(told), headers)
+                lambda stream: self._publish(stream, subject, msgspec.json.encode(info), headers)
             )
         except js_errors.BadRequestError:
             raise MovedOn from None
@@ -120,7 +120,7 @@ class Bucket:
             ) from None
 
     async def current(self, subject: str) -> Current | None:
-        """What is told of an object, as the stream's leader knows it."""
+        """The newest message of an object, as the stream's leader knows it."""
         try:
             found = await self.link.run(lambda stream: stream.get_last_msg(self.names.stream, subject))
         except js_errors.NotFoundError:
@@ -128,7 +128,7 @@ class Bucket:
         return _current(found)
 
     async def every(self) -> AsyncIterator[Current]:
-        """What is told of all objects."""
+        """The newest messages of all objects."""
         after = 0
         while (found := await self._next(after + 1)) is not None:
             after = found.seq or 0
@@ -140,7 +140,7 @@ class Bucket:
         async def work(stream: JetStreamContext) -> api.RawStreamMsg | None:
             try:
                 return await stream.get_msg(
-                    self.names.stream, seq=place, subject=self.names.all_told, next=True, direct=True
+                    self.names.stream, seq=place, subject=self.names.all_info, next=True, direct=True
                 )
             except nats.errors.NoRespondersError:  # the bucket is not there, or not yet again
                 await stream.stream_info(self.names.stream)
@@ -224,10 +224,10 @@ class Bucket:
 def _current(found: api.RawStreamMsg) -> Current | None:
     """None when the message is none of an object."""
     try:
-        told = msgspec.json.decode(found.data or b"", type=Told)
+        info = msgspec.json.decode(found.data or b"", type=ObjectInfo)
     except msgspec.DecodeError:
         return None
-    return Current(told, found.seq or 0, _moment(found))
+    return Current(info, found.seq or 0, _moment(found))
 
 
 def _moment(found: api.RawStreamMsg) -> int:

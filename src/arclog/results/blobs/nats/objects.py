@@ -1,6 +1,6 @@
 """The form of results in a NATS bucket: the object store's own (ADR-20), so that `nats object get` gives the stored file.
 
-An object `<tenant>/<sha256>.zst` is a message that tells of it, and its chunks as messages under a subject of its own.
+An object `<tenant>/<sha256>.zst` is a message that describes it, and its chunks as messages under a subject of its own.
 Chunks never reach across parts, and a table of their places in the stream stands behind the parts, in a frame that zstd
 skips: so any part is read alone.
 
@@ -29,8 +29,8 @@ _DIGEST = 32
 _SUFFIX = ".zst"
 
 
-class Told(msgspec.Struct, omit_defaults=True):
-    """What the message of an object tells; names are those of ADR-20."""
+class ObjectInfo(msgspec.Struct, omit_defaults=True):
+    """The message that describes an object; names are those of NATS' ADR-20."""
 
     name: str
     bucket: str
@@ -60,10 +60,10 @@ class Subjects:
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
         self.stream = f"OBJ_{bucket}"
-        self.all_told = f"$O.{bucket}.M.>"
+        self.all_info = f"$O.{bucket}.M.>"
         self.all_chunks = f"$O.{bucket}.C.>"
 
-    def told(self, tenant: str, sha256: str) -> str:
+    def info(self, tenant: str, sha256: str) -> str:
         return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(object_name(tenant, sha256).encode()).decode()}"
 
     def chunks(self, nuid: str) -> str:
@@ -92,21 +92,21 @@ def table_of(places: Sequence[int]) -> bytes:
     return _HEAD.pack(_SKIPPABLE, len(body)) + body
 
 
-def read_tail(tail: bytes, told: Told) -> PlacedIndex:
+def read_tail(tail: bytes, info: ObjectInfo) -> PlacedIndex:
     """Table and index; whatever does not add up is damage."""
     try:
-        chunk, table_bytes = int(told.metadata["chunk"]), int(told.metadata["table"])
+        chunk, table_bytes = int(info.metadata["chunk"]), int(info.metadata["table"])
     except (KeyError, ValueError):
         raise Damaged("it was not stored by arclog") from None
     table, end = tail[:table_bytes], tail[table_bytes:]
-    if len(table) != table_bytes or table_bytes < _HEAD.size + _DIGEST or str(len(end)) != told.metadata.get("index"):
+    if len(table) != table_bytes or table_bytes < _HEAD.size + _DIGEST or str(len(end)) != info.metadata.get("index"):
         raise Damaged("it is cut")
     magic, size = _HEAD.unpack_from(table)
     body, digest = table[_HEAD.size : -_DIGEST], table[-_DIGEST:]
     if magic != _SKIPPABLE or size != len(table) - _HEAD.size or hashlib.sha256(body).digest() != digest:
         raise Damaged("its table of chunks was changed")
     places = list(struct.unpack(f"<{len(body) // 8}Q", body))
-    index = read_index(end, told.size - len(table))
+    index = read_index(end, info.size - len(table))
     chunk_of = [0]
     for part in index.parts:
         chunk_of.append(chunk_of[-1] + -(-part.packed // chunk))
@@ -117,12 +117,12 @@ def read_tail(tail: bytes, told: Told) -> PlacedIndex:
     )
 
 
-def told_of(
+def info_of(
     subjects: Subjects, tenant: str, sha256: str, nuid: str, size: int, digest: bytes, chunk: int,
     places: Sequence[int], tail: Sequence[int], table_bytes: int, index_bytes: int,
-) -> Told:  # fmt: skip
+) -> ObjectInfo:  # fmt: skip
     """The message of a whole object."""
-    return Told(
+    return ObjectInfo(
         name=object_name(tenant, sha256),
         bucket=subjects.bucket,
         nuid=nuid,

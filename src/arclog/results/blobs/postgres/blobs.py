@@ -79,7 +79,7 @@ class PostgresBlobs(Blobs):
         await self._prepare()
         return await self._link.run(work)
 
-    async def name_it(self, blob: int, tenant: str, sha256: str, end: bytes, stored_bytes: int) -> bool:
+    async def name_blob(self, blob: int, tenant: str, sha256: str, end: bytes, stored_bytes: int) -> bool:
         """Let a blob that is whole be read under its name, durably; False when its row is gone."""
 
         async def work(connection: AsyncConnection[Any]) -> bool:
@@ -183,7 +183,7 @@ class PostgresUpload(Upload):
     async def finish(self, end: bytes, sha256: str) -> bool:
         await self._begin()
         size = self._bytes + len(end)
-        if not await self._blobs.name_it(self._blob, folder_of(self._tenant), sha256, end, size):
+        if not await self._blobs.name_blob(self._blob, folder_of(self._tenant), sha256, end, size):
             raise self._swept()
         return True
 

@@ -47,7 +47,7 @@ _COLUMNS = {
     "timers": "itib",
     "ended": "i",
     "counted": "i",
-    "told": "iitttb",
+    "deliveries": "iitttb",
 }
 
 
@@ -100,8 +100,8 @@ class Wave:
             self._put("counted", [(own,)])
         else:
             self._add_work(what, derived)
-        tell = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(what.tell, 1)]
-        self._put("told", tell)
+        deliveries = [(own, n, new.url, new.secret, new.event, new.body) for n, new in enumerate(what.tell, 1)]
+        self._put("deliveries", deliveries)
 
     def _add_work(self, what: Append, derived: Derived) -> None:
         """Commands and timers. A statement changes a row once, so what is said of it several times is summed up here."""
