@@ -86,11 +86,10 @@ def choose_results(settings: Settings) -> Results:
         if not settings.text("bus.url"):
             raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
         with required("nats", "ARCLOG_RESULTS_URL"):
-            from arclog.buses.nats_address import address_of
-            from arclog.buses.nats_connect import connect
+            from arclog.drivers.nats.cluster import Cluster
             from arclog.results.blobs.nats.blobs import NatsBlobs
-        address, timeout_s = address_of(settings), settings.number("results.timeout_s")
-        return BlobResults(NatsBlobs(lambda: connect(address, timeout_s), f"NATS {address}", settings), settings)
+        cluster, timeout_s = Cluster(settings), settings.number("results.timeout_s")
+        return BlobResults(NatsBlobs(lambda: cluster.connect(timeout_s), f"NATS {cluster}", settings), settings)
     if slashes and scheme in ("s3", "gs", "az"):
         with required("object", "ARCLOG_RESULTS_URL"):
             from arclog.results.blobs.object.blobs import ObjectBlobs

@@ -187,9 +187,9 @@ async def test_an_address_that_is_none_is_not_repeated(url):
 
 def test_a_full_disk_says_so(database):
     link = PgLink(database.dsn, Settings())
-    assert "disk full" in str(link._meant(psycopg.errors.DiskFull("could not extend file")))
-    assert not isinstance(link._meant(psycopg.errors.DiskFull("")), ResultStoreAway)
-    assert isinstance(link._meant(psycopg.errors.TooManyConnections("")), ResultStoreAway)
+    assert "disk full" in str(link._translated(psycopg.errors.DiskFull("could not extend file")))
+    assert not isinstance(link._translated(psycopg.errors.DiskFull("")), ResultStoreAway)
+    assert isinstance(link._translated(psycopg.errors.TooManyConnections("")), ResultStoreAway)
 
 
 async def test_a_user_who_may_not_make_tables(database, schema):

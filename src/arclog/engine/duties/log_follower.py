@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.engine import Engine
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
@@ -61,20 +62,19 @@ class Follower:
 
     async def run(self) -> None:
         """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
         while not self._settling:
             self._news.clear()
             try:
                 await self.publish()
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
-                pause = _FIRST_PAUSE_S
+                backoff.reset()
                 self._warn("")
             except Exception as problem:
                 if not isinstance(problem, ArclogError):
                     log.error("%s: %s", self.what, problem, exc_info=problem)
                 self._warn(str(problem))
-                await self._engine.clock.sleep(pause)
-                pause = min(pause * 2, self._lease_s / 3)
+                await self._engine.clock.sleep(backoff.pause_s())
                 continue
             await self._rest(rest)
 

@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away
 from arclog.model.ids import MAX_ID
 from arclog.ports.storage.pools import EACH, Resource, ResourceRecord
 from arclog.stores.claim_choice import Asked, Lane, Room, Service, Waiting, chosen
-from arclog.stores.postgres.connection.errors import is_away, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pipeline import Call, Link, Rows
-from arclog.stores.postgres.connection.pool import Patience, Pool
+from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.connection.values import blobs, ints, texts
 from arclog.stores.records import resources_of
 

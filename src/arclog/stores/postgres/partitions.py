@@ -9,9 +9,10 @@ import logging
 from bisect import bisect_right
 from typing import Any
 
+from arclog.drivers.postgres.connect import answering
 from arclog.model.errors import ArclogError
 from arclog.model.ids import EPOCH_MS, MAX_ID, NODE_BITS, SEQUENCE_BITS, compose
-from arclog.stores.postgres.connection.connect import Address, answering, connect
+from arclog.stores.postgres.connection.connect import Address, connect
 from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pool import Pool
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
 from arclog.stores.postgres.access import Access
@@ -13,10 +15,10 @@ from arclog.stores.postgres.batching import Changes, Lookups
 from arclog.stores.postgres.catalog import Catalog
 from arclog.stores.postgres.claims import Claims
 from arclog.stores.postgres.connection.connect import address_of, open_link
-from arclog.stores.postgres.connection.errors import is_away, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.migrations import migrate
 from arclog.stores.postgres.connection.pipeline import Link
-from arclog.stores.postgres.connection.pool import Patience, Pool
+from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.duties import Duties
 from arclog.stores.postgres.executions import Executions
 from arclog.stores.postgres.log import Log

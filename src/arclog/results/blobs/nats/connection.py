@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import nats.errors
 from nats.js import JetStreamContext
 from nats.js import errors as js_errors
 
+from arclog.drivers.backoff import retry
+from arclog.drivers.nats.connect import Connection
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, ResultStoreAway, ResultUnavailable, SettingsError
-from arclog.results.again import until_answered
 
 R = TypeVar("R")
 Work = Callable[[JetStreamContext], Awaitable[R]]
@@ -28,21 +29,8 @@ MOVED_ON = 10071
 _FULL = frozenset({10023, 10028, 10047, 10077})
 
 
-class Line(Protocol):
-    """A connection, which does not mend itself."""
-
-    #: set when it is lost
-    over: asyncio.Event
-
-    @property
-    def max_payload(self) -> int:
-        """Largest message that the server takes."""
-
-    async def close(self) -> None: ...
-
-
 #: Makes a connection. Raises SettingsError where trying again would lead to the same, another ArclogError where not.
-Connect = Callable[[], Awaitable[tuple[Line, JetStreamContext]]]
+Connect = Callable[[], Awaitable[tuple[Connection, JetStreamContext]]]
 
 
 class _Lost(Exception):
@@ -56,7 +44,7 @@ class NatsLink:
         self._connect = connect
         self._timeout_s = settings.number("results.timeout_s")
         self._patience_s = settings.number("results.patience_s")
-        self._line: Line | None = None
+        self._line: Connection | None = None
         self._context: JetStreamContext | None = None
         self._connecting = asyncio.Lock()
 
@@ -67,7 +55,7 @@ class NatsLink:
 
     async def run(self, work: Work[R]) -> R:
         """What comes of the work; it may be done twice. What is not found, or moved on meanwhile, is the caller's."""
-        return await until_answered(lambda: self._once(work), self._patience_s)
+        return await retry(lambda: self._once(work), on=ResultStoreAway, patience_s=self._patience_s)
 
     async def _once(self, work: Work[R]) -> R:
         try:
@@ -80,7 +68,7 @@ class NatsLink:
         except (nats.errors.Error, OSError, TimeoutError, _Lost) as problem:
             raise self._meant(problem) from problem
 
-    async def _connected(self) -> tuple[Line, JetStreamContext]:
+    async def _connected(self) -> tuple[Connection, JetStreamContext]:
         async with self._connecting:
             if self._line is None or self._context is None or self._line.over.is_set():
                 await self.close()
@@ -120,7 +108,7 @@ class NatsLink:
         return ResultUnavailable(f"the result store {self.place} refuses: {problem}")
 
 
-async def _unless_lost(work: Awaitable[R], line: Line) -> R:
+async def _unless_lost(work: Awaitable[R], line: Connection) -> R:
     """What comes of the work; a lost connection ends it at once, since its answer would never come."""
     working = asyncio.ensure_future(work)
     losing = asyncio.ensure_future(line.over.wait())

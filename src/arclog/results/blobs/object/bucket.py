@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,6 +19,7 @@ from obstore import exceptions
 from arclog.drivers.http.client import proxies_of_environment
 from arclog.drivers.http.forward import Forwarder
 from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
+from arclog.drivers.objects import client_config, report_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultStoreAway, ResultUnavailable, SettingsError
 
@@ -29,9 +29,6 @@ _STORES: dict[str, tuple[Any, str]] = {
     "gs": (stores.GCSStore, "base_url"),
     "az": (stores.AzureStore, "endpoint"),
 }
-_STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
-_TIMEOUT = re.compile(r"TimedOut|timed out")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "AccountQuotaExceeded"})
 _LISTED_AT_A_TIME = 1000
@@ -91,18 +88,14 @@ def open_store(address: Address, settings: Settings, proxy: str = "") -> Any:
         return kind(
             address.bucket,
             config=config or None,
-            client_options={
-                "allow_http": address.endpoint.startswith("http://"),
-                "timeout": timedelta(seconds=settings.number("results.timeout_s")),
-                "connect_timeout": timedelta(seconds=min(10.0, settings.number("results.timeout_s"))),
-                "user_agent": "arclog",
-                **({"proxy_url": proxy} if proxy else {}),
-            },
-            retry_config={
-                "max_retries": _TRIES if patience else 0,
-                "retry_timeout": timedelta(seconds=patience),
-                "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
-            },
+            **client_config(
+                allow_http=address.endpoint.startswith("http://"),
+                connect_s=min(10.0, settings.number("results.timeout_s")),
+                timeout_s=settings.number("results.timeout_s"),
+                retries=_TRIES if patience else 0,
+                retry_s=patience,
+                proxy=proxy,
+            ),
             **options,
         )
     except Exception as problem:  # noqa: BLE001 - see below
@@ -170,7 +163,7 @@ class ObjectLink:
                 raise self.meant(problem) from None
             return None
         except Exception as problem:  # noqa: BLE001 - `meant` raises what is none of its own
-            if _status(str(problem)) == _BEHIND_THE_END:
+            if report_of(problem).status == _BEHIND_THE_END:
                 return b""
             raise self.meant(problem) from None
 
@@ -198,8 +191,7 @@ class ObjectLink:
         if isinstance(problem, ResultUnavailable):
             return problem
         text = str(problem)
-        status = _status(text)
-        code = found[1] if (found := _CODE.search(text)) else ""
+        status, code, _, late = report_of(problem)
         where = f"the result store {self.place}"
         if _NO_BUCKET.search(text):
             return ResultUnavailable(f"{where}: there is no such bucket; make it, or look at ARCLOG_RESULTS_URL")
@@ -214,7 +206,7 @@ class ObjectLink:
                 f"{where}: access denied ({code or status or 'no credentials'}); it must allow to list, read, write and "
                 "delete. Look at the credentials in the environment or in ARCLOG_RESULTS_CREDENTIALS_FILE"
             )
-        if _TIMEOUT.search(text):
+        if late:
             return ResultStoreAway(
                 f"{where} did not answer within {self._timeout_s:g} s; look whether it is overwhelmed (setting "
                 "results.timeout_s)"
@@ -228,8 +220,3 @@ class ObjectLink:
         if isinstance(problem, exceptions.BaseError | OSError):
             return ResultStoreAway(f"{where} cannot be reached, or the connection broke; look whether its server runs")
         raise problem
-
-
-def _status(text: str) -> int:
-    found = _STATUS.search(text)
-    return int(found[1] or found[2]) if found else 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away, is_conflict, text_of
 from arclog.model.errors import ArclogError, Conflict, StoreUnavailable
 from arclog.ports.storage.store import Append, Appended, EventIdTaken, NoSlot, OutcomeUnknown
-from arclog.stores.postgres.connection.errors import is_away, is_tangled, told, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pipeline import Call, Link, Lost
-from arclog.stores.postgres.connection.pool import Patience, Pool
+from arclog.stores.postgres.connection.pool import Pool
 from arclog.stores.postgres.connection.values import ints
 from arclog.stores.records import refusal_of
 from arclog.stores.rows import Derived
@@ -85,10 +87,10 @@ async def find_out(
             passing = True
         except Exception as error:  # noqa: BLE001 - it is raised below
             problem = translated(error, pool.place)
-            passing = is_away(error) or is_tangled(error)
+            passing = is_away(error) or is_conflict(error)
         if not passing or not await patience.more():
             raise OutcomeUnknown(
-                f"the connection to PostgreSQL was lost in the middle of a commit ({told(lost)}), which may or may not have "
+                f"the connection to PostgreSQL was lost in the middle of a commit ({text_of(lost)}), which may or may not have "
                 f"taken place: {problem}"
             ) from lost
     committed = {id(item): rows[0][0] for (item, _), rows in zip(asked, found, strict=True) if rows}

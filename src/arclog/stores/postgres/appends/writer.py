@@ -15,15 +15,17 @@ from functools import partial
 
 import psycopg
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import ArclogError, StoreUnavailable
 from arclog.ports.clock import Clock
 from arclog.ports.storage.store import Append, Appended, OutcomeUnknown
 from arclog.stores.postgres.appends.group import Group
 from arclog.stores.postgres.appends.outcomes import Item, find_out, refusal
 from arclog.stores.postgres.appends.statement import MOST_ROWS
-from arclog.stores.postgres.connection.errors import is_away, is_tangled, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pipeline import Link, Lost, Rows
-from arclog.stores.postgres.connection.pool import Patience, Pool, closed
+from arclog.stores.postgres.connection.pool import Pool, closed
 from arclog.stores.rows import Derived
 
 #: appends of one transaction
@@ -200,7 +202,7 @@ class Writer:
                 if items and not await patience.more():
                     raise
             except Exception as error:
-                if is_tangled(error):
+                if is_conflict(error):
                     pass
                 elif not is_away(error):
                     await self._one_by_one(number, items, error)
