@@ -211,9 +211,11 @@ async def test_a_database_that_forgets_commits_does_not_forget_results(database,
     """synchronous_commit may be off there: naming a result turns it on for its own transaction."""
     with database.connect() as connection:
         connection.execute(f"ALTER DATABASE {database.dbname} SET synchronous_commit TO off")
-    results = results_in(database.dsn, Settings({"store.schema": schema}))
+    settings = Settings({"store.schema": schema})
+    blobs = PostgresBlobs(database.dsn, settings)
+    results = BlobResults(blobs, settings)
     try:
-        assert await results.blobs.ask("durable") == [("on",)]
+        assert await blobs.ask("durable") == [("on",)]
         assert await is_readable(results, (await stored(results, NOISE)).sha256)
     finally:
         await results.close()
