@@ -128,6 +128,9 @@ def test_the_formats_of_other_programs() -> None:
     assert place["artifactLocation"]["uri"] == "b.yaml"
     assert place["region"] == {"startLine": 3, "startColumn": 5}
     assert run["results"][0]["level"] == "warning"
+    odd = as_sarif([(finding, file) for file in ("my flows/ü#1.yaml", "/tmp/a b.yaml")])["runs"][0]["results"]
+    uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in odd]
+    assert uris == ["my%20flows/%C3%BC%231.yaml", "file:///tmp/a%20b.yaml"]
 
 
 def test_the_command_fixes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
