@@ -116,6 +116,8 @@ VALUES: list[str] = [
     _task("kind: python", "file: jobs/gone.py #! missing-file"),
     _task("kind: python", "file: ../gone.py #! bad-file"),
     _task("kind: python", "file: /etc/passwd #! bad-file"),
+    _task("kind: http", "url: https://x.org", "spec: {retry: {delay: 600}} #! retry-delay").replace("      kind: http\n      url: https://x.org\n      spec: {retry: {delay: 600}} #! retry-delay", "      {kind: http, url: https://x.org, spec: {retry: {delays: [1, 900]}}} #! retry-delay"),
+    _task("kind: http", "url: https://x.org", "spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, delay: 600}}]}} #! retry-delay"),
     # --- keychain
     f"{_HEAD}keychain: [{{name: api, kind: bearer, token: abcdefghijkl}}] #! literal-secret\nworkflow:\n  - step: start\n    tool: {{kind: noop}}\n",
     f"{_HEAD}keychain: [{{name: api, kind: vault}}] #! bad-value\nworkflow:\n  - step: start\n    tool: {{kind: noop}}\n",
