@@ -196,8 +196,11 @@ def _record(options: Namespace) -> int:
 
     text = asyncio.run(go())
     if options.output:
-        with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
-            target.write(text)
+        try:
+            with open(options.output, "x", encoding="utf-8") as target:  # noqa: PTH123 - pathlib costs a start 2 ms
+                target.write(text)
+        except FileExistsError:
+            raise Usage(f"{options.output} is there already", "choose another name, or print it: no --output") from None
         out.say(f"{out.mark('done')} {options.output}")
     else:
         out.write(text)
