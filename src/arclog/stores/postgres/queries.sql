@@ -328,21 +328,22 @@ SELECT execution_id, seq0, base, ts, body FROM arclog.log WHERE execution_id = A
 ORDER BY execution_id, seq0
 
 -- name: mark_page
--- Behind a key; whether its execution is one of those that are searched.
+-- Behind a key; whether its execution is one of those that are searched. A subquery for each row: PostgreSQL would read all
+-- executions into a hash table for an EXISTS.
 SELECT m.ts, m.execution_id, m.seq,
-       EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = m.execution_id AND $5::text IN ('', e.tenant)
-               AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment))
+       coalesce((SELECT $5::text IN ('', e.tenant) AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment)
+                 FROM arclog.executions e WHERE e.execution_id = m.execution_id), false)
 FROM arclog.mark m
 WHERE m.event_type = $1 AND (m.ts, m.execution_id, m.seq) > ($2, $3, $4) AND m.ts < $8
 ORDER BY m.ts, m.execution_id, m.seq LIMIT $9
 
 -- name: scanned_page
 -- Rows behind a position, of transactions that can add nothing more, with their bodies where a type is in them and the
--- execution is one of those that are searched.
+-- execution is one of those that are searched (a subquery for each row, as in mark_page).
 SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
-       CASE WHEN l.types & $2 <> 0 AND EXISTS (
-           SELECT FROM arclog.executions e WHERE e.execution_id = l.execution_id AND $3::text IN ('', e.tenant)
-           AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)) THEN l.body END
+       CASE WHEN l.types & $2 <> 0 AND (
+           SELECT $3::text IN ('', e.tenant) AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)
+           FROM arclog.executions e WHERE e.execution_id = l.execution_id) THEN l.body END
 FROM arclog.log l
 WHERE l.pos > $1
   AND l.pos < (SELECT base FROM arclog.positions) + (pg_snapshot_xmin(pg_current_snapshot())::text::int8 << 19)
