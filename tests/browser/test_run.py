@@ -32,12 +32,12 @@ def test_a_failed_run_opens_on_its_cause(page: Page, furnished: Furnished) -> No
     expect(
         details.get_by_text("attempt 1")
     ).to_be_visible()  # without a click: the task that failed, with its traceback
-    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("button", name="Show event", exact=True).click()
     expect(page).to_have_url(re.compile(r"seq=\d+.*step=fetch.*item=0"))
     expect(details.get_by_text("loop.iteration.failed").first).to_be_visible()
     page.reload()
     expect(details.get_by_text("loop.iteration.failed").first).to_be_visible()
-    page.get_by_role("button", name=re.compile("^Source :")).click()
+    page.get_by_role("button", name=re.compile("^Source line ")).click()
     expect(page.get_by_label("Source of the playbook").locator("[data-failed=true]")).to_contain_text(
         "raise RuntimeError"
     )
@@ -56,7 +56,7 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     expect(inputs).to_contain_text("{{ workload.count }}")
     expect(inputs).to_contain_text('"count": 8')
     expect(details.get_by_text("matched")).to_be_visible()
-    expect(details.get_by_text("did not hold")).to_be_visible()
+    expect(details.get_by_text("did not match")).to_be_visible()
     events = page.get_by_role("table", name="Events")
     expect(events.get_by_role("row").nth(1)).to_contain_text("step.scheduled")
     page.get_by_role("group", name="Steps over time").get_by_role("button", name=re.compile("^fetch ?, failed")).click()
@@ -95,7 +95,7 @@ def test_time_goes_back_and_forth(page: Page, furnished: Furnished) -> None:
     moment.fill("5")
     expect(page).to_have_url(re.compile("seq=5"))
     expect(data.get_by_text("counted")).to_have_count(0)
-    expect(page.get_by_text(re.compile("^seq 5 of"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^event 5 of"))).to_be_visible()
     expect(page.get_by_role("group", name="Graph of the run").get_by_label("Step start, queued")).to_be_visible()
     page.keyboard.press("m")  # a first mark
     page.locator("h1").click()
@@ -112,11 +112,11 @@ def test_time_goes_back_and_forth(page: Page, furnished: Furnished) -> None:
 
 def test_called_runs_open_in_place(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/{furnished.made['parent']}?tab=children")
-    called = page.get_by_role("group", name="Called runs")
+    called = page.get_by_role("group", name="Child runs")
     called.get_by_role("button", name=re.compile("^Steps of import-orders")).click()
     expect(called.get_by_role("link", name="load")).to_be_visible()
     called.get_by_role("link", name=re.compile("^import-orders")).click()
-    expect(page.get_by_text("Called by")).to_be_visible()
+    expect(page.get_by_text("Parent")).to_be_visible()
 
 
 def test_a_run_is_followed_live(page: Page, furnished: Furnished) -> None:
@@ -191,9 +191,9 @@ def test_an_approval_is_decided_where_it_is_waited_for(page: Page, furnished: Fu
 
 def test_a_run_that_is_not_there_is_said(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/380452616754167808")
-    expect(page.get_by_role("alert")).to_contain_text("Run 380452616754167808 is not there")
+    expect(page.get_by_role("alert")).to_contain_text("Run 380452616754167808 was not found")
     page.goto(f"{furnished.url}/nowhere/at/all")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_be_visible()
 
 
 def test_names_that_are_markup_are_text(page: Page, furnished: Furnished) -> None:
@@ -203,7 +203,7 @@ def test_names_that_are_markup_are_text(page: Page, furnished: Furnished) -> Non
         assert page.locator("img").count() == 0
     assert page.evaluate("() => window.hacked") is None
     page.keyboard.press("ControlOrMeta+k")
-    page.get_by_role("combobox", name="Find a place").fill("script")
+    page.get_by_role("combobox", name="Search pages").fill("script")
     expect(page.get_by_role("option").filter(has_text=stage.EVIL).first).to_be_visible()
 
 
@@ -212,7 +212,7 @@ def test_a_step_whose_name_is_markup_is_text_in_every_view(
 ) -> None:
     """The checker takes no such name; a log that another program made might have one."""
     page.goto(f"{furnished.url}/new-playbook")
-    page.get_by_role("textbox", name="Text of the playbook").click()
+    page.get_by_role("textbox", name="Playbook source").click()
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
     page.keyboard.insert_text(stage.WAIT.replace("poll", f"'{stage.EVIL}'"))

@@ -188,15 +188,44 @@ def _cells(row: Listed, out: Out) -> tuple[str, ...]:
     this_year = started[:4] == moment(_now())[:4]
     return (
         row.execution_id,
-        out.paint("‖ paused", "yellow") if row.paused else out.state(row.state),
+        _state(row, out),
         one_line(row.name),
         started[5:16] if this_year else started[:10],
         between(row.started_at, row.ended_at),
     )
 
 
+def _state(row: Listed, out: Out) -> str:
+    if row.paused:
+        return out.paint("‖ paused", "yellow")
+    return out.paint("‖ waiting", "yellow") if row.waiting else out.state(row.state)
+
+
+def _waits_for(row: Listed) -> str:
+    """What a run waits for, in words."""
+    from arclog.cli.render import moment
+
+    waiting = row.waiting
+    if waiting is None:
+        return ""
+    until = moment(waiting.until)
+    text = {
+        "signal": f"for signal {waiting.name}" + (f" until {until}" if until else ""),
+        "timer": f"until {until}",
+        "approval": "for approval",
+        "child": f"for run {waiting.name}",
+        "retry": f"for the next attempt at {until}",
+        "slot": "for a free slot",
+    }.get(waiting.what, f"for {waiting.what}")
+    more = f" and {waiting.count - 1} more" if waiting.count > 1 else ""
+    return f"waiting {text}{more}"
+
+
 def _detail(row: Listed) -> str:
     detail = row.error or row.warning or ""
+    if row.waiting:
+        where = f"step {row.waiting.step}: " if row.waiting.step else ""
+        detail = f"{where}{_waits_for(row)}" + (f"; {detail}" if detail else "")
     if not detail and not row.ended_at and row.current_step:
         detail = f"at step {row.current_step}"
     if row.imported:

@@ -24,7 +24,7 @@ export function Home(): ReactNode {
       <h1 className="hidden-visually">Home</h1>
       {isNew ? (
         <Empty
-          title="No run yet"
+          title="No runs yet"
           icon={<Rocket size={28} />}
           command={`arclog run examples/hello.yaml --server ${window.location.origin}`}
         >

@@ -67,7 +67,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
     mutationFn: () => call("POST /api/executions", { body }),
     onSuccess: (started) => {
       onClose();
-      toast({ kind: "done", text: `${path} was started` });
+      toast({ kind: "done", text: `${path} started` });
       void queries.invalidateQueries({ queryKey: ["runs"] });
       void navigate({ to: "/runs/$id", params: { id: started.execution_id } });
     },
@@ -85,7 +85,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
         if (!Object.keys(wrong).length) start.mutate();
       }}
     >
-      {fields.length === 0 && <p className="quiet">This playbook takes no values.</p>}
+      {fields.length === 0 && <p className="quiet">This playbook has no inputs.</p>}
       {fields.map((field) => (
         <Value
           key={field.name}
@@ -107,7 +107,7 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
         }}
       />
       <div className={styles.formFoot}>
-        <Button onClick={onClose}>Not now</Button>
+        <Button onClick={onClose}>Cancel</Button>
         <Button kind="main" type="submit" disabled={start.isPending}>
           Start
         </Button>

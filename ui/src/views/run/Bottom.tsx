@@ -39,12 +39,12 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
       bar.current.scrollLeft = button.offsetLeft + button.offsetWidth - bar.current.clientWidth;
   }, [tab]);
   return (
-    <section className={styles.detail} aria-label="The run in detail">
+    <section className={styles.detail} aria-label="Run details">
       <div className={styles.tabBar} ref={bar}>
         <div
           className={styles.tabs}
           role="tablist"
-          aria-label="What is shown"
+          aria-label="Sections"
           onKeyDown={(event) => {
             const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
             if (by === undefined) return;
