@@ -40,6 +40,7 @@ def views(made: dict[str, str]) -> dict[str, str]:
         "runs-none": "/runs?q=no such run",
         "run-failed": f"/runs/{made['orders']}",
         "run-waiting": f"/runs/{made['ship']}",
+        "run-signal": f"/runs/{made['wait']}",
         "run-evil": f"/runs/{made.get('evil', '')}",
         "run-loop": f"/runs/{made['import']}",
         "run-time": f"/runs/{made['import']}?seq=30&from=5&tab=data",

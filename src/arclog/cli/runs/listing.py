@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from arclog.cli.exits import OK
+from arclog.cli.exits import OK, Usage
 
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
@@ -120,17 +120,20 @@ def _query(options: Namespace) -> RunQuery:
 
 def _matches(where: str) -> Callable[[Listed], bool] | None:
     """Whether --where holds for a run; None: it holds for all."""
-    from msgspec.structs import asdict
+    from msgspec import to_builtins
 
     from arclog.expr import compile_condition
     from arclog.model.errors import ExpressionError
 
     if not where.strip():
         return None
-    condition = compile_condition(where)
+    try:
+        condition = compile_condition(where)
+    except ExpressionError as error:
+        raise Usage(f"--where is not an expression: {error}") from error
 
     def matches(run: Listed) -> bool:
-        fields = asdict(run)
+        fields = to_builtins(run)
         try:
             return bool(condition.evaluate({**fields, "run": fields}))
         except ExpressionError:
