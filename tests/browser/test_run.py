@@ -68,6 +68,13 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     )
 
 
+def test_a_loop_shows_the_details_of_the_item_that_failed_first(page: Page, furnished: Furnished) -> None:
+    page.goto(f"{furnished.url}/runs/{furnished.made['import']}?step=fetch")
+    details = page.get_by_role("complementary", name="Details of the selection")
+    expect(details.get_by_text("Below: item 3")).to_be_visible()
+    expect(details.get_by_text("order 3 has no total").first).to_be_visible()
+
+
 def test_a_loop_opens_on_its_failed_items(page: Page, furnished: Furnished) -> None:
     page.goto(f"{furnished.url}/runs/{furnished.made['import']}")
     chart = page.get_by_role("group", name="Steps over time")

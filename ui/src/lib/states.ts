@@ -39,13 +39,12 @@ export function stateOfRun(run: Pick<Listed, "state" | "paused" | "approvals" | 
 
 /** What a run waits for, in a few words; "" when it does not wait. */
 export function waitingText(waiting: Listed["waiting"]): string {
-  if (!waiting) return "";
+  if (!waiting || waiting.what === "approval") return ""; // the state says so
   const { what, name, until, count } = waiting;
   const time = until ? exactText(millis(until)).slice(0, 16) : "";
   const texts: Record<string, string> = {
     signal: `for signal ${name}${time ? ` until ${time}` : ""}`,
     timer: `until ${time}`,
-    approval: "for approval",
     child: "for a child run",
     retry: `for the next attempt at ${time}`,
     slot: "for a free slot",

@@ -173,7 +173,10 @@ async def _known(engine: Engine, known: ExecutionRecord) -> Forked:
 
 def check_map(renamed: Mapping[str, str], old: Collection[str], new: Collection[str]) -> None:
     """Raise RequestRejected when one of the playbooks does not have a step that `map` names."""
-    for names, steps, which in ((renamed.keys(), old, "the run's playbook"), (renamed.values(), new, "the new playbook")):
+    for names, steps, which in (
+        (renamed.keys(), old, "the run's playbook"),
+        (renamed.values(), new, "the new playbook"),
+    ):
         if unknown := sorted(name for name in names if name not in steps):
             known = ", ".join(list(steps)[:20])
             raise RequestRejected(f"`map` names steps that {which} does not have: {', '.join(unknown)}; it has {known}")

@@ -28,8 +28,7 @@ export function Home(): ReactNode {
           icon={<Rocket size={28} />}
           command={`arclog run examples/hello.yaml --server ${window.location.origin}`}
         >
-          Runs of this server appear here as soon as there are some. Start one from a playbook, or from the command
-          line:
+          Runs appear here once there are any. Start one from a playbook or from the command line:
         </Empty>
       ) : (
         <div className={styles.columns}>

@@ -86,9 +86,10 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
       }}
     >
       {fields.length === 0 && <p className="quiet">This playbook has no inputs.</p>}
-      {fields.map((field) => (
+      {fields.map((field, index) => (
         <Value
           key={field.name}
+          isFirst={index === 0}
           field={field}
           text={texts[field.name] ?? ""}
           wrong={isTried || texts[field.name] !== initialText(field) ? (wrong[field.name] ?? "") : ""}
@@ -117,13 +118,15 @@ function Fields({ path, version, fields, onClose }: Props & { fields: InputField
 }
 
 interface ValueProps {
+  /** it has the focus when the form opens */
+  isFirst: boolean;
   field: InputField;
   text: string;
   wrong: string;
   onChange: (text: string) => void;
 }
 
-function Value({ field, text, wrong, onChange }: ValueProps): ReactNode {
+function Value({ isFirst, field, text, wrong, onChange }: ValueProps): ReactNode {
   const { name, kind, isRequired, description } = field;
   const label = isRequired ? `${name} (required)` : name;
   if (kind === "boolean") {
@@ -173,15 +176,14 @@ function Value({ field, text, wrong, onChange }: ValueProps): ReactNode {
   return (
     <Field
       label={label}
+      autoFocus={isFirst}
       value={text}
       placeholder={field.placeholder}
       type={isSecret ? "password" : "text"}
       autoComplete={isSecret ? "new-password" : "off"}
       inputMode={kind === "number" ? "decimal" : undefined}
       aria-invalid={wrong !== ""}
-      hint={
-        wrong || description || (isSecret ? "It is kept out of the log, and forgotten when the run ends." : undefined)
-      }
+      hint={wrong || description || (isSecret ? "Not stored in the log; discarded when the run ends." : undefined)}
       onChange={(event) => onChange(event.target.value)}
     />
   );

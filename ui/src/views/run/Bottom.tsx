@@ -18,7 +18,7 @@ const TABS: [Tab, string][] = [
   ["logs", "Logs"],
   ["data", "Data"],
   ["source", "Source"],
-  ["children", "Called runs"],
+  ["children", "Child runs"],
   ["lineage", "Lineage"],
   ["history", "History"],
 ];
@@ -74,10 +74,10 @@ export function Bottom({ loading }: { loading: boolean }): ReactNode {
         </div>
         {selection.step && (
           <span className={`${styles.about} quiet small`}>
-            of <b className="cut">{selection.step}</b>
+            <b className="cut">{selection.step}</b>
             {selection.item && <> item {selection.item}</>}
             <button type="button" onClick={() => select({ step: undefined, run: undefined, item: undefined })}>
-              show all
+              clear
             </button>
           </span>
         )}

@@ -95,7 +95,7 @@ function useLines(step: string, seq: number | undefined, item: string | undefine
   }, [log, version, step, seq, run, item]);
 }
 
-/** The item of a loop that is shown: the selected one, else the latest that failed, else the latest. */
+/** The item of a loop that is shown: the selected one, else the first that failed, else the latest. */
 function useItem(step: PlanStep, seq: number | undefined): string | undefined {
   const { log, version, focus } = useRunView();
   const { run, item } = focus;
@@ -103,6 +103,7 @@ function useItem(step: PlanStep, seq: number | undefined): string | undefined {
   return useMemo(() => {
     if (item || !step.loop) return item;
     let latest: string | undefined;
+    let failed: string | undefined;
     for (
       let at = Math.min(seq ?? log.length, log.length), looked = 0;
       at >= 1 && looked < MOST_LOOKED;
@@ -112,10 +113,11 @@ function useItem(step: PlanStep, seq: number | undefined): string | undefined {
       if (kind.step !== step.name || (run && log.run[at - 1] !== run)) continue;
       const found = log.itemOf(at);
       if (!found) continue;
-      if (kind.type === "task.failed" || kind.type === "loop.iteration.failed") return found;
+      // Later ones may have been ended because of the first.
+      if (kind.type === "loop.iteration.failed") failed = found;
       latest ??= found;
     }
-    return latest;
+    return failed ?? latest;
   }, [log, version, step, seq, run, item]);
 }
 

@@ -48,7 +48,7 @@ export function Items(): ReactNode {
       },
       {
         key: "took",
-        title: "Took",
+        title: "Duration",
         width: "6rem",
         align: "end",
         cell: (item) => spanText((item.to ?? now) - item.from),

@@ -132,7 +132,7 @@ export function Runs(): ReactNode {
             checked={search.called ?? false}
             onChange={(event) => change({ called: event.target.checked || undefined })}
           />
-          Include child runs
+          Child runs
         </label>
         <span className={styles.tools}>
           <CopyAs actions={{ list: formOf(runs.asked) }} />
