@@ -50,7 +50,7 @@ def test_a_stream_goes_on_without_gap_or_repetition_when_the_server_is_killed(
         expect(page.locator("header").get_by_text("completed")).to_be_visible()
         with server.client() as client:
             events = client.get(f"/api/executions/{execution_id}/events").json()["events"]
-        region = page.get_by_role("region", name="The run in detail")
+        region = page.get_by_role("region", name="Run details")
         expect(page.get_by_text(f"event {len(events):,} of {len(events):,}")).to_be_visible()
         # Each once and in order: read all of them off the page.
         table = region.get_by_role("table", name="Events")

@@ -84,7 +84,7 @@ def test_a_value_is_followed_to_the_response_it_came_from(
     expect(data.get_by_role("row").filter(has_text="/price")).to_contain_text("fetch")
     page.get_by_role("textbox", name="Value").fill("nothing.of.it")
     page.get_by_role("button", name="Trace").click()
-    expect(page.get_by_role("region", name="Where a value comes from").get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("region", name="Trace a value").get_by_role("alert")).to_be_visible()
 
 
 def test_a_changed_condition_is_simulated_on_recorded_runs(
@@ -99,7 +99,7 @@ def test_a_changed_condition_is_simulated_on_recorded_runs(
     expect(page.get_by_text("No problems found.")).to_be_visible()
     page.get_by_role("link", name="Simulate").click()
     page.get_by_role("button", name="Simulate", exact=True).click()
-    row = page.get_by_role("table", name="Runs that would go differently").get_by_role("row", name=execution_id)
+    row = page.get_by_role("table", name="Runs with a different outcome").get_by_role("row", name=execution_id)
     expect(row).to_contain_text("different path")
     expect(row).to_contain_text("behind step fetch, cheap followed, and dear would have")
     page.get_by_role("link", name="Editor").click()  # what was typed is still there
@@ -139,10 +139,10 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         other.goto(f"{elsewhere.url}/runs")
         other.get_by_role("button", name="Import").click()
         dialog = other.get_by_role("dialog")
-        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "damaged.arclog")
+        dialog.get_by_label("Exported file").set_input_files(tmp_path / "damaged.arclog")
         dialog.get_by_role("button", name="Import", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text("this is no exported run, or its end is missing")
-        dialog.get_by_label("File that was exported").set_input_files(tmp_path / "other.arclog")
+        dialog.get_by_label("Exported file").set_input_files(tmp_path / "other.arclog")
         expect(dialog.get_by_text("arclog import other.arclog")).to_be_visible()
         dialog.get_by_role("button", name="Import", exact=True).click()
         expect(other).to_have_url(re.compile(f"/runs/{execution_id}"))
@@ -187,4 +187,4 @@ def test_what_failed_is_retried_with_a_changed_playbook(page: Page, furnished: F
     assert sum(event["seq"] > origin["events"] for event in tasks) == 3
     page.goto(f"{furnished.url}/runs/compare?a={execution_id}&b={kept.group(1)}")
     expect(page.get_by_text(re.compile("First difference: each"))).to_be_visible()
-    expect(page.get_by_role("region", name="Changes of the playbook")).to_contain_text("step changed: each")
+    expect(page.get_by_role("region", name="Playbook changes")).to_contain_text("step changed: each")

@@ -99,7 +99,7 @@ def test_odd_data_is_shown_as_data(page: Page, furnished: Furnished) -> None:
         data.get_by_role("button", name=re.compile(r"^▸ \{ 1 \}")).first.click()
     # A long text is cut, and opened on demand; one of a megabyte is a stored result.
     page.goto(f"{furnished.url}/runs/{execution_id}?seq=1")
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     details.get_by_role("button", name="▸ { 1 }").click()
     more = details.get_by_role("button", name=re.compile(r"more characters$"))
     expect(more.first).to_be_visible()

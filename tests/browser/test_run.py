@@ -28,7 +28,7 @@ def test_a_failed_run_opens_on_its_cause(page: Page, furnished: Furnished) -> No
     page.goto(f"{furnished.url}/runs/{furnished.made['orders']}")
     expect(page.get_by_text("fetch → item 0 → task get:")).to_be_visible()
     expect(page.get_by_text("503 from api.shop").first).to_be_visible()
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(
         details.get_by_text("attempt 1")
     ).to_be_visible()  # without a click: the task that failed, with its traceback
@@ -48,7 +48,7 @@ def test_graph_chart_events_and_source_share_one_selection(page: Page, furnished
     graph = page.get_by_role("group", name="Graph of the run")
     graph.get_by_text("start", exact=True).click()
     expect(page).to_have_url(re.compile("step=start"))
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(details.get_by_role("heading", name="start")).to_be_visible()
     expect(details.get_by_text("Count what there is to import.")).to_be_visible()
     # The template beside the value that it came to, the rule that matched, and why the other arc was not taken.
@@ -85,7 +85,7 @@ def test_a_loop_opens_on_its_failed_items(page: Page, furnished: Furnished) -> N
     expect(first).to_contain_text("failed")
     first.click()
     expect(page).to_have_url(re.compile("item=3"))
-    details = page.get_by_role("complementary", name="Details of what is selected")
+    details = page.get_by_role("complementary", name="Details of the selection")
     expect(details.get_by_text("order 3 has no total").first).to_be_visible()
     page.get_by_role("tab", name="Logs").click()
     lines = page.get_by_role("table", name="Lines")

@@ -448,7 +448,7 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
 
 def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
     if known.new.idempotency_key != key or known.new.scope != scope:
-        raise Conflict(f"run {known.execution_id} is in this store already, and the file has it at another moment")
+        raise Conflict(f"run {known.execution_id} is in this store already and is not the same import; open it there")
     return Imported(
         manifest.execution_id, manifest.run_id, known.head, len(manifest.results), manifest.missing, created=False
     )

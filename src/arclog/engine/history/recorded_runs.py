@@ -262,4 +262,4 @@ def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
         if verdict.fits_at
         else "no event of the run fits it"
     )
-    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}. {latest}"
+    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}; {latest}"
