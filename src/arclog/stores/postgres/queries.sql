@@ -303,10 +303,11 @@ SELECT execution_id, seq0, base, ts, body FROM arclog.log WHERE execution_id = A
 ORDER BY execution_id, seq0
 
 -- name: mark_page
--- Behind a key; whether its execution is one of those that are searched.
+-- Behind a key; whether its execution is one of those that are searched. A subquery for each row: PostgreSQL would read all
+-- executions into a hash table for an EXISTS.
 SELECT m.ts, m.execution_id, m.seq,
-       EXISTS (SELECT FROM arclog.executions e WHERE e.execution_id = m.execution_id AND $5::text IN ('', e.tenant)
-               AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment))
+       coalesce((SELECT $5::text IN ('', e.tenant) AND $6::text IN ('', e.project) AND $7::text IN ('', e.environment)
+                 FROM arclog.executions e WHERE e.execution_id = m.execution_id), false)
 FROM arclog.mark m
 WHERE m.event_type = $1 AND (m.ts, m.execution_id, m.seq) > ($2, $3, $4) AND m.ts < $8
 ORDER BY m.ts, m.execution_id, m.seq LIMIT $9

@@ -28,11 +28,11 @@ WHERE event_type = $1 AND ts >= $2 ORDER BY ts, execution_id, seq LIMIT $3
 
 -- name: scanned_page
 -- Rows behind a position, of transactions that can add nothing more, with their bodies where a type is in them and the
--- execution is one of those that are searched.
+-- execution is one of those that are searched (a subquery for each row, as in PostgreSQL's mark_page).
 SELECT l.pos, l.ts, l.execution_id, l.seq0, l.base,
-       CASE WHEN l.types & $2 <> 0 AND EXISTS (
-           SELECT 1 FROM arclog.executions e WHERE e.execution_id = l.execution_id AND $3::text IN ('', e.tenant)
-           AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)) THEN l.body END
+       CASE WHEN l.types & $2 <> 0 AND (
+           SELECT $3::text IN ('', e.tenant) AND $4::text IN ('', e.project) AND $5::text IN ('', e.environment)
+           FROM arclog.executions e WHERE e.execution_id = l.execution_id) THEN l.body END
 FROM arclog.log l
 WHERE l.pos > $1 {settled l.pos}
 ORDER BY l.pos LIMIT $6
