@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from arclog.model.data.sizes import values_size
 from arclog.model.errors import RequestRejected, RequestTooLarge
 from arclog.server.auth.access import services_of
 from arclog.server.openapi.schemas import JSON
@@ -22,8 +23,6 @@ T = TypeVar("T")
 
 #: Memory is counted in steps of this: smaller bodies cost nothing.
 _COUNTED = 1024 * 1024
-#: What a value in JSON takes as an object of Python, at most in the long run.
-_VALUE_BYTES = 64
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
@@ -72,7 +71,7 @@ def hold_decoded(request: Request, raw: bytes) -> None:
     """Count what a large body will take once it is decoded. Raises TooManyRequests or RequestTooLarge."""
     slot: Slot | None = request.scope.get(SLOT)
     if slot is not None and len(raw) >= _COUNTED:
-        slot.hold(_VALUE_BYTES * (raw.count(b",") + raw.count(b"[") + raw.count(b"{")))
+        slot.hold(values_size(raw))
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:

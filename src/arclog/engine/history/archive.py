@@ -29,6 +29,7 @@ from arclog.engine.commits.batch import approvals_of, projected
 from arclog.engine.commits.engine import Engine
 from arclog.engine.history.imported import PREFIX, is_imported
 from arclog.engine.history.recorded_runs import read_log
+from arclog.model.data.sizes import decoded_size
 from arclog.model.errors import Conflict, ExpressionError, InvariantBroken, NewerLog, RequestRejected, ResultUnavailable
 from arclog.model.events import REGISTRY, Event
 from arclog.model.ids import LATEST, MAX_ID, parse_id, timestamp
@@ -56,8 +57,8 @@ _LARGEST_MANIFEST = 32 * 1024 * 1024
 _MOST_ENTRIES = 100_000
 _ENTRY = b"PK\x01\x02"
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What a value in JSON takes as an object, and a byte of an encoded plan as a program, at most in the long run.
-_VALUE_BYTES, _PLAN_FACTOR = 64, 11
+#: What a byte of an encoded plan takes as a program, at most in the long run.
+_PLAN_FACTOR = 11
 _LONGEST_PATH = 900
 #: Items of a list that are read at once.
 _ITEMS = 100
@@ -296,7 +297,7 @@ class Archive:
     def lines(self) -> Iterator[Line]:
         taken = 0
         for line in self.lines_of(_LOG):
-            taken += _decoded_size(line)
+            taken += decoded_size(line)
             self._hold(_LOG, taken)
             try:
                 yield _LINE.decode(line)
@@ -306,7 +307,7 @@ class Archive:
     def items(self, name: str) -> Iterator[Any]:
         """The items of a stored list."""
         for line in self.lines_of(name):
-            self._hold(name, _decoded_size(line))
+            self._hold(name, decoded_size(line))
             try:
                 yield msgspec.json.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -362,11 +363,6 @@ def _entries(file: BinaryIO) -> int:
         before = chunk[-len(_ENTRY) + 1 :]
     file.seek(0)
     return count
-
-
-def _decoded_size(line: bytes) -> int:
-    """About what a text of JSON takes in memory."""
-    return len(line) + _VALUE_BYTES * (line.count(b",") + line.count(b"[") + line.count(b"{"))
 
 
 def _damaged(name: str) -> RequestRejected:

@@ -319,6 +319,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("ingest.max_events", 1_000_000, "events", "Most events from outside that one execution records. They count for no limit of its playbook.", 0),
     Setting("ingest.max_refusals", 10, "events", "How many refused reports of one claim are recorded (`command.refused`). Further ones are refused without a record.", 0),
     Setting("engine.cache_executions", 10_000, "executions", "Live states kept in memory.", 1),
+    Setting("engine.cache_executions_bytes", 256 * MIB, "bytes", "Most memory (estimated) of these states together. Large ones are given up first; the newest is kept in any case.", 1),
     Setting("engine.cache_programs", 500, "plans", "Compiled plans that an engine, and a worker, each keep in memory.", 1),
     Setting("engine.cache_programs_bytes", 16 * MIB, "bytes", "Most bytes of these plans as they are stored, for plans below 32 KiB and for larger ones each; in memory they take about eleven times as much. The newest is kept in any case.", 1),
     Setting("engine.snapshot_events", 10_000, "events", "A run's state is kept beside its log after so many events, so that a long log resumes fast. 0: never.", 0),
