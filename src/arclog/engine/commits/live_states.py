@@ -260,7 +260,7 @@ class LiveStates:
         if coming is None:
 
             def compute() -> Program:
-                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body))
+                program = Program(plan or net.decode_in_parts(body, turns.pause), digest, len(body), turns.pause)
                 program.prepare(turns.pause)
                 return program
 
