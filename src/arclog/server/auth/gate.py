@@ -73,7 +73,8 @@ class Gate:
 
     async def _of_session(self, session: str, headers: Mapping[str, str], address: str) -> Principal:
         self.sessions.check_own_site(headers)
-        self._failures.check(address)
+        if not self.sessions.is_known(session):  # as with keys: who is known is not shut out by others at the same address
+            self._failures.check(address)
         try:
             return await self.sessions.principal(session)
         except Unauthenticated:

@@ -84,6 +84,10 @@ class Sessions:
             raise Unauthenticated(f"the session has expired; {_SIGN_IN}")
         return _principal(known.record, token)
 
+    def is_known(self, token: str) -> bool:
+        """Whether a request with this session was let in before."""
+        return _digest(token) in self._known
+
     async def close(self, token: str) -> None:
         """End a session; other servers notice within `auth.cache_s`."""
         digest = _digest(token)
