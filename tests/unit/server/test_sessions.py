@@ -450,7 +450,7 @@ async def test_a_sign_in_ends_in_the_browser_that_began_it(tmp_path: Path) -> No
 
 async def test_the_issuer_is_not_asked_about_anybody_who_comes_again_and_again(tmp_path: Path) -> None:
     """A cookie of a sign-in that was never begun costs nothing to make up."""
-    login = {name: "a" for name in ("state", "nonce", "verifier", "place", "redirect")}
+    login = dict.fromkeys(("state", "nonce", "verifier", "place", "redirect"), "a")
     cookie = base64.urlsafe_b64encode(json.dumps(login).encode()).decode().rstrip("=")
     with Web() as web:
         provider = Provider(web)
