@@ -59,7 +59,7 @@ class Log(Executions, Work, Duties):
         self._put_in_outbox(append.execution_id, append.tell, at)
         if derived.terminal:
             self._count(execution.record, at)
-        return Appended(append.expected + 1, derived.last_seq, at)
+        return Appended(append.expected + 1, derived.last_seq, at, derived.decoded_bytes)
 
     def _refuse(self, append: Append, derived: Derived) -> None:
         """Raise when the compare-and-set fails; nothing has changed yet."""

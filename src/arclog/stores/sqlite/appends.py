@@ -65,7 +65,7 @@ def append(tx: Tx, what: Append, derived: Derived) -> Appended:
         execute(SQL["add_delivery"], row)
     if derived.terminal:
         execute(SQL["count_run"], (execution_id, tx.at - tx.at % HOUR))
-    return Appended(expected + 1, derived.last_seq, tx.at)
+    return Appended(expected + 1, derived.last_seq, tx.at, derived.decoded_bytes)
 
 
 def _check_reserved(tx: Tx, what: Append) -> None:

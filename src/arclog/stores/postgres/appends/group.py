@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from arclog.ports.storage.store import Appended
 from arclog.stores.postgres.appends.outcomes import Item
 from arclog.stores.postgres.appends.statement import Wave
 from arclog.stores.postgres.connection.pipeline import Call, Rows
@@ -42,7 +41,7 @@ class Group:
             won = {execution_id for execution_id, _ in found[index]}
             for item in items:
                 if item.what.execution_id in won:
-                    item.settle(Appended(item.what.expected + 1, item.derived.last_seq, self._at))
+                    item.settle(item.appended(self._at))
                 else:
                     refused.append(item)
         return refused

@@ -28,6 +28,10 @@ class Item:
         self.future = future
         self.bytes = sum(len(row.body) for row in derived.rows)
 
+    def appended(self, at: int) -> Appended:
+        """The proof, once it is durable."""
+        return Appended(self.what.expected + 1, self.derived.last_seq, at, self.derived.decoded_bytes)
+
     def settle(self, outcome: Appended | BaseException) -> None:
         if self.future.done():
             return  # its caller was cancelled
@@ -97,7 +101,7 @@ async def find_out(
     left: list[Item] = []
     for item in items:
         if id(item) in committed:
-            item.settle(Appended(item.what.expected + 1, item.derived.last_seq, committed[id(item)]))
+            item.settle(item.appended(committed[id(item)]))
         else:
             left.append(item)
     return left
