@@ -105,6 +105,8 @@ def secret_names(inputs: Mapping[str, Declaration]) -> list[str]:
     return [name for name, declared in inputs.items() if declared.get("type") == "secret"]
 
 
+#: Why a run with secret inputs is not run again.
+FORGOTTEN_SECRETS = "secret inputs are forgotten when a run ends; start a new run of this playbook with them"
 #: Characters of the name of a secret input: with the run's id it names a secret that is kept.
 LONGEST_SECRET = 100
 
