@@ -72,7 +72,7 @@ def test_a_secret_that_does_not_fit_is_refused_without_showing_it(
     assert "does not fit; it is a secret" in told.err
     assert "short" not in told.err + told.out
     assert run(flow) == 2
-    assert "token: is required: a text, which is kept out of the log" in capsys.readouterr().err
+    assert "token: is required (a text, which is kept out of the log" in capsys.readouterr().err
 
 
 def test_a_run_with_secret_inputs_is_not_taken_up_again(flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
