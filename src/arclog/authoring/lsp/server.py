@@ -20,6 +20,8 @@ from arclog.model.errors import Finding
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
 #: Bytes of one message; more is no editor's.
 _MOST_BYTES = 64 * 1024 * 1024
+#: Digits of a length that are looked at: enough for one that is too large.
+_MOST_DIGITS = 12
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
 
@@ -35,6 +37,8 @@ class Server:
         self._kinds = kinds
         self._settings = settings
         self._texts: dict[str, str] = {}
+        #: what was asked about last, by its address: to read a text takes longer than to answer about it
+        self._latest: tuple[str, Features] | None = None
         self._stopping = False
 
     def run(self) -> int:
@@ -74,7 +78,7 @@ class Server:
                 break
             name, _, value = line.decode("ascii", "replace").partition(":")
             if name.strip().lower() == "content-length" and value.strip().isdigit():
-                length = int(value)
+                length = int(value.strip()[:_MOST_DIGITS])
         if length > _MOST_BYTES:
             return None
         body = self._source.read(length)
@@ -82,7 +86,7 @@ class Server:
             return None
         try:
             message = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return message if isinstance(message, dict) else {}
 
@@ -161,7 +165,10 @@ class Server:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
     def _features(self, uri: str) -> Features:
-        return Features(self._texts.get(uri, ""), _path(uri), self._kinds, self._settings)
+        text = self._texts.get(uri, "")
+        if self._latest is None or self._latest[0] != uri or self._latest[1].text is not text:
+            self._latest = uri, Features(text, _path(uri), self._kinds, self._settings)
+        return self._latest[1]
 
     def _take(self, uri: str, text: str) -> None:
         self._texts[uri] = text
