@@ -27,7 +27,7 @@ def check_assignments(plan: Plan, assignments: Sequence[tuple[Path, Any]]) -> No
         if path[0] in plan.inputs:
             continue  # whoever starts the run holds it against the declaration
         for leaf, given in _leaves(path, value, plan.workload):
-            _check_one(plan.workload, leaf, given, reads)
+            _check_one(plan, leaf, given, reads)
 
 
 def typed(plan: Plan, workload: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def _leaves(path: Path, value: Any, workload: Any) -> Iterator[tuple[Path, Any]]
         yield path, value
 
 
-def _check_one(workload: dict[str, Any], path: Path, value: Any, reads: WorkloadReads) -> None:
-    place: Any = workload
+def _check_one(plan: Plan, path: Path, value: Any, reads: WorkloadReads) -> None:
+    place: Any = plan.workload
     for depth, key in enumerate(path):
         if not isinstance(place, dict) or (not place and depth):
             return  # a value that takes the place of another one, or a map that is open by design
         if key not in place:
             if not reads.names(path, depth):
-                raise _unknown(path, depth, place, reads)
+                raise _unknown(path, depth, {**place, **plan.inputs} if depth == 0 else place, reads)
             return
         place = place[key]
     expected, given = _type(place), _type(value)

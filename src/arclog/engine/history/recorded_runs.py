@@ -22,7 +22,7 @@ from arclog.history.taking import Origin as Beginning
 from arclog.model.data.merge import deep_merge
 from arclog.model.errors import Conflict, DoesNotFit, NotFound, RequestRejected
 from arclog.model.events import Event
-from arclog.model.inputs import secret_names
+from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.plan.program import Program
 from arclog.ports.storage.store import ExecutionFilter, ExecutionRecord, NewExecution, NoSlot, StoredEvent
 from arclog.ports.views.api import Forked, ForkRequest, Origin, PlaybookStats, ReplayCheck, ReplayDifference, RunsDiff
@@ -211,9 +211,7 @@ async def _check_start(engine: Engine, record: ExecutionRecord, program: Program
     """What a start must have: an approval that still holds, a free slot, the secrets of its keychain."""
     plan, scope = program.plan, record.new.scope
     if names := secret_names(plan.inputs):
-        raise RequestRejected(
-            f"{', '.join(names)}: secret inputs are forgotten when a run ends; start a new run of this playbook with them"
-        )
+        raise RequestRejected(f"{', '.join(names)}: {FORGOTTEN_SECRETS}")
     if plan.approval and changed:
         raise RequestRejected(
             "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that approval "

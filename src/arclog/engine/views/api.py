@@ -39,6 +39,7 @@ from arclog.model.config.kind_rules import kind_rules
 from arclog.model.config.kinds import KindSpec
 from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.errors import Conflict, NewerLog, NotAllowed, NotFound, PlaybookError, RequestRejected
+from arclog.model.inputs import FORGOTTEN_SECRETS, secret_names
 from arclog.model.principal import Principal, may_act_for_the_tenant, may_bring_playbooks, may_signal
 from arclog.model.refs import parse_ref, published_form
 from arclog.plan.net import Plan
@@ -558,6 +559,9 @@ class EngineApi:
         key = f"retry:{old.run_id}:{signal_id}"
         known = await engine.store.by_idempotency_key(old.scope, key)
         if known is None:
+            program = await engine.live.program(old.plan)
+            if names := secret_names(program.plan.inputs):
+                return f"{', '.join(names)}: {FORGOTTEN_SECRETS}", None
             first = await engine.store.events(record.execution_id, limit=1)
             asked = first[0].event.payload
             new = NewExecution(
@@ -581,7 +585,7 @@ class EngineApi:
                 file=asked.get("file", ""),
             )
             try:
-                return "", str(await engine.start(await engine.live.program(old.plan), new, given))
+                return "", str(await engine.start(program, new, given))
             except Conflict:  # somebody else was faster with the same signal
                 known = await engine.store.by_idempotency_key(old.scope, key)
                 if known is None:
