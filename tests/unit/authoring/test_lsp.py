@@ -190,6 +190,25 @@ def test_an_editor_that_just_leaves() -> None:
     assert talk(b"")[0] == 1
 
 
+def test_places_are_counted_in_units_of_utf_16() -> None:
+    text = 'metadata: {name: p}\nworkflow:\n  - step: start\n    tool: {kind: noop, data: "😀 {{ nobody }} {{ start.data }}"}\n'
+    uri = "file:///p.yaml"
+    line = text.splitlines()[3]
+    opened = {"textDocument": {"uri": uri, "languageId": "yaml", "version": 1, "text": text}}
+    place = {"textDocument": {"uri": uri}, "position": {"line": 3, "character": line.index("start") + 1}}
+    _, answers = talk(
+        {"method": "textDocument/didOpen", "params": opened},
+        {"id": 1, "method": "textDocument/definition", "params": place},
+    )
+    (found,) = answers[0]["params"]["diagnostics"]
+    at = line.index("nobody") + 1  # one sign takes two units
+    assert found["range"] == {
+        "start": {"line": 3, "character": at},
+        "end": {"line": 3, "character": at + len("nobody")},
+    }
+    assert answers[1]["result"]["range"]["start"] == {"line": 2, "character": 10}
+
+
 def packed(body: bytes) -> bytes:
     return b"Content-Length: %d\r\n\r\n" % len(body) + body
 

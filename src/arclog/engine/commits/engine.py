@@ -26,6 +26,7 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.transitions.state import State
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.batch import Answer, Batch, Claimant
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
 from arclog.engine.commits.hints import Hints
@@ -501,14 +502,14 @@ class Engine:
 
     async def _go_on(self, execution_id: int) -> None:
         """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 await self.put(execution_id, Continue())
             except StoreError as problem:
+                pause = backoff.pause_s()
                 log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
                 await self.clock.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 return
 
