@@ -149,6 +149,11 @@ class Engine:
         if self._quarantine is not None:
             await self._quarantine.look()
 
+    async def take_care(self) -> None:
+        """Another server is gone, and what it was at may be what killed it."""
+        if self._quarantine is not None:
+            await self._quarantine.take_care()
+
     def is_held(self, execution_id: int) -> bool:
         """Whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
@@ -250,6 +255,15 @@ class Engine:
                 return Answer(refused)
         if self._quarantine is not None and self._quarantine.is_suspect(execution_id):
             await self._quarantine.try_again(execution_id, given)
+        if self._quarantine is not None and self._quarantine.is_careful and self.live.kept(execution_id) is None:
+            async with self._quarantine.attempt(execution_id, given):
+                return await self._queued(execution_id, given, claimant, extend)
+        return await self._queued(execution_id, given, claimant, extend)
+
+    def _queued(
+        self, execution_id: int, given: Input, claimant: Claimant | None, extend: tuple[int, int, int] | None
+    ) -> asyncio.Future[Answer]:
+        """Put an input behind those that wait; its answer."""
         loop = asyncio.get_running_loop()
         asked = _Asked(given, claimant, extend, loop.create_future())
         queue = self._queues.get(execution_id)
@@ -258,7 +272,7 @@ class Engine:
         queue.waiting.append(asked)
         if queue.serving is None:
             queue.serving = loop.create_task(self._serve(execution_id, queue))
-        return await asked.done
+        return asked.done
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
         """Commit what waits in the queue, until nothing does."""

@@ -1,5 +1,9 @@
 """Quarantine: a run on which the process died twice is paused and left alone, until somebody lets it go on.
 
+Servers that share a store count together. A server that takes a duty over from one that is gone cannot know what that one died of. For
+a while it notes in the store what it begins to do to runs that it did not work on before. Should it die, too, whoever takes over from it
+finds that note: two servers died, and the run is in quarantine before a third one tries.
+
 Laws: before work on a run begins, a mark of it stands where it outlives the process (`ports.storage.marks`); afterwards it is taken
 away. A mark that a dead process left is a crash of that run at that work. Work that ends takes its crashes back, so only
 crashes in a row count. A run that has two is in quarantine from then on: nothing is put to it but RESUME. Its pause is in
@@ -10,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -45,6 +50,10 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
+#: How long a server that took over from one that is gone takes care.
+_CAREFUL_S = 60.0
+#: Marks work as begun by a server that takes care; no crash, unless the server does not come back to it.
+_ATTEMPT = 0x80
 #: Work that is no input: to read the log.
 READING = 1
 _NAMES = {READING: "read its log"}
@@ -71,7 +80,7 @@ def work_of(given: Input) -> int:
 
 
 def _activity(work: int) -> str:
-    kind = work & 0xFF
+    kind = work & 0xFF & ~_ATTEMPT
     if kind in _NAMES:
         return _NAMES[kind]
     return next((name for number, name in _KINDS.values() if number == kind), _OTHER[1])
@@ -86,6 +95,9 @@ class Quarantine:
         self._book = book
         self._looked_at = engine.clock.monotonic()
         self._writing: set[asyncio.Task[None]] = set()
+        #: until when this server takes care, and what it has begun meanwhile
+        self._careful_until = 0.0
+        self._attempts: set[tuple[int, int]] = set()
         self.begin = marks.begin
         self.end = marks.end
         #: by run and work; almost always empty
@@ -96,6 +108,9 @@ class Quarantine:
         """Pause what came into quarantine by the last crash."""
         if self._book is not None:
             await self._look(self._marks.left())
+        await self._pause_held()
+
+    async def _pause_held(self) -> None:
         for crash in list(self._held.values()):
             try:
                 await self._pause(crash)
@@ -117,7 +132,44 @@ class Quarantine:
         now = self._engine.clock.now()
         known = await self._book.add_crashes(left, now, now - _IN_A_ROW_US)
         self._crashes = {(one.execution_id, one.work): one for one in known}
-        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES}
+        self._held = {one.execution_id: one for one in known if one.count >= MAX_CRASHES and not one.work & _ATTEMPT}
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether another server has gone lately, and this one took over from it."""
+        return self._careful_until > 0 and self._engine.clock.monotonic() < self._careful_until
+
+    async def take_care(self) -> None:
+        """Another server is gone. What it had begun when it had taken over from one that was gone itself killed both."""
+        if self._book is None:
+            return
+        self._careful_until = self._engine.clock.monotonic() + _CAREFUL_S
+        await self._look(())
+        now = self._engine.clock.now()
+        left = [key for key in self._crashes if key[1] & _ATTEMPT and key not in self._attempts]
+        for execution_id, attempt in left:
+            crash = (execution_id, attempt & ~_ATTEMPT)
+            await self._book.add_crashes([crash] * MAX_CRASHES, now, 0)
+            await self._book.forget_crash(execution_id, attempt)
+        if left:
+            await self._look(())
+            await self._pause_held()
+
+    @asynccontextmanager
+    async def attempt(self, execution_id: int, given: Input) -> AsyncIterator[None]:
+        """Work that may have killed the server which had it before: whoever comes after this one knows that it was begun."""
+        key = (execution_id, work_of(given) | _ATTEMPT)
+        if self._book is None or key in self._attempts:
+            yield
+            return
+        self._attempts.add(key)
+        try:
+            await self._book.add_crashes([key], self._engine.clock.now(), 0)
+            yield
+        finally:
+            self._attempts.discard(key)
+            self._crashes.pop(key, None)
+            self._later(self._book.forget_crash(*key))
 
     def is_suspect(self, execution_id: int) -> bool:
         """Whether some server died while it worked on a run."""

@@ -281,6 +281,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("smtp.username", "", "word", "Name to sign in with. Empty: without."),
     Setting("smtp.password_file", "", "path", "File with the password to it."),
     Setting("smtp.sender", "", "word", "Address that e-mails come from. Empty: arclog at the mail server."),
+    Setting("smtp.allow_recipients", "", "addresses", "Addresses (ada@example.org) and domains (example.org), parted by commas, that playbooks may have e-mails sent to. Empty: all."),
     Setting("smtp.timeout_s", 20.0, "seconds", "How long the mail server may take to answer.", 0.001),
     Setting("server.keep_alive_s", 15.0, "seconds", "A stream with nothing to tell sends a comment so often, so that nobody in between takes it for dead.", 0.1),
     Setting("server.long_poll_s", 60.0, "seconds", "Longest time that a request may wait for something to happen.", 0.0),

@@ -1127,7 +1127,7 @@ SELECT execution_id, work, count, paused_at FROM arclog.crashes
 UPDATE arclog.crashes SET paused_at = $3 WHERE execution_id = $1 AND work = $2
 
 -- name: forget_crash
-DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2 = 0 OR work = $2)
+DELETE FROM arclog.crashes WHERE execution_id = $1 AND ($2::bigint = 0 OR work = $2::bigint)
 
 -- name: forget_crashes
 -- Crashes that are far apart are not in a row; a run that is paused stays known.
