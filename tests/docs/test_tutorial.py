@@ -58,9 +58,7 @@ def test_the_quick_start_of_the_readme(tmp_path: Path) -> None:
 
 def test_the_playbook_of_the_readme_has_no_problems(tmp_path: Path) -> None:
     (playbook,) = [
-        block.text
-        for block in blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
-        if block.language == "yaml"
+        block.text for block in blocks_of((ROOT / "README.md").read_text(encoding="utf-8")) if block.language == "yaml"
     ]
     (tmp_path / "orders.yaml").write_text(playbook, encoding="utf-8")
     assert "no problems found" in run_commands("arclog check --strict orders.yaml", tmp_path, tmp_path / "home")

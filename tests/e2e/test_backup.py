@@ -179,7 +179,7 @@ def test_what_is_not_a_whole_backup_is_refused(home: Path, tmp_path: Path, spoil
 def test_nothing_is_overwritten(home: Path, tmp_path: Path):
     back_up(home_of(home), tmp_path / "copy")
     code, said = ran("backup", "--home", str(home), str(tmp_path / "copy"))
-    assert (code, "is there already" in said) == (2, True)
+    assert (code, "already exists" in said) == (2, True)
     code, said = ran("restore", "--home", str(home), str(tmp_path / "copy"))
     assert (code, "has runs already" in said) == (2, True)
 

@@ -79,7 +79,7 @@ def test_a_run_with_secret_inputs_is_not_taken_up_again(flow: Path, capsys: pyte
     assert run(flow, "--set", f"token={VALUE}") == 0
     number = json.loads(capsys.readouterr().out)["execution_id"]
     assert command(["fork", number, "--at", "5", "--home", str(flow.parent / "home")]) != 0
-    assert "secret inputs are forgotten when a run ends" in capsys.readouterr().err
+    assert "secret inputs are removed when a run ends" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

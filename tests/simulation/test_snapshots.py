@@ -172,7 +172,7 @@ def test_a_damaged_snapshot_is_ignored_with_a_word(damage: str, caplog: pytest.L
             assert live.state == await world.state()
 
     run_virtually(main())
-    assert "the log is read instead" in caplog.text
+    assert "reading the log instead" in caplog.text
 
 
 def test_a_store_that_refuses_snapshots_harms_no_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,7 +114,7 @@ def _bug(error: Exception, as_json: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
-    _say(as_json, "Bug", text, "this is a bug in arclog; ARCLOG_DEBUG=1 shows where, please report it with that output")
+    _say(as_json, "Bug", text, "this is a bug in arclog; please report it with the output of ARCLOG_DEBUG=1")
     return FAILED
 
 

@@ -316,7 +316,7 @@ class _Normalizer:
     def check_pool(self, name: str, path: Path) -> None:
         if POOL_NAME.fullmatch(name) is None:
             hint = "letters, digits, `_`, `.` and `-`, at most 64"
-            self.findings.value("bad-value", f"pool: {name[:80]!r} is no name of a pool", path, hint)
+            self.findings.value("bad-value", f"pool: {name[:80]!r} is not a valid pool name", path, hint)
 
     def resources(self, step: Step, given: list[Any], path: Path) -> None:
         names = [name for name in given if isinstance(name, str)]

@@ -149,7 +149,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
         for command in late:
-            log.warning("worker %s leaves command %s in the middle of a task", self.info.worker_id, command.command_id)
+            log.warning("worker %s stops during a task of command %s", self.info.worker_id, command.command_id)
             with suppress(ArclogError, TimeoutError):
                 async with asyncio.timeout(_LAST_WORD_S):
                     await self._hand_back(command)
@@ -181,7 +181,9 @@ class Worker:
             except StoreError as problem:
                 if not self._on_its_own:
                     raise
-                log.warning("worker %s cannot claim: %s; trying again in %g s", self.info.worker_id, problem, pause)
+                log.warning(
+                    "worker %s cannot claim commands: %s; retrying in %g s", self.info.worker_id, problem, pause
+                )
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -241,7 +243,7 @@ class Worker:
             if not self._on_its_own:
                 raise
             log.error(
-                "worker %s gives up command %s of execution %s, which goes on when its lease is over: %s",
+                "worker %s abandons command %s of execution %s, which another worker gets when its lease expires: %s",
                 self.info.worker_id,
                 command.command_id,
                 command.execution_id,
@@ -340,9 +342,9 @@ class Worker:
         for command_id, held in list(self._held.items()):
             silent_s = now - held.stream.proved_at
             if held.concluding and silent_s > self._lease_s:
-                self._drop(command_id, "its last report was not answered within the lease; the work will be done again")
+                self._drop(command_id, "its last report was not confirmed within the lease; the work will be repeated")
             elif not held.concluding and silent_s > self._lease_s * 2 / 3:
-                self._drop(command_id, "no heartbeat was answered for two thirds of the lease")
+                self._drop(command_id, "no heartbeat was confirmed for two thirds of the lease")
 
     async def _watch_revocations(self) -> None:
         while True:
@@ -360,7 +362,7 @@ class Worker:
     def _revoke(self, revocation: Revocation) -> None:
         if revocation.leave:
             if not self.is_leaving:
-                log.warning("worker %s was told to leave: it takes nothing new", self.info.worker_id)
+                log.warning("worker %s is draining: it takes no new commands", self.info.worker_id)
             self.leave()
             return
         held = self._held.get(revocation.command_id)
@@ -371,7 +373,7 @@ class Worker:
         if revocation.pause:
             held.stream.pausing.set()
             return
-        self._drop(revocation.command_id, "it was withdrawn", late=revocation.late)
+        self._drop(revocation.command_id, "the server withdrew it", late=revocation.late)
         if revocation.kill and held.task is not None:
             # A tool that is cancelled again while it gives its processes time to end kills them.
             asyncio.get_running_loop().call_later(_NO_GRACE_S, held.task.cancel)

@@ -99,7 +99,7 @@ async def test_nobody_speaks_for_anothers_command(here: Embedded, url: str) -> N
     async with As(url, "default/a") as a, As(url, "default/b") as b:
         await start(here)
         (command,) = await a.control.claim(ONE, 1)
-        with pytest.raises(StaleFence, match="another worker"):
+        with pytest.raises(StaleFence, match="not held by this worker"):
             await b.control.report(reported(command, 1, *WHOLE))  # even under its name
         with pytest.raises(StaleFence):
             await b.control.give_back("one", command.execution_id, command.command_id, command.fence)

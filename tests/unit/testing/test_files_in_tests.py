@@ -130,7 +130,7 @@ def test_a_run_with_files_loops_retries_and_children_is_recorded(
     assert "write.large: noetl://execution/" in text, "it is above tests.record_max_bytes, and listed"
     capsys.readouterr()
     assert command(["test", "flow.test.yaml", "--coverage"]) == 0, capsys.readouterr().out
-    assert "100% of its steps, arcs and rules were taken" in capsys.readouterr().out
+    assert "100% of its steps, arcs and rules are covered" in capsys.readouterr().out
 
 
 def test_what_rules_read_of_an_answer_is_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,7 +246,7 @@ async def test_given_up_loudly_and_then_the_run_is_taken_care_of(
         server.clock.advance(6)
     (only,) = await server.deliveries(run)
     assert (only.state, only.attempts, len(web.asked)) == (DEAD, 3, 3)
-    assert "given up after 3 attempts (webhooks.max_attempts)" in caplog.text
+    assert "abandoned after 3 attempts (webhooks.max_attempts)" in caplog.text
     assert await server.last(run) == "playbook.processed"
 
 

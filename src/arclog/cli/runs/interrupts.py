@@ -76,19 +76,19 @@ class Interrupts:
 
     def _farewell(self) -> str:
         if not self._runs and self._ended:
-            return f"left; run {self._ended} has ended"
+            return f"stopped; run {self._ended} has ended"
         if not self._runs:
-            return "left; `arclog list` shows whether the run was started"
+            return "stopped; `arclog list` shows whether the run was started"
         first = self._runs[0]
         if self._server:
-            return (
-                f"detached; {self._server} goes on with the run: arclog show {first}, or end it: arclog cancel {first}"
-            )
+            return f"detached; {self._server} continues the run. To follow it: arclog show {first}. To end it: arclog cancel {first}"
         if not self._ended:
-            return f"left the run; go on with it: arclog resume {first}, or end it: arclog cancel {first}"
+            return f"stopped; the run is not finished. To continue it: arclog resume {first}. To end it: arclog cancel {first}"
         again = ", ".join(f"arclog resume {execution_id}" for execution_id in self._runs[:5])
         more = f" and {len(self._runs) - 5} more" if len(self._runs) > 5 else ""
-        return f"left; run {self._ended} has ended, but not the runs that it started with wait: false: {again}{more}"
+        return (
+            f"stopped; run {self._ended} has ended, but runs that it started with wait: false have not: {again}{more}"
+        )
 
     def _abandon(self) -> None:
         import os

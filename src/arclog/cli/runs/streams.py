@@ -26,7 +26,7 @@ def events_arguments(parser: Parser) -> None:
     from arclog.cli.history.search import search_arguments
 
     parser.add_argument(
-        "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without: all runs"
+        "id", metavar="ID", nargs="?", help="execution id, its first digits, or last; without ID, all runs"
     )
     parser.add_argument(
         "--type",
@@ -41,15 +41,15 @@ def events_arguments(parser: Parser) -> None:
         metavar="NAME",
         choices=_DIALECTS,
         default=_DIALECTS[0],
-        help=f"in which spelling: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
+        help=f"dialect of the events: {', '.join(_DIALECTS)} (default: {_DIALECTS[0]})",
     )
-    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events behind this seq")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--after", metavar="SEQ", type=_seq, default=0, help="only events after this seq")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep printing until the run ends")
     search_arguments(parser)
     parser.epilog = (
-        "Without ID, events of all runs, the oldest first:\n"
+        "Without ID, the events of all runs, oldest first:\n"
         "  arclog events --type step.failed --since 1d --where \"'timeout' in payload.error.kind\"\n\n"
-        "With --json each line is one full record, in seq order: an event envelope, or what the dialect has instead."
+        "With --json, each line is one complete record in seq order: an event envelope, or the record of the dialect."
     )
 
 
@@ -71,7 +71,7 @@ def events_command(options: Namespace) -> int:
     from arclog.engine.views.event_search import matches_of
 
     if options.since is not None or options.limit is not None:
-        raise Usage("--since and --limit belong to a search over all runs; leave out the ID")
+        raise Usage("--since and --limit search all runs; omit the ID")
     out, matches = out_of(options), matches_of(options.entity, options.where)
 
     async def work(api: Api, execution_id: str) -> int:

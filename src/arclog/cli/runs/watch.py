@@ -212,7 +212,7 @@ class _Lines:
         lines += self._going_on(progress)
         if progress.held != self._held:
             self._held = progress.held
-            lines.append(f"‖ {self._held}" if self._held else "‖ goes on")
+            lines.append(f"‖ {self._held}" if self._held else "‖ resumed")
         if lines:
             self._out.say("\n".join(lines))
 

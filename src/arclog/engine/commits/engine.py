@@ -281,9 +281,7 @@ class Engine:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
             if is_imported(live.record.new):
-                refused = Refused(
-                    "imported", f"run {execution_id} was imported: it is read-only here; fork it to go on"
-                )
+                refused = Refused("imported", f"run {execution_id} was imported and is read-only; fork it to continue")
                 for asked in batched:
                     asked.answer(Answer(refused))
                 return len(batched)
@@ -342,7 +340,9 @@ class Engine:
                     self._quarantine.ended(execution_id, asked.given)
                 asked.answer(answer)
             return len(batch.answers)
-        raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+        raise Conflict(
+            f"execution {execution_id}: {MAX_CONFLICTS} attempts to write failed because of concurrent writers"
+        )
 
     async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
         """Decide inputs, with the state that they were decided on: heavy templates go aside."""
@@ -402,7 +402,7 @@ class Engine:
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
         else:
             log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
-            message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+            message = f"arclog cannot continue this run: {type(problem).__name__}: {problem}"
             message = message.encode("utf-8", "replace").decode()
             why = error("internal", message)
         abort = Abort(why)
@@ -412,7 +412,7 @@ class Engine:
             batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
             # A state that is not what it should be must not keep the run from ending.
-            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            log.exception("execution %s: open step runs cannot be closed; only the run is ended", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
             bare = replace(abort, bare=True)
@@ -487,7 +487,7 @@ class Engine:
             try:
                 await self.put(execution_id, Continue())
             except StoreError as problem:
-                log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
+                log.warning("execution %s: cannot continue: %s; retrying in %g s", execution_id, problem, pause)
                 await self.clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:

@@ -219,7 +219,7 @@ def _call(told: Callable[..., None], *what: Any) -> None:
     try:
         told(*what)
     except Exception:
-        log.exception("a listener to what was committed failed (%r); this is a bug in it, the run goes on", told)
+        log.exception("a commit listener failed (%r); this is a bug in the listener, the run continues", told)
 
 
 def _tell(listeners: Sequence[Listener]) -> None:

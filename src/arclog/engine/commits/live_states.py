@@ -139,7 +139,7 @@ class LiveStates:
             raise Poisoned(f"execution {execution_id}: {why}")
         record = await self._store.execution(execution_id)
         if record is None:
-            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows those there are")
+            raise NotFound(f"there is no execution {execution_id}; `arclog list` shows all runs")
         program = await self.program(record.new.plan, record.new.scope.tenant)
         last = record.head if at is None else min(at, record.head)
         state = await self._snapshots.newest(execution_id, record.new.plan, last)

@@ -101,7 +101,9 @@ class Quarantine:
                 await self._pause(crash)
             except ArclogError as problem:
                 log.warning(
-                    "execution %s is in quarantine; its log does not say so yet: %s", crash.execution_id, problem
+                    "execution %s is in quarantine, but this is not recorded in its log yet: %s",
+                    crash.execution_id,
+                    problem,
                 )
 
     async def look(self) -> None:
@@ -183,14 +185,14 @@ class Quarantine:
         self._save()
         if self._book is not None:
             self._later(self._book.forget_crash(execution_id))
-        log.warning("execution %s is out of quarantine", execution_id)
+        log.warning("execution %s was released from quarantine", execution_id)
 
     @staticmethod
     def reason(crash: Crash) -> str:
         """What an operator reads."""
         return (
             f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
-            f"and `arclog resume {crash.execution_id}` lets it go on"
+            f"and `arclog resume {crash.execution_id}` continues it"
         )
 
     def _save(self) -> None:

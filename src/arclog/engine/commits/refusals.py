@@ -50,4 +50,4 @@ class Refusals:
                 event.step, event.run = command.step, command.run
             await self._engine.put(execution_id, Observed([event], {}, self._most_in_run))
         except ArclogError as problem:
-            log.info("execution %s: a refused report is not recorded: %s", execution_id, problem)
+            log.info("execution %s: a refused report could not be recorded: %s", execution_id, problem)

@@ -130,7 +130,7 @@ class Relay:
                 self._looking[execution_id] = False
                 await self._engine.look(execution_id)
         except ArclogError as problem:
-            log.info("execution %s: %s; the next sweep looks again", execution_id, problem)
+            log.info("execution %s: %s; the next sweep retries", execution_id, problem)
         finally:
             del self._looking[execution_id]
 

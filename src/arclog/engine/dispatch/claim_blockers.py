@@ -109,9 +109,9 @@ def _workers(record: CommandRecord, facts: PoolFacts) -> list[str]:
     if any(each.seen_at >= facts.silent_before and not each.draining for each in knowing):
         return []
     if any(each.seen_at >= facts.silent_before for each in knowing):
-        return [f"every worker of pool {record.pool} that could take it is leaving"]
+        return [f"every worker of pool {record.pool} that could take it is draining"]
     if any(each.seen_at >= facts.silent_before for each in able):
-        return [f"no worker of pool {record.pool} knows {', '.join(record.kinds)}"]
+        return [f"no worker of pool {record.pool} supports {', '.join(record.kinds)}"]
     if able:
         last = timestamp(max(each.seen_at for each in able))
         return [f"no worker of pool {record.pool} has been seen since {last}"]

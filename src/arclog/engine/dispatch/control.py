@@ -154,7 +154,7 @@ class EngineControl:
 
     async def report(self, report: Report) -> ReportAnswer:
         if report.n < 1:
-            raise RequestRejected(f"n: {report.n} is the number of no report; they count from 1 for each claim")
+            raise RequestRejected(f"n: {report.n} is not a report number; reports are numbered from 1 for each claim")
         lease_until = self._lease_until()
         by = (report.command_id, report.fence, report.n)
         events = [lifted(event) for event in report.events] if LIFTS else report.events
@@ -237,7 +237,7 @@ class EngineControl:
             try:
                 state = (await self._engine.seen(execution_id)).state
             except (NewerLog, NotFound) as problem:
-                log.debug("worker %s: nothing is known of its commands: %s", worker_id, problem)
+                log.debug("worker %s: its commands cannot be read: %s", worker_id, problem)
                 continue
             for _, command_id, fence in [one for one in held if one[0] == execution_id]:
                 if (command_id, fence) in theirs:
@@ -290,10 +290,10 @@ class EngineControl:
             try:
                 await self.end_lease(record)
             except Conflict as problem:
-                log.info("command %s keeps its lost lease a moment longer: %s", record.command_id, problem)
+                log.info("command %s: its expired lease could not be released yet: %s", record.command_id, problem)
             except (NewerLog, InvariantBroken) as problem:
                 self._strange.add(record.command_id)
-                log.error("command %s: its lease is over and stays so: %s", record.command_id, problem)
+                log.error("command %s: its expired lease cannot be released: %s", record.command_id, problem)
 
     async def watch(self) -> None:
         """Notice what other processes appended to the runs that workers of this one are busy with."""
@@ -314,7 +314,7 @@ class EngineControl:
         try:
             return await self._body(record)
         except (NewerLog, InvariantBroken) as problem:
-            log.error("command %s was claimed and is not given out: %s", record.command_id, problem)
+            log.error("command %s was claimed but cannot be delivered: %s", record.command_id, problem)
             return None
 
     async def _body(self, record: CommandRecord) -> Command | None:

@@ -96,7 +96,7 @@ class ScopedControl:
         # First: of a run that is not served here nothing is told, not even that somebody holds its commands.
         await self._check_scope(execution_id)
         if holder is not None:
-            raise NotHolder(f"command {command_id} is held by another worker or by none; drop the work")
+            raise NotHolder(f"command {command_id} is not held by this worker; stop the work")
 
     async def _check_scope(self, execution_id: int) -> None:
         if not await self._is_served(execution_id):

@@ -82,7 +82,7 @@ class Duty:
         if mine and not had:
             log.debug("acquired duty: %s", self.name)
         elif had and not mine:
-            log.warning("duty %s: another server has taken it; this one was away for too long", self.name)
+            log.warning("lost duty %s to another server: this server did not renew its lease in time", self.name)
         return mine
 
     async def give_up(self) -> None:

@@ -45,10 +45,10 @@ class Collector:
                 pause_s = await self.turn()
             except ArclogError as problem:
                 pause_s = min(LOOK_S, self._every_s)
-                log.warning("gc: %s; what is left goes in %g s", problem, self._every_s)
+                log.warning("gc: %s; the rest is removed in %g s", problem, self._every_s)
             except Exception:
                 pause_s = min(LOOK_S, self._every_s)
-                log.exception("gc failed, which is a bug; it is tried again in %g s", self._every_s)
+                log.exception("gc failed because of a bug; retrying in %g s", self._every_s)
             await self._clock.sleep(pause_s)
 
     async def turn(self) -> float:
@@ -80,8 +80,8 @@ class Collector:
 def _tell(done: Collected) -> None:
     if done.results or done.contents or done.leftovers or done.executions or done.reclaimed:
         log.info(
-            "gc let go of %d results, removed %d contents (%d bytes), cleared %d of writers that died, forgot %d runs and "
-            "gave %d bytes of the store back",
+            "gc: released %d results, removed %d contents (%d bytes) and %d unfinished files, removed %d runs, "
+            "returned %d bytes of the store",
             done.results,
             done.contents,
             done.bytes,

@@ -99,6 +99,6 @@ class Publisher(Follower):
         if found is None:
             record = await self._engine.store.execution(execution_id)
             if record is None:
-                raise NotFound(f"run {execution_id} is not in the store any more")
+                raise NotFound(f"run {execution_id} is no longer in the store")
             found = self._subjects.put(execution_id, subject_of(record))
         return found

@@ -127,11 +127,11 @@ class Recovery:
             else:
                 await self._follow_end(record)
         except NewerLog as problem:
-            log.warning("execution %s is left alone: %s", mark.execution_id, problem)
+            log.warning("execution %s is not resumed: %s", mark.execution_id, problem)
         except StoreUnavailable:
             raise
         except ArclogError as problem:
-            log.warning("execution %s: %s; looking again", mark.execution_id, problem)
+            log.warning("execution %s: %s; retrying", mark.execution_id, problem)
             self._again = [*self._again, mark][-_TRIED_AGAIN:]
 
     async def _follow_calls(self, record: ExecutionRecord) -> None:
@@ -176,14 +176,14 @@ class Recovery:
         try:
             answer = await self._engine.put(execution_id, Continue())
             if answer.events:
-                log.warning("execution %s had stopped and goes on", execution_id)
+                log.warning("resumed execution %s", execution_id)
             await self._children.look_after(execution_id)
         except NewerLog as problem:
-            log.warning("execution %s is left alone: %s", execution_id, problem)
+            log.warning("execution %s is not resumed: %s", execution_id, problem)
         except StoreUnavailable:
             raise
         except ArclogError as problem:
-            log.warning("execution %s: %s; looking again", execution_id, problem)
+            log.warning("execution %s: %s; retrying", execution_id, problem)
             return
         self._remember(record)
         if not was_kept and live.head(execution_id) == record.head:

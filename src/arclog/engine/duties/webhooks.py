@@ -73,7 +73,7 @@ class Outbox:
                 try:
                     await self._take()
                 except ArclogError as problem:
-                    log.warning("webhooks: %s; looking again in %g s", problem, pause)
+                    log.warning("webhooks: %s; retrying in %g s", problem, pause)
                 await either(self._engine.clock.sleep(pause), self._news.wait())
         finally:
             for task in self._under_way:
@@ -124,9 +124,9 @@ class Outbox:
             async with asyncio.timeout(timeout_s):
                 await self.deliver()
         except TimeoutError:
-            log.warning("webhooks: not all were delivered; the next arclog that works in this home goes on with them")
+            log.warning("webhooks: not all were delivered; the next arclog process in this home continues")
         except ArclogError as problem:
-            log.warning("webhooks: %s; the next arclog that works in this home goes on with them", problem)
+            log.warning("webhooks: %s; the next arclog process in this home continues", problem)
 
     async def _attempt(self, delivery: Delivery) -> None:
         problem = await self._sent(delivery)
@@ -138,12 +138,12 @@ class Outbox:
         elif tries >= self._max_attempts:
             after = replace(delivery, state=DEAD, attempts=tries, problem=problem)
             log.error(
-                "webhook %d of run %s: given up after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
+                "webhook %d of run %s: abandoned after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
             )
         else:
             pause = min(self._first_pause_s * 2 ** (tries - 1), self._longest_pause_s)
             after = replace(delivery, attempts=tries, problem=problem, due=now + round(pause * MICROS))
-            log.warning("webhook %d of run %s: attempt %d: %s; trying again in %g s", *which, tries, problem, pause)
+            log.warning("webhook %d of run %s: attempt %d: %s; retrying in %g s", *which, tries, problem, pause)
         await self._engine.store.attempted(after)
 
     async def _sent(self, delivery: Delivery) -> str:
@@ -175,7 +175,7 @@ class Outbox:
             raise SecretUnavailable(f"the keychain has no entry {delivery.secret!r}")
         value = (await self._secrets.resolve(entry, record.new.scope.label)).fields.get("value")
         if not isinstance(value, str) or not value:
-            raise SecretUnavailable(f"the keychain entry {delivery.secret!r} is no single text to sign with")
+            raise SecretUnavailable(f"the keychain entry {delivery.secret!r} is not a single text to sign with")
         return value
 
     async def _settle(self, execution_id: int) -> None:

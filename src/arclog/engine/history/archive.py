@@ -242,7 +242,7 @@ class Archive:
                 raise RequestRejected(f"the file has more than {_MOST_ENTRIES} parts")
             self._zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError, EOFError) as problem:
-            raise RequestRejected(f"this is no exported run, or its end is missing: {problem}") from problem
+            raise RequestRejected(f"this is not an exported run, or it is truncated: {problem}") from problem
         body = self._read(_MANIFEST, _LARGEST_MANIFEST)
         if hashlib.sha256(body).hexdigest() != self._read(_MANIFEST_SUM, 1000).decode("ascii", "replace").strip():
             raise _damaged(_MANIFEST)
@@ -348,7 +348,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except KeyError:
-        raise RequestRejected(f"this is no exported run: it has no part {name}") from None
+        raise RequestRejected(f"this is not an exported run: it has no part {name}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as problem:
         raise _damaged(name) from problem
 
@@ -448,7 +448,7 @@ async def _note_missing(engine: Engine, execution_id: int, manifest: Manifest) -
 
 def _again(known: ExecutionRecord, manifest: Manifest, key: str, scope: Scope) -> Imported:
     if known.new.idempotency_key != key or known.new.scope != scope:
-        raise Conflict(f"run {known.execution_id} is in this store already, and the file has it at another moment")
+        raise Conflict(f"run {known.execution_id} is already in this store with a different log")
     return Imported(
         manifest.execution_id, manifest.run_id, known.head, len(manifest.results), manifest.missing, created=False
     )

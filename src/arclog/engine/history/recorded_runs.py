@@ -175,7 +175,7 @@ def _check(record: ExecutionRecord, request: ForkRequest) -> None:
         raise RequestRejected(f"an idempotency key has at most {_LONGEST_KEY} characters")
     asked = (request.at is not None) + bool(request.step) + request.failed
     if asked != 1:
-        raise RequestRejected("say where to go on from: `at` (an event), `from` (a step) or `failed`, one of them")
+        raise RequestRejected("set exactly one of `at` (an event), `from` (a step) and `failed`")
     if request.at is None:
         if record.now.terminal_event is None:
             raise Conflict(
@@ -200,12 +200,12 @@ async def _check_start(engine: Engine, record: ExecutionRecord, program: Program
     plan, scope = program.plan, record.new.scope
     if names := secret_names(plan.inputs):
         raise RequestRejected(
-            f"{', '.join(names)}: secret inputs are forgotten when a run ends; start a new run of this playbook with them"
+            f"{', '.join(names)}: secret inputs are removed when a run ends; start a new run of this playbook with them"
         )
     if plan.approval and changed:
         raise RequestRejected(
-            "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that approval "
-            "was for what ran then; start a new run of what was changed"
+            "a run of this playbook must be approved before it starts (executor.spec.policy.approval), and that "
+            "approval does not cover the change; start a new run instead"
         )
     if plan.concurrency is not None:
         which = ExecutionFilter(states=("RUNNING",), path=head.path, tenant=scope.tenant)
@@ -238,8 +238,8 @@ def _check_results(taken: Taken, removed: set[tuple[str, str]]) -> None:
     if gone:
         more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
         raise RequestRejected(
-            f"stored results that the new run would share were removed: {', '.join(gone[:5])}{more}; "
-            "go on from a step before the one that stored them"
+            f"stored results that the new run needs were removed: {', '.join(gone[:5])}{more}; "
+            "start from an earlier step"
         )
 
 
@@ -248,6 +248,6 @@ def _explained(verdict: fitting.Verdict, execution_id: int) -> str:
     latest = (
         f"it fits up to event {verdict.fits_at}: arclog fork {execution_id} --at {verdict.fits_at} --playbook …"
         if verdict.fits_at
-        else "no event of the run fits it"
+        else "it fits at no event of the run"
     )
-    return f"what run {execution_id} recorded has no place in this playbook: {'; '.join(lines)}. {latest}"
+    return f"the recorded state of run {execution_id} does not fit this playbook: {'; '.join(lines)}. {latest}"

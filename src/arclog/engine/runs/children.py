@@ -153,7 +153,7 @@ class Children:
                 await self._attend(call, parents[call.parent], thorough=thorough)
             except (Conflict, NewerLog) as problem:
                 self._seen.pop(call.child, None)
-                log.info("child %s: %s; looking again later", call.child, problem)
+                log.info("child %s: %s; retrying later", call.child, problem)
 
     async def _attend(self, call: Call, parent: Live | None = None, *, thorough: bool = True) -> None:
         """Make of the child what its parent's log says, and tell the parent if it is over. A `parent` that is given may
@@ -374,7 +374,7 @@ class Children:
         try:
             await self._check_orphan(record)
         except (Conflict, NewerLog) as problem:
-            log.info("child %s: %s; looking again later", record.execution_id, problem)
+            log.info("child %s: %s; retrying later", record.execution_id, problem)
             return
         self._wanted[record.execution_id] = head
         if len(self._wanted) > _WANTED:
@@ -403,7 +403,7 @@ class Children:
             if not isinstance(problem, ArclogError):
                 log.error("children: %s", problem, exc_info=problem)
             else:
-                log.warning("children: %s; looking again later", problem)
+                log.warning("children: %s; retrying later", problem)
 
     async def settle(self, timeout_s: float) -> None:
         """Finish what commits have led to so far; what does not end in time is left to a later process."""

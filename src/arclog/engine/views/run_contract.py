@@ -45,9 +45,7 @@ class EngineRuns:
 
     async def start(self, request: StartRun) -> tuple[RunStatus, bool]:
         if bool(request.plan_id) == bool(request.playbook):
-            raise RequestRejected(
-                "a run is asked for by `planId` (in the catalog) or by `playbook` (its text), one of them"
-            )
+            raise RequestRejected("set exactly one of `planId` (in the catalog) and `playbook` (its text)")
         version = request.plan_version
         if version and not _VERSION.fullmatch(version):
             raise RequestRejected("`planVersion` is a whole number from 1, as text")
@@ -102,7 +100,7 @@ class EngineRuns:
 
     async def cancel(self, run_id: str, reason: str) -> RunStatus:
         if not reason.strip():
-            raise RequestRejected("cancelRun needs a `reason`")
+            raise RequestRejected("cancelRun requires a `reason`")
         record = await self._record(run_id)
         if record.now.state != run_record.CANCELLED:
             answer = await self._api.signal(str(record.execution_id), SignalRequest("CANCEL", reason=reason))
@@ -173,7 +171,7 @@ class EngineRuns:
 
     async def _record(self, run_id: str) -> ExecutionRecord:
         if not _UUID.fullmatch(run_id):
-            raise RequestRejected(f"{run_id[:64]!r} is no runId: those are UUIDs in lower case")
+            raise RequestRejected(f"{run_id[:64]!r} is not a runId: a runId is a UUID in lower case")
         record = await self._engine.store.by_run_id(run_id)
         if record is None or not self._reaches(record.new.scope):
             raise NotFound(f"there is no run {run_id}")

@@ -70,7 +70,7 @@ class Stored:
                     f"{ref} was removed before run {record.execution_id} was exported: the imported run does not have it"
                 )
             day = timestamp(record.removed_at)[:10]
-            raise ResultUnavailable(f"{ref} was removed by gc on {day}; run again what made it")
+            raise ResultUnavailable(f"{ref} was removed by gc on {day}; run the step that created it again")
         try:
             async for chunk in self._results.chunks(record.tenant, record.sha256, start, end):
                 yield chunk

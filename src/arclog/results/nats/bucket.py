@@ -79,7 +79,7 @@ class Bucket:
             )
 
     async def put(self, nuid: str, number: int, chunks: Sequence[bytes]) -> list[int]:
-        """Add chunks, the first of which has this number; their places. One that is there already is not added again."""
+        """Add chunks, the first of which has this number; their places. One that already exists is not added again."""
         subject = self.names.chunks(nuid)
 
         async def work(stream: JetStreamContext) -> list[int]:

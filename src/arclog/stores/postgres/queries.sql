@@ -511,7 +511,7 @@ SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 INSERT INTO arclog.plans (digest, body) VALUES ($1, $2) ON CONFLICT DO NOTHING
 
 -- name: add_version
--- Only what is new is bound: content that is there already stays valid where it is.
+-- Only what is new is bound: content that already exists stays valid where it is.
 WITH added AS (
     INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
     SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2

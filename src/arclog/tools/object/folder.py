@@ -243,7 +243,7 @@ def _translated(key: str, problem: OSError) -> Refused:
     if isinstance(problem, FileNotFoundError):
         return refuse("not_found", f"{key}: there is no such object", "NOT_FOUND")
     if isinstance(problem, FileExistsError):
-        return refuse("conflict", f"{key}: is there already (if_absent)", "EXISTS")
+        return refuse("conflict", f"{key}: already exists (if_absent)", "EXISTS")
     if isinstance(problem, (IsADirectoryError, NotADirectoryError)):
         return refuse("config", f"{key}: is a folder or lies below a file, so it can be no object")
     if isinstance(problem, PermissionError):

@@ -102,7 +102,7 @@ def _require_files(settings: Settings, instead: str) -> None:
 def _made_whole(target: Path) -> Iterator[Path]:
     """A folder that gets its name once everything is in it and on the disk."""
     if target.exists():
-        raise RequestRejected(f"{target} is there already; name a new folder, one for each backup")
+        raise RequestRejected(f"{target} already exists; name a new folder, one for each backup")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True, mode=0o700)

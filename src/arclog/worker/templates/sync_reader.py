@@ -36,7 +36,7 @@ class ThreadBridge:
         if self._loop is None or threading.get_ident() == self._thread:
             # On the event loop itself it would wait for ever.
             reading.close()
-            raise InvariantBroken("stored data was read outside a bridge")
+            raise InvariantBroken("stored data was read outside a synchronous reader")
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
 
 
@@ -53,4 +53,4 @@ class DirectBridge:
             value: T = over.value
             return value
         reading.close()
-        raise InvariantBroken("a direct bridge reads only what is there at once")
+        raise InvariantBroken("a direct reader cannot wait for data")

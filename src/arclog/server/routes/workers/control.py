@@ -282,7 +282,7 @@ def _checked(worker: WorkerInfo) -> WorkerInfo:
 def _checked_id(worker_id: str) -> None:
     if work.WORKER_ID.fullmatch(worker_id) is None:
         raise RequestRejected(
-            f"worker_id: {worker_id[:80]!r} is no name of a worker (letters, digits, `_`, `.`, `-`; at most 128)"
+            f"worker_id: {worker_id[:80]!r} is not a valid worker name (letters, digits, `_`, `.`, `-`; at most 128)"
         )
 
 

@@ -137,7 +137,7 @@ async def set_resource(name: str, request: Request) -> Response:
 @router.delete(
     "/resources/{name}",
     dependencies=[allows(ADMIN, tenant_wide=True)],
-    **documented(status=204, text="It has no limit any more."),
+    **documented(status=204, text="It no longer has a limit."),
 )
 async def remove_resource(name: str, request: Request) -> Response:
     """Let a resource have no limit."""
