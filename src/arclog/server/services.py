@@ -60,7 +60,7 @@ async def _checked(text: str, file: str, _: str) -> tuple[list[Finding], bytes]:
 
 
 def _no_workers(_: Principal) -> Workplace:
-    raise NotFound("this server takes no workers")
+    raise NotFound("this server does not accept workers")
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ class Places:
             free = self.most - self.now + 1
             if self._callers[caller] >= free or self._late[tenant] >= free:
                 raise TooManyRequests(
-                    "the server is busy, and the requests under way of this caller or tenant have their share of it already "
+                    "the server is busy, and this caller or tenant already has its share of requests "
                     "(server.max_concurrent, server.fair_from)"
                 )
             self._late[tenant] += 1
@@ -116,7 +116,7 @@ class Traffic:
             )
         if self._held + size > self._max_held or self._held_by[caller] + size > self._max_held // 2:
             raise TooManyRequests(
-                "the bodies of requests under way take all the memory there is for them (server.max_held_bytes)"
+                "the bodies of concurrent requests use all of the available memory (server.max_held_bytes)"
             )
         self._held += size
         self._held_by[caller] += size
@@ -191,13 +191,13 @@ class Admission:
             await self._app(scope, receive, send)
             return
         if self._stopping.is_set() and scope["method"] not in _LOOKING:
-            refusal = problem(503, "Draining", "the server is stopping and takes no new work; try again in a moment")
+            refusal = problem(503, "Draining", "the server is stopping and accepts no new work; try again in a moment")
             await refusal(scope, receive, send)
             return
         urgent = scope["method"] == "POST" and _URGENT.fullmatch(scope["path"]) is not None
         slot = self._traffic.enter(urgent=urgent)
         if slot is None:
-            text = f"{self._traffic.now} requests are under way, as many as the server takes (server.max_concurrent)"
+            text = f"{self._traffic.now} requests are in progress, the maximum of this server (server.max_concurrent)"
             await problem(429, "TooManyRequests", text)(scope, receive, send)
             return
         scope[SLOT] = slot

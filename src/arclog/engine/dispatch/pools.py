@@ -236,7 +236,7 @@ def _resource(name: str, new: NewResource) -> Resource:
     if new.concurrency is not None and not 0 <= new.concurrency <= _MOST:
         raise RequestRejected(f"resource {name}: concurrency {new.concurrency} is not from 0 to {_MOST:,}")
     if not 1 <= new.burst <= _MOST:
-        raise RequestRejected(f"resource {name}: burst {new.burst} is not from 1 to {_MOST:,}")
+        raise RequestRejected(f"resource {name}: burst {new.burst} is not between 1 and {_MOST:,}")
     interval = 0
     if new.rate:
         parts = _RATE.fullmatch(new.rate)

@@ -74,7 +74,7 @@ class Tokens:
         """Who such claims speak for. Raises Unauthenticated."""
         name = claims["sub"]
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-            raise Unauthenticated(f"the token's `sub` is no name of 1 to {_LONGEST_NAME} printable characters")
+            raise Unauthenticated(f"the token's `sub` is not a name of 1 to {_LONGEST_NAME} printable characters")
         tenant = _claim(claims, self._tenant_claim)
         if not isinstance(tenant, str):
             raise Unauthenticated(f"the token names no tenant: it has no text in the claim {self._tenant_claim}")

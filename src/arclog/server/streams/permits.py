@@ -62,7 +62,7 @@ async def _lost(request: Request, roles: frozenset[str]) -> ArclogError:
         except ArclogError:
             continue
         if (now.subject, now.tenant) != (before.subject, before.tenant) or not now.may(roles):
-            return NotAllowed(f"{before.name} may not follow this any more")
+            return NotAllowed(f"{before.name} is no longer allowed to follow this")
 
 
 def _told(problem: ArclogError) -> bytes:
