@@ -53,7 +53,7 @@ def test_a_key_is_shown_once_listed_and_revoked() -> None:
     [
         (("key", "create"), "--name and --role are required"),
         (("key", "create", "--name", "x", "--role", "boss"), "invalid choice: 'boss'"),
-        (("key", "create", "--name", "x", "--role", "admin", "--expires", "soon"), "no span"),
+        (("key", "create", "--name", "x", "--role", "admin", "--expires", "soon"), "is not a duration"),
         (("key", "create", "--name", "x", "--role", "admin", "--tenant", "a/b"), "name of a tenant"),
         (("key", "create", "--name", "", "--role", "admin"), "--name and --role are required"),
         (("key", "create", "ID", "--name", "x", "--role", "admin"), "does not take an id"),

@@ -414,9 +414,9 @@ def test_what_logs_are_asked_for(arclog, api):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--since", "yesterday"), "'yesterday' is no time"),
-        (("--since", "10"), "'10' is no time"),
-        (("--iteration", "3.x"), "'3.x' is no iteration"),
+        (("--since", "yesterday"), "'yesterday' is not a time"),
+        (("--since", "10"), "'10' is not a time"),
+        (("--iteration", "3.x"), "'3.x' is not an iteration"),
         (("--regex", "(a"), "'(a' is not a regular expression"),
         (("--stream", "stdin"), "invalid choice: 'stdin'"),
     ],
@@ -610,7 +610,7 @@ def test_check_looks_for_the_files_that_a_playbook_calls(arclog):
     )
     done = arclog("check", "caller.yaml")
     assert done.code == 2
-    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' is not there" in done.out
+    assert "caller.yaml:5:9: error[missing-file] file 'parts/child.yaml' does not exist" in done.out
     Path("parts/child.yaml").write_text("metadata: {name: k}\nworkflow: [{step: start, tool: {kind: noop}}]\n")
     assert arclog("check", "caller.yaml").code == 0
 

@@ -64,7 +64,7 @@ def test_filters(arclog: Arclog, api: FakeApi) -> None:
     assert arclog("list", "--name", "other").out == "no runs match\n"
     assert arclog("list", "--name", "other", "--state", "failed").out == "no failed runs match\n"
     done = arclog("list", "--since", "soon")
-    assert (done.code, "'soon' is no time" in done.err) == (2, True)
+    assert (done.code, "'soon' is not a time" in done.err) == (2, True)
 
 
 def test_an_id_may_be_cut_where_it_is_the_only_one(arclog: Arclog, api: FakeApi) -> None:

@@ -114,7 +114,7 @@ def test_show_of_a_removed_one(arclog, api):
         (("show", "noetl://execution/../x"), "is no result ref"),
         (("show", REF.replace("ab", "cd")), "no stored result"),
         (("list", "x"), "execution id"),
-        (("list", "99"), "no execution 99"),
+        (("list", "99"), "no execution has the id 99"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arclog, words, message):
@@ -158,7 +158,7 @@ def test_gc_says_what_it_did(arclog, home):
         "let go of 3 results and removed 1 file, which freed 4.8 MiB; removed 2 unfinished files; removed 4 runs "
         "past retention\n"
     )
-    assert "would forget 4 runs" in arclog("gc", "--dry-run").out
+    assert "would remove 4 runs" in arclog("gc", "--dry-run").out
     assert "would let go of 3 results and remove 1 file, to free 4.8 MiB" in arclog("gc", "--dry-run").out
     assert json.loads(arclog("gc", "--json").out) == {
         "dry_run": False, "results": 3, "contents": 1, "bytes": 5_000_000, "leftovers": 2, "executions": 4,

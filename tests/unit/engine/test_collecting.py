@@ -129,7 +129,7 @@ async def test_trouble_is_told_and_the_next_interval_does_it(
 
     monkeypatch.setattr(site.results, "leftovers", failing)
     running = asyncio.ensure_future(one.run())
-    for wanted in ("gc: the results are away; the rest is removed in 3600 s", "gc failed, which is a bug", ""):
+    for wanted in ("gc: the results are away; the rest is removed in 3600 s", "gc failed because of a bug", ""):
         await site.stored()
         turns = 0
         while wanted not in caplog.text if wanted else await site.blobs():

@@ -93,7 +93,7 @@ async def test_a_name_of_another_playbook_is_refused_and_nothing_registered(plac
 
 
 async def test_a_secret_input_is_not_written_into_a_schedule(place: Place) -> None:
-    with pytest.raises(RequestRejected, match="n: is a secret, which a schedule"):
+    with pytest.raises(RequestRejected, match="n: is a secret, and schedules"):
         await place.register(book("{cron: '0 6 * * *', workload: {n: xyz}}", more=", inputs: {n: {type: secret}}"))
 
 

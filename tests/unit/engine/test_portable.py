@@ -295,7 +295,7 @@ def test_results_that_were_collected_are_told_on_import_and_wherever_they_are_re
             with pytest.raises(ResultUnavailable, match=r"was removed before run \d+ was exported"):
                 _ = [chunk async for chunk in api.content(told.ref)]
             assert (await api.replay(number)).ok
-            with pytest.raises(RequestRejected, match=r"would share were removed: start\.start_task"):
+            with pytest.raises(RequestRejected, match=r"needs were removed: start\.start_task"):
                 await api.fork(number, ForkRequest(step="end"))
             forked = await api.fork(number, ForkRequest(step="start"))
             there.here.start_worker("w")
