@@ -57,7 +57,7 @@ KINDS: dict[str, tuple[Field, ...]] = {
         Field(
             "client_auth",
             "string",
-            "How the client says who it is: as basic authentication or in the form.",
+            "How the client authenticates: with basic authentication or in the form.",
             default="basic",
             choices=("basic", "post"),
         ),
