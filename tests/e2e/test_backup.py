@@ -163,8 +163,8 @@ def _odd_manifest(copy: Path) -> None:
     [
         (_cut, "its hash differs"),
         (_newer, "newer arclog"),
-        (_no_manifest, "is no backup"),
-        (_odd_manifest, "is no manifest"),
+        (_no_manifest, "is not a backup"),
+        (_odd_manifest, "is not a manifest"),
     ],
 )
 def test_what_is_not_a_whole_backup_is_refused(home: Path, tmp_path: Path, spoil: Callable[[Path], None], said: str):

@@ -65,7 +65,7 @@ def test_limits(arclog: Home) -> None:
         ("pool set --concurrency 3", "either NAME or --all is required"),
         ("pool set gpu --all --concurrency 3", "either NAME or --all is required"),
         ("pool set gpu --concurrency 3 --tenant a --each-tenant", "use either --tenant or --each-tenant"),
-        ("pool set gpu --concurrency 3 --tenant *", "'*' is no tenant"),
+        ("pool set gpu --concurrency 3 --tenant *", "'*' is not a tenant"),
         ("pool rm gpu --concurrency 3", "of `pool set`"),
         ("pool list gpu", "pool list takes no arguments"),
         ("resource set api", "--rate or --concurrency is required"),

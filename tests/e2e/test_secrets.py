@@ -115,7 +115,7 @@ def test_set_list_and_rm():
         (["rm"], "a NAME is required"),
         (["set", "a", SECRET], "must not be an argument"),
         (["set", "a b"], "cannot be the name"),
-        (["set", "a", "--scope", "x/y/z/w"], "is no scope"),
+        (["set", "a", "--scope", "x/y/z/w"], "is not a scope"),
         (["set", "a", "--from-env", "NOT_THERE"], "is not set"),
         (["set", "a", "--from-file", "nowhere"], "No such file"),
         (["set", "a", "--from-env", "A", "--from-file", "b"], "not allowed with"),

@@ -521,7 +521,7 @@ def test_what_is_wrong_with_a_server_is_said(where: Path) -> None:
     code, _, err = nowhere("list", "--json")
     assert json.loads(err)["error"]["kind"] == "ServerUnavailable"
     for line, said in (
-        ("list --server nonsense", "is no address of a server"),
+        ("list --server nonsense", "is not an address of a server"),
         ("list --server http://x --home y", "use either --home or --server"),
         ("list --server http://127.0.0.1:1 --token-file nosuch", "nosuch cannot be read"),
         ("check hello.yaml --server http://x", "does not take --server"),

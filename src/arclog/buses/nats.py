@@ -152,7 +152,7 @@ class NatsBus:
             self._settled.set()
             if self._problem:
                 self._problem = ""
-                log.info("NATS is there again: %s", self._address)
+                log.info("NATS is available again: %s", self._address)
             endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
             tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +197,9 @@ class NatsBus:
             notice = _decode(message.data)
         except msgspec.DecodeError as problem:
             log.warning(
-                "NATS: something on %s that is no notice: %s; another program uses it?", message.subject, problem
+                "NATS: a message on %s is not a notification: %s; does another program use the subject?",
+                message.subject,
+                problem,
             )
             return
         self._hear(notice)

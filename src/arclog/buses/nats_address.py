@@ -46,7 +46,7 @@ def address_of(settings: Settings) -> Address:
         if at and servers and not options:
             # Else the first part of a password with a comma in it would be taken for a server, and shown.
             raise SettingsError(
-                "ARCLOG_BUS_URL: credentials stand with the first of several addresses (a comma in a password is %2C)"
+                "ARCLOG_BUS_URL: credentials belong to the first of several addresses (write a comma in a password as %2C)"
             )
         if at:
             options = _login(user)
@@ -57,7 +57,7 @@ def address_of(settings: Settings) -> Address:
             host, port = None, None
         if not host or parsed.path.strip("/") or parsed.query or parsed.fragment:
             raise SettingsError(
-                "ARCLOG_BUS_URL: not an address; give nats://host:4222, several parted by commas, with credentials as "
+                "ARCLOG_BUS_URL: not an address; use nats://host:4222, several separated by commas, with credentials as "
                 "nats://user:password@host:4222 (special characters percent-encoded)"
             )
         shown = f"[{host}]" if ":" in host else host
@@ -89,7 +89,7 @@ def _files(settings: Settings, *, encrypted: bool) -> dict[str, Any]:
         try:
             context.load_verify_locations(path)
         except (ssl.SSLError, OSError):
-            raise SettingsError(f"ARCLOG_BUS_CA_FILE: {path} is no PEM file of certificates") from None
+            raise SettingsError(f"ARCLOG_BUS_CA_FILE: {path} is not a PEM file of certificates") from None
     if chain:
         path = _readable(settings, "bus.cert_file")
         key = _readable(settings, "bus.key_file") if settings.text("bus.key_file") else None

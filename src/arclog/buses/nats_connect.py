@@ -23,7 +23,7 @@ from arclog.model.errors import BusUnavailable, SettingsError
 
 log = logging.getLogger("arclog.bus")
 
-#: Durable consumers that go away when nobody uses them (`inactive_threshold`) are the newest thing that is needed.
+#: Durable consumers that are removed when they are not used (`inactive_threshold`) are the newest thing that is needed.
 OLDEST = (2, 9)
 #: A connection is taken for dead when nothing came back for so many pings, so far apart.
 _PING_S = 10
@@ -152,7 +152,7 @@ def text_of(problem: BaseException) -> str:
 def _explained(server: str, problem: Exception) -> Exception:
     text = text_of(problem)
     if isinstance(problem, _Unencrypted):
-        return SettingsError(f"ARCLOG_BUS_URL: {server} does not speak TLS; say nats:// to go without")
+        return SettingsError(f"ARCLOG_BUS_URL: {server} does not use TLS; write nats:// to connect without it")
     if isinstance(problem, ssl.SSLCertVerificationError):
         return SettingsError(
             f"ARCLOG_BUS_URL: the certificate of {server} is not trusted: {problem.verify_message}; name its authority in "
@@ -177,7 +177,7 @@ def _check_version(server: str, client: Connection) -> None:
         least = ".".join(map(str, OLDEST))
         raise SettingsError(
             f"ARCLOG_BUS_URL: {server} is NATS {said or 'of an unknown version'}; {least} or newer is needed, for "
-            "consumers that go away when nobody uses them"
+            "consumers that are removed when they are not used"
         )
 
 

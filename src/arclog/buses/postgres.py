@@ -202,7 +202,7 @@ class PostgresBus:
         try:
             told = _decode(payload)
         except msgspec.DecodeError as problem:
-            log.warning("something on the channel %s that is no notice: %s", self._channel, problem)
+            log.warning("a message on the channel %s is not a notification: %s", self._channel, problem)
             return False
         if told.by == self._me or self._heard is None:
             return False

@@ -57,7 +57,7 @@ class Out:
         self.restore: Callable[[], None] | None = None
 
     def notice(self, text: str) -> None:
-        """A word to the user that is no output: on stderr, or above the picture on the same screen."""
+        """A word to the user that is not an output: on stderr, or above the picture on the same screen."""
         line = f"arclog: {clean(text)}"
         if self.interject is not None:
             self.interject(line)

@@ -295,7 +295,7 @@ class RemoteApi(RemoteOverview):
             try:
                 async with self._connection.streamed(_RESOLVE, params={"ref": ref}, headers=wanted) as answer:
                     if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
-                        raise ResultUnavailable(f"{self._connection.url} ignores which part of {ref} was asked for")
+                        raise ResultUnavailable(f"{self._connection.url} ignores the requested range of {ref}")
                     async for chunk in answer.aiter_raw():
                         at += len(chunk)
                         yield chunk

@@ -143,5 +143,5 @@ def token_of(settings: Settings) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is no text"
+        why = problem.strerror if isinstance(problem, OSError) else "it is not a text"
         raise SettingsError(f"the token file {file} cannot be read: {why}") from None

@@ -232,9 +232,9 @@ def checked_url(url: str) -> str:
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, UnicodeError):
-        raise SettingsError(f"{shown(url)} is no address of a server; e.g. http://127.0.0.1:8420") from None
+        raise SettingsError(f"{shown(url)} is not an address of a server; e.g. http://127.0.0.1:8420") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise SettingsError(f"{shown(url)} is no address of a server; write http:// or https:// and a host")
+        raise SettingsError(f"{shown(url)} is not an address of a server; write http:// or https:// and a host")
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise SettingsError(
             f"the server's address {shown(url)} has more than a path; a token belongs into ARCLOG_TOKEN"

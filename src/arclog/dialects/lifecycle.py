@@ -52,7 +52,7 @@ TABLE: tuple[Row, ...] = (
     Row("command.cancelled", (), "command.cancelled", layers.CANCELLED, "command"),
 )
 
-#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is no result
+#: what a task's policy made of an ok outcome, as the tool layer calls it: pagination jumps back, so its outcome is not a result
 TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
 
 _ROWS: dict[tuple[str, str], Row] = {
@@ -121,7 +121,7 @@ def meaning_of(name: str, state: str) -> Row | None:
 
 
 def canonical(record: Envelope) -> Envelope | None:
-    """The envelope that was told as this record; None for a derived fact, which is no event of its own."""
+    """The envelope that was told as this record; None for a derived fact, which is not an event of its own."""
     if record.get("derived"):
         return None
     if is_fact_only(record):

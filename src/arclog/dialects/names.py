@@ -132,7 +132,7 @@ _SPELLINGS: dict[str, str] = {_squashed(name): name for name in reversed(MEANING
 
 
 def spelled(name: str) -> str | None:
-    """The known name that is written so; None when it is no spelling of any."""
+    """The known name that is written so; None when it is not a spelling of any."""
     return _SPELLINGS.get(_squashed(name))
 
 

@@ -147,7 +147,7 @@ def names_a_command(body: Any) -> bool:
 def parse_batch(
     body: Any, principal: str | Callable[[Any], str], now: int, most: int, sender: str = ""
 ) -> list[Incoming | Refusal]:
-    """Each item's own answer, in order. A body that is no batch, or too large a one, is refused whole. Who speaks can
+    """Each item's own answer, in order. A body that is not a batch, or too large a one, is refused whole. Who speaks can
     depend on the item.
     """
     if not isinstance(body, dict):
@@ -298,7 +298,7 @@ def _object(given: Mapping[str, Any], field: str) -> dict[str, Any]:
 
 
 def _payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Producers may send any JSON; what is no object becomes the one value of one."""
+    """Producers may send any JSON; what is not an object becomes the one value of one."""
     found = _aliased(given, "payload", {})
     return found if isinstance(found, dict) else {"value": found}
 
@@ -324,7 +324,7 @@ def _moment(value: Any) -> int:
         ids.timestamp(moment)
     except (ValueError, OverflowError, RequestRejected):
         raise RequestRejected(
-            f"`created_at` {str(value)[:60]!r} is no RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
+            f"`created_at` {str(value)[:60]!r} is not an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z"
         ) from None
     return moment
 

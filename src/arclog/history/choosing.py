@@ -40,7 +40,7 @@ class Chosen:
     def _choose(self, choice: Choice) -> None:
         log = self.log
         if log.started < 0:
-            raise RequestRejected("the run never started: there is nothing to go on from; run its playbook again")
+            raise RequestRejected("the run never started, so it cannot be continued; run its playbook again")
         self.tokens.add(log.events[log.started].payload["token"])
         # In the order of the log: tokens are made before they are taken.
         marks = sorted(

@@ -36,7 +36,7 @@ ENGINE_KINDS: dict[str, KindSpec] = {
                 Field(
                     "approvers",
                     "list",
-                    "Who may decide: roles, or names of callers.",
+                    "Who can decide: roles, or names of callers.",
                     items=Field("approver", "string"),
                     template=True,
                 ),

@@ -157,8 +157,10 @@ class _Normalizer:
             one = as_map(raw)
             url, here = as_text(one.get("url")), (*path, index)
             if "url" in one and (has_template(url) or not url.startswith(("http://", "https://"))):
-                hint = "write the address itself; what a run's end is told to does not depend on the run"
-                self.findings.value("bad-value", "webhook.url is no http:// or https:// address", (*here, "url"), hint)
+                hint = "write the address itself; it cannot depend on the run"
+                self.findings.value(
+                    "bad-value", "webhook.url is not an http:// or https:// address", (*here, "url"), hint
+                )
             on = tuple(end for end in as_list(one["on"]) if end in ENDS) if "on" in one else ENDS
             if not on:
                 self.findings.value("bad-value", "webhook.on names no end", (*here, "on"), f"on: [{', '.join(ENDS)}]")
@@ -324,7 +326,7 @@ class _Normalizer:
             if POOL_NAME.fullmatch(name) is None:
                 hint = "letters, digits, `_`, `.` and `-`, at most 64"
                 self.findings.value(
-                    "bad-value", f"resources: {name[:80]!r} is no name of a resource", (*path, index), hint
+                    "bad-value", f"resources: {name[:80]!r} is not a valid name of a resource", (*path, index), hint
                 )
         # Sorted: what needs the same waits in the same line.
         step.resources = tuple(sorted(set(names)))

@@ -387,7 +387,13 @@ _SCHEDULE = _closed(
     Field("cron", "string", "minute hour day month weekday.", required=True),
     Field("tz", "string", "Time zone of the fields.", default="UTC"),
     Field("workload", "object", "Workload of its runs."),
-    Field("catch_up", "string", "What to do about times missed while no server was running.", default="last", choices=CATCH_UP),
+    Field(
+        "catch_up",
+        "string",
+        "What to do about times missed while no server was running.",
+        default="last",
+        choices=CATCH_UP,
+    ),
     Field("overlap", "string", "What to do when the previous run has not ended.", default="skip", choices=OVERLAP),
 )
 

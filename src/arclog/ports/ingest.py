@@ -53,4 +53,4 @@ class Ingest(Protocol):
         """Claimed commands for workers that report here; those that are over are left out."""
 
     async def batch(self, body: Any, speaker: Principal) -> list[Taken | ArclogError]:
-        """Take each item, or say why not. Raises RequestRejected when the body is no batch."""
+        """Take each item, or say why not. Raises RequestRejected when the body is not a batch."""

@@ -167,7 +167,7 @@ class ItemReader:
             if sum(map(len, found)) <= _AT_ONCE:
                 return decoded(found)
             return await self._threads.run(decoded, found)
-        except ValueError as problem:  # a line that is no JSON: the list was not written by us
+        except ValueError as problem:  # a line that is not JSON: the list was not written by us
             raise damaged(opened.path, problem) from problem
         finally:
             opened.close()
@@ -181,7 +181,7 @@ class ItemReader:
     async def _found(self, opened: Opened, first: int, last: int) -> list[bytes]:
         index = opened.index
         if index.rows is None:
-            raise ResultUnavailable(f"the stored result {opened.path} is no list; read it as a whole")
+            raise ResultUnavailable(f"the stored result {opened.path} is not a list; read it as a whole")
         first, last = max(first, 0), min(last, index.rows)
         found: list[bytes] = []
         number = index.part_of(first) if first < last else len(index.parts)

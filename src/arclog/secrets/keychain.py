@@ -272,7 +272,7 @@ class LocalSecrets:
         except (OSError, ValueError, RuntimeError) as problem:
             why = getattr(problem, "strerror", None) or problem
             raise SecretUnavailable(f"the file {path} cannot be read: {why}") from None
-        # Editors end a file with a newline that is no part of the secret.
+        # Editors end a file with a newline that is not a part of the secret.
         text = text.removesuffix("\n").removesuffix("\r")
         if not text:
             raise SecretUnavailable(f"the file {path} is empty")

@@ -136,7 +136,7 @@ def check_url(url: str) -> str:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        return "token_url is no URL"
+        return "token_url is not a URL"
     if not host or parts.scheme not in ("https", "http"):
         return "token_url must be an https URL"
     if parts.username or parts.password:

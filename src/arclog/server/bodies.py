@@ -61,7 +61,7 @@ async def raw_body(
                     look = None
     except TimeoutError:
         raise HTTPException(408, f"the body was not received within {patience:g} s (server.body_timeout_s)") from None
-    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+    except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
     if counted and slot is not None:
         slot.hold(size)  # it is put together from its pieces, and both are there for a moment

@@ -120,7 +120,7 @@ class _Bounded(HttpToolsProtocol):
         super().data_received(data)
         if self._is_under_way() or self.transport.is_closing():
             return
-        # Nothing is under way, and what came is no whole head, or the rest of a body that was answered before it ended.
+        # Nothing is under way, and what came is not a whole head, or the rest of a body that was answered before it ended.
         self._expect()
         if not self._in_body and not was_in_body:
             self._came += len(data)

@@ -270,7 +270,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
     message = str(problem)
     if primary == "SQLITE_CANTOPEN":
         # Told whole: a part of a path that holds a secret would not be known for one.
-        why = "" if Path(database).parent.is_dir() else ": its folder is not there"
+        why = "" if Path(database).parent.is_dir() else ": its folder does not exist"
         message = f"cannot open the database {database}{why}"
     elif primary == "SQLITE_BUSY":
         message += "; another connection held its lock longer than sql.busy_timeout_s"

@@ -56,7 +56,7 @@ def compact(settings: Settings) -> int:
 
 
 async def store_checks(settings: Settings) -> Sequence[Check]:
-    """What `arclog doctor` is told of a store that is no file."""
+    """What `arclog doctor` is told of a store that is not a file."""
     url = settings.text("store.url")
     _require_postgres(url)
     from arclog.stores.postgres.checks import checks
@@ -74,7 +74,7 @@ def choose_results(settings: Settings) -> Results:
     if url == "postgres" or (slashes and scheme in ("postgres", "postgresql")):
         if not slashes and not settings.text("store.url"):
             raise SettingsError(
-                "ARCLOG_RESULTS_URL is postgres, which is where ARCLOG_STORE_URL says, and that is not set; set it, or give "
+                "ARCLOG_RESULTS_URL is postgres, but ARCLOG_STORE_URL is not set; set it, or use "
                 "postgresql://user:password@host/database"
             )
         with required("postgres", "ARCLOG_RESULTS_URL"):
@@ -82,7 +82,7 @@ def choose_results(settings: Settings) -> Results:
         return PostgresResults(url if slashes else settings.text("store.url"), settings)
     if url == "nats":
         if not settings.text("bus.url"):
-            raise SettingsError("ARCLOG_RESULTS_URL is nats, which needs ARCLOG_BUS_URL to say where NATS is")
+            raise SettingsError("ARCLOG_RESULTS_URL is nats, which requires ARCLOG_BUS_URL")
         with required("nats", "ARCLOG_RESULTS_URL"):
             from arclog.buses.nats_address import address_of
             from arclog.buses.nats_connect import connect

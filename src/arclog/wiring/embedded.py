@@ -326,7 +326,8 @@ class Embedded:
         except (ArclogError, TimeoutError) as problem:
             why = str(problem) or f"it does not answer within {_SETTLE_S:g} s"
             log.warning(
-                "leaving without the store, which is away: what is held here is free when its leases end (%s)", why
+                "stopping although the store is unavailable: commands held here become available when their leases expire (%s)",
+                why,
             )
             return False
         return True

@@ -139,7 +139,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
             await carries(settings_for(url, **{**files, "bus.ca_file": ""}))
         with pytest.raises(SettingsError, match="ARCLOG_BUS_CERT_FILE"):
             await carries(settings_for(url, **{"bus.ca_file": str(shown.authority)}))
-    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is no PEM file"):
+    with pytest.raises(SettingsError, match=r"ARCLOG_BUS_CA_FILE: .* is not a PEM file"):
         await carries(settings_for(url, **{"bus.ca_file": str(shown.key)}))
 
 
@@ -154,7 +154,7 @@ async def test_a_server_without_tls_never_sees_the_password(nats_server: NatsSer
     spy = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = spy.sockets[0].getsockname()[1]
     for url in (f"tls://joe:hunter2@127.0.0.1:{port}", nats_server.url.replace("nats://", "tls://joe:hunter2@")):
-        with pytest.raises(SettingsError, match="does not speak TLS"):
+        with pytest.raises(SettingsError, match="does not use TLS"):
             await carries(settings_for(url))
     assert said == [b""]
     spy.close()
@@ -313,7 +313,7 @@ async def test_something_that_is_no_notice_is_passed_over(
         await client.flush()
         a.bus.tell(Notice(moved=((1, 1),)))
         await b.until(lambda ear: ear.heads)
-    assert "is no notice" in caplog.text
+    assert "is not a notification" in caplog.text
     await client.close()
 
 

@@ -111,7 +111,7 @@ def test_show_of_a_removed_one(arclog, api):
         (("get", REF, "--range", "9-3"), "ends before it starts"),
         (("drop", REF), "invalid choice"),
         (("get",), "required"),
-        (("show", "noetl://execution/../x"), "is no result ref"),
+        (("show", "noetl://execution/../x"), "is not a result ref"),
         (("show", REF.replace("ab", "cd")), "no stored result"),
         (("list", "x"), "execution id"),
         (("list", "99"), "no execution has the id 99"),

@@ -110,7 +110,7 @@ async def test_a_workload_that_breaks_the_inputs_is_refused(place: Place) -> Non
         ("{cron: '0 6 * *'}", "five fields"),
         ("{cron: '0 6 31 2 *'}", "Bad day-of-month"),
         ("{cron: '0 6 * * *', tz: Europe/Berlon}", "no time zone"),
-        ("{name: a b, cron: '0 6 * * *'}", "no name of a schedule"),
+        ("{name: a b, cron: '0 6 * * *'}", "not a valid name of a schedule"),
         ("{tz: UTC}", "needs the key 'cron'"),
         ("{cron: '0 6 * * *'}, {cron: '0 7 * * *'}", "flows.tidy"),
     ],

@@ -244,7 +244,7 @@ def with_event(body: bytes, payload: str, event_id: int | None = None) -> bytes:
 
 
 HOSTILE: dict[str, Callable[[bytes], bytes]] = {
-    "an id that is no number": lambda body: sealed(body, execution_id="../../x"),
+    "an id that is not a number": lambda body: sealed(body, execution_id="../../x"),
     "an id that is too large": lambda body: sealed(body, execution_id="9" * 30),
     "a time that is none": lambda body: sealed(body, created_at=1 << 70),
     "a size below zero": lambda body: sealed(body, parts=[{"name": "log.jsonl", "bytes": -1, "sha256": ""}]),

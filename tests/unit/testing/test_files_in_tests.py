@@ -102,7 +102,7 @@ tests:
     [
         ("ok: 1, files: {reprot: x}", "the outputs of write.make have no file 'reprot'; they are picture, report"),
         ("ok: 1, files: {report: 7}", "files.report is the text of a file, or {base64: …}"),
-        ("ok: 1, files: {report: {base64: '*'}}", "files.report: this is no base64"),
+        ("ok: 1, files: {report: {base64: '*'}}", "files.report: this is not base64"),
         ("error: timeout, files: {report: x}", "only an attempt that succeeds, and is mocked, has files"),
         ("ok: 1, files: [x]", "files is a map"),
     ],

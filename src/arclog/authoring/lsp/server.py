@@ -17,7 +17,7 @@ from arclog.model.config.settings import Settings
 from arclog.model.errors import Finding
 
 _SEVERITIES = {"error": 1, "warning": 2, "info": 3}
-#: Bytes of one message; more is no editor's.
+#: Bytes of one message; more is not an editor's.
 _MOST_BYTES = 64 * 1024 * 1024
 _METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603

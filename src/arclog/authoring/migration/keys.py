@@ -87,7 +87,7 @@ def task_keys(source: Source) -> Iterator[Change]:
 
 
 def empty_auth(source: Source) -> Iterator[Change]:
-    """`auth: {}` is no auth."""
+    """`auth: {}` is not an auth."""
     for task in source.all_tasks():
         for name, key, value in entries(task):
             if name == "auth" and is_map(value) and not value.value and source.has_own_lines(key):

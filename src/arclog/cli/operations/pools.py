@@ -62,7 +62,7 @@ def pool_command(options: Namespace) -> int:
         if options.tenant is not None and options.each_tenant:
             raise Usage(f"pool {action}: use either --tenant or --each-tenant, not both")
         if options.tenant in ("", "*"):
-            raise Usage(f"pool {action}: --tenant {options.tenant!r} is no tenant", "--each-tenant is each of them")
+            raise Usage(f"pool {action}: --tenant {options.tenant!r} is not a tenant", "--each-tenant is each of them")
         if (options.concurrency is None) == (action == "set"):
             hint = "arclog pool set NAME --concurrency N" if action == "set" else "arclog pool rm NAME"
             raise Usage(

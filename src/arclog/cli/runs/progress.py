@@ -115,7 +115,7 @@ class Progress:
     def apply(self, event: Mapping[str, Any]) -> None:
         kind = event["event_type"]
         if event.get("informative"):
-            return  # said from outside: it is no part of what the run did
+            return  # said from outside: it is not a part of what the run did
         if kind in ("playbook.finished", "execution.cancelled"):
             self.ended = True
             self.held = ""

@@ -45,7 +45,7 @@ _LOOK_S = 1.0
 _IN_A_ROW_US = 86_400 * MICROS
 #: Signals that end a run: nothing is evaluated for them.
 _ENDS = ("CANCEL", "EMERGENCY_STOP")
-#: Work that is no input: to read the log.
+#: Work that is not an input: to read the log.
 READING = 1
 _NAMES = {READING: "read its log"}
 _KINDS: dict[type, tuple[int, str]] = {

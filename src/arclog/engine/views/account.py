@@ -224,7 +224,7 @@ def _cause_below(fault: Fault, root: dict[str, Any]) -> Cause:
 
 
 def _deepest(error: dict[str, Any]) -> dict[str, Any]:
-    """The error that an error was caused by, and so on; what only says that work was cancelled is no cause."""
+    """The error that an error was caused by, and so on; what only says that work was cancelled is not a cause."""
     while isinstance(error.get("cause"), dict) and not is_consequence(error["cause"]):
         error = error["cause"]
     return error

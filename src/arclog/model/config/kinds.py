@@ -19,7 +19,12 @@ RETRY = Field(
     "object",
     "Retries a task without a policy after an error that is retryable or whose kind is in `on`.",
     fields=(
-        Field("attempts", "integer", "Total number of attempts. Default: 3, or one more than the number of `delays`.", minimum=1),
+        Field(
+            "attempts",
+            "integer",
+            "Total number of attempts. Default: 3, or one more than the number of `delays`.",
+            minimum=1,
+        ),
         Field("delay", "number", "Seconds before the next attempt.", default=1.0, minimum=0, maximum=LONGEST_S),
         Field(
             "delays",
@@ -81,7 +86,13 @@ COMMON_SPEC_FIELDS: tuple[Field, ...] = (
                 "How long a stored payload is kept: step, execution (default), workflow or permanent.",
                 choices=("step", "execution", "workflow", "permanent"),
             ),
-            Field("ttl", "number", "Seconds after which a stored payload may be removed.", exclusive_min=0, maximum=LONGEST_S),
+            Field(
+                "ttl",
+                "number",
+                "Seconds after which a stored payload may be removed.",
+                exclusive_min=0,
+                maximum=LONGEST_S,
+            ),
             Field(
                 "select",
                 "list",

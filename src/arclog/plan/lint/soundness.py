@@ -109,11 +109,11 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
             if not admission(step)[0]:
                 reason = "its admission rules let no token in"
             message = f"no run comes to step {step.name!r}: {reason}"
-            hint = "mend the conditions, or remove the step"
+            hint = "correct the conditions, or remove the step"
             findings.add("unreachable-step", message, step.at, hint, "warning")
         elif proof.ran is not None and step.name not in proof.ran:
             message = f"no run comes to step {step.name!r}: a join before it, or its own, never has what it needs"
-            findings.add("unreachable-step", message, step.at, "mend the join, or remove the step", "warning")
+            findings.add("unreachable-step", message, step.at, "correct the join, or remove the step", "warning")
     for name, starved in proof.starved.items():
         step = next(step for step in plan.steps if step.name == name)
         message = (
@@ -123,7 +123,7 @@ def check_soundness(soundness: Soundness, findings: Findings, linked: set[str]) 
         hint = "lower the count, use join: all, or let every way bring a token; the step fails otherwise (JOIN_COUNT)"
         findings.add("join-too-few", message, step.at, hint, "warning")
     if not proof.is_whole and soundness.asking is not None:
-        message = f"not every way to the joins was looked at: there are more than {most_markings:,} markings"
+        message = f"not every path to the joins was checked: there are more than {most_markings:,} markings"
         hint = "raise playbook.max_markings to look at more"
         findings.add("soundness-bound", message, soundness.asking.at, hint, "info")
 

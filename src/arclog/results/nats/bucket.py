@@ -45,7 +45,7 @@ class Bucket:
         name = settings.text("results.bucket")
         if not _NAME.fullmatch(name):
             raise SettingsError(
-                f"ARCLOG_RESULTS_BUCKET: {name!r} is no name of a bucket; letters, digits, _ and - may be"
+                f"ARCLOG_RESULTS_BUCKET: {name!r} is not a valid name of a bucket; letters, digits, _ and - may be"
             )
         self.link = NatsLink(connect, place, settings)
         self.names = Subjects(name)

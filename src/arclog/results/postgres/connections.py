@@ -105,14 +105,14 @@ class PgLink:
             )
         if isinstance(problem, TimeoutError):
             return ResultStoreAway(
-                f"the result store {self.place} did not answer within {self._timeout_s:g} s; look whether it is overwhelmed "
+                f"the result store {self.place} did not answer within {self._timeout_s:g} s; check whether it is overloaded "
                 "or its machine hangs (setting results.timeout_s)"
             )
         if _PASSING.fullmatch(code) or (not code and not _REFUSED.search(said)):
             return ResultStoreAway(
-                f"the result store {self.place} cannot be reached ({said}); look whether the server runs and lets more "
+                f"the result store {self.place} cannot be reached ({said}); check whether the server runs and accepts more "
                 "connections in"
             )
         return ResultUnavailable(
-            f"the result store {self.place} refuses ({said}); look at ARCLOG_STORE_URL and at what its user may do"
+            f"the result store {self.place} refuses ({said}); check ARCLOG_STORE_URL and the permissions of its user"
         )

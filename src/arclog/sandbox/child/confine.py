@@ -144,7 +144,7 @@ def _check_strict(wanted: dict[str, Any], facts: Facts) -> None:
     if lacking:
         raise NotConfined(
             f"tasks.confinement is strict, and this machine cannot confine {', '.join(lacking)}: it lacks "
-            f"{', '.join(facts['missing'])}; `arclog doctor` says more"
+            f"{', '.join(facts['missing'])}; see `arclog doctor`"
         )
 
 

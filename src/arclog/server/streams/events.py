@@ -199,7 +199,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _ends_the_log(envelope: dict[str, Any]) -> bool:
-    """What a producer says of a run's end is no end of its log."""
+    """What a producer says of a run's end is not an end of its log."""
     return envelope["event_type"] == _LAST and not envelope.get("informative")
 
 

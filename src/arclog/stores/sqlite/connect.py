@@ -24,7 +24,7 @@ APPLICATION = 0x6172636C
 _FULL = 2
 #: PRAGMA auto_vacuum of a file that can be made shorter piece by piece
 INCREMENTAL = 2
-#: a file of an older release that is no larger is written anew when it is opened; it passes through the write-ahead log
+#: a file of an older release that is not a larger is written anew when it is opened; it passes through the write-ahead log
 _REWRITTEN_BYTES = 32 * 1024 * 1024
 #: what a write-ahead log keeps of its size when it begins anew
 _WAL_BYTES = 32 * 1024 * 1024
@@ -166,7 +166,7 @@ def _make_shrinkable(connection: apsw.Connection) -> None:
     try:
         connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}; VACUUM").fetchall()
     except (apsw.BusyError, apsw.FullError) as problem:
-        log.debug("the file is not written anew this time: %s", problem)
+        log.debug("the file could not be rewritten this time: %s", problem)
 
 
 def rewrite(path: str, busy_timeout_s: float) -> None:

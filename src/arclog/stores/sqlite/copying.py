@@ -41,7 +41,7 @@ def check(path: str) -> int:
     except apsw.Error as error:
         raise StoreUnavailable(f"{path} cannot be read as a store: {error}; take another backup") from error
     if application != APPLICATION:
-        raise StoreUnavailable(f"{path} is no arclog store; name a folder that `arclog backup` made")
+        raise StoreUnavailable(f"{path} is not an arclog store; name a folder that `arclog backup` made")
     if found != "ok":
         raise StoreUnavailable(f"{path} is damaged: {found}; take another backup")
     if schema > SCHEMA:

@@ -151,7 +151,7 @@ class Reader:
         if problem:
             shown = text.decode("utf-8", "replace")
             failure = bad_body(
-                f"the body is no JSON that can be used: {problem}; it begins {shortened(shown)!r}"
+                f"the body is not JSON that can be used: {problem}; it begins {shortened(shown)!r}"
             ).problem
             kept = await self._kept_text(text)
             return kept if lenient else kept._replace(problem=failure)

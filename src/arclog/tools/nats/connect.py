@@ -143,7 +143,7 @@ def _login(login: Login) -> dict[str, Any]:
             pair = nkeys.from_seed(bytearray(login.seed.encode()))
             pair.public_key.decode()
         except Exception:  # noqa: BLE001 - each sort of bad seed raises something of its own
-            raise refused("the seed of this auth is no NKEY of a user (SU…)") from None
+            raise refused("the seed of this auth is not an NKEY of a user (SU…)") from None
         if not login.jwt:
             return {"nkeys_seed_str": login.seed, **({"token": login.token} if login.token else {})}
         return {

@@ -52,7 +52,7 @@ def of_api(told: dict[str, Any], what: str) -> Failure:
         kind, code, meaning = known
         return Failure(error(kind, f"{what}: {meaning} ({description})", code=code))
     kind = kind_of(status)
-    return Failure(error(kind, f"{what}: the server says: {description or status}", code=f"NATS_{number or status}"))
+    return Failure(error(kind, f"{what}: the server reports: {description or status}", code=f"NATS_{number or status}"))
 
 
 def said_no(text: str, where: str, *, auth: bool) -> Failure:
@@ -62,8 +62,8 @@ def said_no(text: str, where: str, *, auth: bool) -> Failure:
         hint = "" if auth else "; the task has no `auth`"
         return Failure(error("auth", f"{where} refuses the login: {said}{hint}", code="LOGIN"))
     if "maximum connections" in said.lower() or "maximum account" in said.lower():
-        return Failure(error("connection", f"{where} takes no more connections: {said}", code="TOO_MANY"))
-    return Failure(error("connection", f"{where}: the server says: {said}", code="CONNECTION"))
+        return Failure(error("connection", f"{where} accepts no more connections: {said}", code="TOO_MANY"))
+    return Failure(error("connection", f"{where}: the server reports: {said}", code="CONNECTION"))
 
 
 def no_connection(problem: BaseException | None, where: str, connect_s: float) -> Failure:
@@ -79,7 +79,7 @@ def no_connection(problem: BaseException | None, where: str, connect_s: float) -
     if isinstance(problem, TimeoutError):
         message = f"{where}: no connection within {connect_s:g} s (setting nats.connect_timeout_s)"
         return Failure(error("timeout", message, code="CONNECT"))
-    why = "the server cannot be reached, or is no NATS server"
+    why = "the server cannot be reached, or is not a NATS server"
     if isinstance(problem, OSError) and problem.errno:
         why = os.strerror(problem.errno)
     return Failure(error("connection", f"{where}: {why}", code="CONNECTION"))

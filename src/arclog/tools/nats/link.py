@@ -186,12 +186,10 @@ class Link:
         if verb == "publish":
             for waiting, (subjects, _) in self._waiting.items():
                 if subject in subjects and not waiting.done():
-                    message = f"{self.where}: this login may not publish to a subject of the task"
+                    message = f"{self.where}: this login is not allowed to publish to a subject of the task"
                     waiting.set_result(error("auth", message, code="PERMISSION"))
             return
-        message = (
-            f"{self.where}: this login may not listen for answers; a prefix that it may use is set by `inbox_prefix`"
-        )
+        message = f"{self.where}: this login is not allowed to subscribe to replies; set an allowed prefix with `inbox_prefix`"
         self._deaf = error("auth", message, code="PERMISSION")
         for waiting, (_, listens) in self._waiting.items():
             if listens and not waiting.done():
@@ -219,7 +217,7 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         said = None
     if not isinstance(said, dict):
-        message = f"{what}: who answered is no stream; without `stream` the message is published to whoever listens"
+        message = f"{what}: who answered is not a stream; without `stream` the message is published to all current subscribers"
         raise Failure(error("server_error", message, code="NO_STREAM", retryable=False))
     if said.get("error"):
         raise of_api(said["error"], what)

@@ -77,7 +77,7 @@ async def request(link: Link, config: NatsConfig, context: TaskContext) -> Outco
     try:
         answer = await link.request(subject, body, headers, wait_s=wait_s, what=what, by=by)
     except NoRespondersError:
-        raise Failure(error("server_error", f"{what}: nobody listens there", code="NO_RESPONDERS")) from None
+        raise Failure(error("server_error", f"{what}: there is no subscriber", code="NO_RESPONDERS")) from None
     told = dict(answer.headers or {})
     about: dict[str, Any] = {"subject": subject, "headers": told}
     code = told.get(_SERVICE_CODE)

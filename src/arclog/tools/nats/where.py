@@ -140,7 +140,7 @@ def _login(given: Mapping[str, str], auth: Credential | None) -> Login:
 
 def _server(text: str, shown: str, *, secret: bool = False) -> tuple[Server, Login]:
     wrong: Failure = refused(
-        f"{shown if secret else 'servers'}: is no address of a server; write nats://host:4222 or tls://host:4222"
+        f"{shown if secret else 'servers'}: is not an address of a server; write nats://host:4222 or tls://host:4222"
     )
     try:
         parts = urlsplit(text if "://" in text else f"nats://{text}")
@@ -152,7 +152,7 @@ def _server(text: str, shown: str, *, secret: bool = False) -> tuple[Server, Log
     login = Login()
     if parts.username is not None or "@" in parts.netloc:
         if not secret:
-            raise refused("servers: an address must stand alone; credentials belong into `auth`")
+            raise refused("servers: an address must not contain credentials; use `auth`")
         name = unquote(parts.username or "")
         login = Login(token=name) if parts.password is None else Login(user=name, password=unquote(parts.password))
     return Server(host, port or _PORT, shown, parts.scheme == "tls"), login

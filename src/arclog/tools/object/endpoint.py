@@ -18,13 +18,13 @@ async def check_endpoint(endpoint: str, guard: Guard, *, allow_http: bool, proxi
         parts = urlsplit(endpoint)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise refuse("config", "endpoint: it is no address of a server; write https://host:port") from None
+        raise refuse("config", "endpoint: it is not an address of a server; write https://host:port") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise refuse("config", "endpoint: it is no address of a server; write https://host:port")
+        raise refuse("config", "endpoint: it is not an address of a server; write https://host:port")
     if "@" in endpoint or parts.query or parts.fragment:
-        raise refuse("config", "endpoint: the server's address must stand alone; credentials belong into `auth`")
+        raise refuse("config", "endpoint: the server's address must not contain credentials; use `auth`")
     if parts.scheme == "http" and not allow_http:
-        raise refuse("config", f"endpoint {endpoint} is not encrypted; say allow_http: true if that is meant")
+        raise refuse("config", f"endpoint {endpoint} is not encrypted; set allow_http: true to allow this")
     try:
         await guard.addresses(host, port or (443 if parts.scheme == "https" else 80))
     except Failure as failure:

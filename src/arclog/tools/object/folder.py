@@ -247,7 +247,7 @@ def _translated(key: str, problem: OSError) -> Refused:
     if isinstance(problem, (IsADirectoryError, NotADirectoryError)):
         return refuse("config", f"{key}: is a folder or lies below a file, so it can be no object")
     if isinstance(problem, PermissionError):
-        return refuse("auth", f"{key}: {reason}; the worker's user may not do this", "PERMISSION")
+        return refuse("auth", f"{key}: {reason}; the worker's user is not allowed to do this", "PERMISSION")
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return refuse(
             "limit", f"{key}: {reason}; nothing was kept. Make room and try again", errno.errorcode[problem.errno]

@@ -17,7 +17,7 @@ from arclog.wiring.clocks.machine import elapsed_s
 
 log = logging.getLogger("arclog.engine")
 
-#: A difference above this is no drift: somebody set a clock, or the machine stood still.
+#: A difference above this is not a drift: somebody set a clock, or the machine stood still.
 _JUMP_US = 1 * MICROS
 #: An answer that took longer tells too little; the next look is soon enough.
 _SLOW_S = 0.5

@@ -68,14 +68,16 @@ def restore(settings: Settings, source: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
     except OSError as problem:
-        raise NotFound(f"{source} is no backup: {MANIFEST} cannot be read ({problem.strerror})") from None
+        raise NotFound(f"{source} is not a backup: {MANIFEST} cannot be read ({problem.strerror})") from None
     except msgspec.DecodeError as problem:
-        raise RequestRejected(f"{source / MANIFEST} is no manifest of a backup: {problem}") from None
+        raise RequestRejected(f"{source / MANIFEST} is not a manifest of a backup: {problem}") from None
     home = Path(settings.text("home"))
     if (home / DATABASE).exists():
         raise RequestRejected(f"{home} has runs already; name an empty --home, or move {home / DATABASE} away first")
     if (left := home / f"{DATABASE}-wal").exists():
-        raise RequestRejected(f"{left} is left of another store and would be read into this one; move it away first")
+        raise RequestRejected(
+            f"{left} is a leftover of another store and would be read into this one; move it away first"
+        )
     if _digest(source / DATABASE) != manifest.sha256:
         raise StoreUnavailable(f"{source / DATABASE} is not what was backed up (its hash differs); take another backup")
     copying.check(os.fspath(source / DATABASE))

@@ -209,7 +209,7 @@ class _Supervisor:
             new = await self._start(index)
             if not await new.ready():
                 self._current[index] = old
-                log.error("reload: a new server process did not start; the old ones go on")
+                log.error("reload: a new server process did not start; the old processes continue")
                 return
             old.signal(signal.SIGTERM)
             if self._stop.is_set():

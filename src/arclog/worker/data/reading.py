@@ -148,7 +148,7 @@ class StoredReader:
             try:
                 return msgspec.json.decode(body)
             except (msgspec.DecodeError, RecursionError) as problem:
-                raise ResultUnavailable(f"{ref['ref']} is no JSON: {problem}") from None
+                raise ResultUnavailable(f"{ref['ref']} is not JSON: {problem}") from None
         if kind.startswith("text/"):
             return body.decode("utf-8", "replace")
         raise ResultUnavailable(f"{ref['ref']} is {kind}, which a template cannot read; give it to a task by reference")

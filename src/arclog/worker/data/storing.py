@@ -67,7 +67,7 @@ class Storing:
             return _refused(plan, result_error(problem)), []
         except (TypeError, ValueError) as problem:
             # A tool's own mistake; it must not cost the worker its other commands.
-            message = f"the {plan.kind} tool gave what is no JSON: {problem}"
+            message = f"the {plan.kind} tool gave what is not JSON: {problem}"
             return _refused(plan, error("internal", message)), []
 
     async def _kept(

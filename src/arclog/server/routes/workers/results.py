@@ -71,7 +71,7 @@ async def upload(
         if arrived.hexdigest() != sha256:
             raise RequestRejected("the content does not match its sha256 and was not stored; send it again")
         return answered(await writer.commit())
-    except ClientDisconnect:  # nobody hears the answer, and it is no bug of ours
+    except ClientDisconnect:  # nobody hears the answer, and it is not a bug of ours
         raise HTTPException(400, "the connection ended within the body") from None
     finally:
         await writer.abandon()

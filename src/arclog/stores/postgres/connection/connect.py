@@ -68,7 +68,7 @@ def address_of(url: str, settings: Settings) -> Address:
     schema = settings.text("store.schema")
     if not _IDENTIFIER.fullmatch(schema):
         raise SettingsError(
-            f"ARCLOG_STORE_SCHEMA {schema!r} is no plain name; use small letters, digits and underscores"
+            f"ARCLOG_STORE_SCHEMA {schema!r} is not a plain name; use small letters, digits and underscores"
         )
     watch = _keepalives(settings.number("store.timeout_s"))
     defaults = {

@@ -16,17 +16,17 @@ READ_ONLY = "25006"
 
 #: by state: what is wrong, and what to do
 _UNAVAILABLE = {
-    "53100": ("its disk is full, nothing was written", "free space there; what waits goes on by itself"),
+    "53100": ("its disk is full, nothing was written", "free space there; waiting requests continue automatically"),
     "53200": ("it is out of memory, nothing was written", "lower its work_mem or give it more"),
     "53300": (
-        "it takes no more connections",
+        "it accepts no more connections",
         "raise max_connections there, put a pooler in front, or lower ARCLOG_STORE_CONNECTIONS on the servers",
     ),
-    "57P01": ("it is shutting down", "start it again; what waits goes on by itself"),
-    "57P02": ("it crashed and is starting again", "what waits goes on by itself"),
-    "57P03": ("it is starting or stopping", "what waits goes on by itself"),
+    "57P01": ("it is shutting down", "start it again; waiting requests continue automatically"),
+    "57P02": ("it crashed and is starting again", "waiting requests continue automatically"),
+    "57P03": ("it is starting or stopping", "waiting requests continue automatically"),
     "57014": ("it cancelled a statement", "look at its statement_timeout, and at what keeps it busy"),
-    "55P03": ("a lock could not be had", "look at its lock_timeout, and at pg_locks for who holds it"),
+    "55P03": ("a lock could not be had", "check its lock_timeout, and pg_locks for the holder"),
     "40P01": ("two transactions waited for each other, nothing was written", "try again"),
     "40001": ("two transactions were in each other's way, nothing was written", "try again"),
     "25006": ("it takes no writes (a standby, or default_transaction_read_only)", "name the primary"),

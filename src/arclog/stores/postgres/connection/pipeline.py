@@ -49,7 +49,8 @@ class Preparing:
         if self.on and error.sqlstate in MIXED_UP:
             self.on = False
             log.warning(
-                "a pooler in front of PostgreSQL does not know prepared statements: going on without (%s)", error
+                "the pooler in front of PostgreSQL does not support prepared statements: continuing without them (%s)",
+                error,
             )
 
 
