@@ -38,7 +38,11 @@ _MAX_MODULES = 200
 
 
 class FileRefused(Exception):
-    """A file that cannot be captured; the message says why."""
+    """A file that cannot be included; the message says why."""
+
+
+class FileMissing(FileRefused):
+    """The file does not exist."""
 
 
 def beside(file: str, called: str) -> str:
@@ -77,7 +81,7 @@ class Files:
         try:
             text = self._texts[beside(self._playbook, path)]
         except KeyError:
-            raise FileRefused(f"file {path!r} does not exist, or was not sent with the playbook") from None
+            raise FileMissing(f"file {path!r} does not exist, or was not sent with the playbook") from None
         body = text.encode()
         if len(body) > self._most:
             raise FileRefused(f"file {path!r} has more than {self._most:,} bytes (setting playbook.max_file_bytes)")

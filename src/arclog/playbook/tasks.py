@@ -15,7 +15,7 @@ from arclog.model.data.merge import deep_merge
 from arclog.model.data.shapes import Field
 from arclog.playbook.canon import Block, Branch, Step, Task
 from arclog.playbook.files import KEYS as FILE_KEYS
-from arclog.playbook.files import FileRefused, Files, as_config, entry, functions, script, shell_command
+from arclog.playbook.files import FileMissing, FileRefused, Files, as_config, entry, functions, script, shell_command
 from arclog.playbook.rules import read_action, read_rules, reserved_keys
 from arclog.playbook.schema import ON_SUCCESS, TASK, TASK_POLICY, WORKBOOK_TASK, has_template, task_spec_fields
 from arclog.playbook.shorthands import COMPILED, assertions, short_rules
@@ -197,7 +197,7 @@ class TaskReader:
         try:
             made |= self.text_of(raw, kind, named)
         except FileRefused as refused:
-            code = "missing-file" if "is not there" in str(refused) else "bad-file"
+            code = "missing-file" if isinstance(refused, FileMissing) else "bad-file"
             self.findings.value(code, f"task of kind {kind.name}: {refused}", (*path, named or "function"))
         return made
 
