@@ -70,14 +70,14 @@ class NatsBus:
             async with asyncio.timeout(self._timeout_s):
                 made = await connect(self._address, self._timeout_s)
         except BusUnavailable as problem:
-            self._say(str(problem))
+            self._log_problem(str(problem))
         except TimeoutError:
-            self._say(f"NATS does not answer at {self._address}")
+            self._log_problem(f"NATS does not answer at {self._address}")
         self._running = asyncio.ensure_future(self._run(made))
         if made is not None:
             await self._settled.wait()
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._pending.add(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
@@ -112,14 +112,14 @@ class NatsBus:
                 if made is None:
                     made = await connect(self._address, self._timeout_s)
                 await self._serve(*made)
-                self._say("the connection to NATS was lost")
+                self._log_problem("the connection to NATS was lost")
             except SettingsError as problem:
                 # It worked once, or it may be repaired over there: who runs the servers must know.
-                self._say(str(problem), logging.ERROR)
+                self._log_problem(str(problem), logging.ERROR)
             except BusUnavailable as problem:
-                self._say(str(problem))
+                self._log_problem(str(problem))
             except FAULTS as problem:
-                self._say(f"NATS: {text_of(problem)}")
+                self._log_problem(f"NATS: {text_of(problem)}")
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; NATS is tried again")
             made = None
@@ -129,7 +129,7 @@ class NatsBus:
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._longest_pause_s)
 
-    def _say(self, problem: str, level: int = logging.WARNING) -> None:
+    def _log_problem(self, problem: str, level: int = logging.WARNING) -> None:
         """Once until it is there again, however often it is tried, and whatever is in the way; but for what must be put
         right by somebody.
         """

@@ -90,7 +90,7 @@ class PostgresBus:
             await self.close()
             raise SettingsError(f"{self._name}: {self._problem}")
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         self._pending.add(notice)
 
     def waiting(self, pools: Collection[str]) -> None:
@@ -128,7 +128,7 @@ class PostgresBus:
                     self._lost += 1
                     self._teller = None
                 # The first line: what follows are hints of libpq's own.
-                self._say(str(problem).partition("\n")[0] or type(problem).__name__)
+                self._log_problem(str(problem).partition("\n")[0] or type(problem).__name__)
             except Exception:  # whatever it is, a later session may do without
                 log.exception("the bus stumbled; it is tried again")
                 self._teller = None
@@ -136,7 +136,7 @@ class PostgresBus:
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._longest_pause_s)
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         """Once until it is there again, however often it is tried."""
         if not self._problem:
             self._problem = problem

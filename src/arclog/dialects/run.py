@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from arclog.dialects import run_record as contract
+from arclog.dialects.rendering import Envelope, Rendered, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.dialects.run_record import Attempts, RunSubject
-from arclog.dialects.telling import Envelope, Told, is_closing, is_fact_only, iteration_of, result_ref
 from arclog.model.events import ERROR, SKIPPED, SUCCESS
 from arclog.model.ids import as_uuid
 
@@ -105,21 +105,21 @@ class RunReader:
         self.state = state or RunState()
         self.needs: frozenset[str] | None = NEEDS
 
-    def tell(self, envelope: Envelope) -> list[Told]:
+    def render(self, envelope: Envelope) -> list[Rendered]:
         rule = _RULES.get(envelope["event_type"])
         if rule is None or is_fact_only(envelope):
             return []
-        told: list[Told] = []
+        told: list[Rendered] = []
         said = rule(self.state, envelope) or []
         for number, (name, attempts, payload, step_id) in enumerate(said, 1):
             self.state.status = contract.STATUS_AFTER.get(name, self.state.status)
             if "signalId" in payload:
                 payload["signalId"] = as_uuid(payload["signalId"], self.subject.run_id)
             record = contract.record_of(name, envelope, self.subject, attempts, payload, step_id)
-            told.append(Told(name, record, envelope, derived=number < len(said)))
+            told.append(Rendered(name, record, envelope, derived=number < len(said)))
         return told
 
-    def rest(self) -> list[Told]:
+    def rest(self) -> list[Rendered]:
         return []
 
 

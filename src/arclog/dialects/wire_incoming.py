@@ -18,7 +18,7 @@ from msgspec import Struct
 from arclog.dialects import legacy, lifecycle
 from arclog.dialects.authority import PRODUCER, SERVER, WORKER, Grant, granted
 from arclog.dialects.names import MEANINGS, spelled
-from arclog.dialects.telling import result_ref
+from arclog.dialects.rendering import result_ref
 from arclog.dialects.wire import DATA, REF, REFS, RESULT_KINDS, STATUS_IN, STATUS_OUT, result_of, status_out
 from arclog.dialects.wire_payload import checked, plain_outcome, with_stored_refs
 from arclog.model import ids
@@ -123,7 +123,7 @@ def parse_event(
         event.payload = with_stored_refs(event.payload)
     if principal == WORKER and "task_run_id" not in given:
         event.task_run = 0  # that of the command's pipeline
-    said = _said_by_server(given) if principal == SERVER else {}
+    said = _server_only_flags(given) if principal == SERVER else {}
     event.informative = grant.informative or said.get("informative", False)
     return Incoming(execution_id, event, grant, digest, said.get("actionable", True), tuple(warnings))
 
@@ -364,7 +364,7 @@ def _count(given: Mapping[str, Any], field: str, least: int) -> int:
     return int(value)
 
 
-def _said_by_server(given: Mapping[str, Any]) -> dict[str, bool]:
+def _server_only_flags(given: Mapping[str, Any]) -> dict[str, bool]:
     said = {key: given[key] for key in SERVER_ONLY if key in given}
     for key, value in said.items():
         if not isinstance(value, bool):

@@ -69,7 +69,7 @@ def may_signal(caller: Principal, signal: str) -> None:
     roles = SIGNAL_ROLES.get(signal, OTHER_SIGNALS)
     if not caller.may(roles):
         raise NotAllowed(
-            f"{caller.name} is not allowed to send the signal {signal[:128]}; the role {told(roles)} is required"
+            f"{caller.name} is not allowed to send the signal {signal[:128]}; the role {role_names(roles)} is required"
         )
 
 
@@ -106,7 +106,7 @@ def binding(project: str, environment: str) -> str:
     return " and ".join(parts)
 
 
-def told(roles: frozenset[str]) -> str:
+def role_names(roles: frozenset[str]) -> str:
     """Roles in a sentence."""
     return " or ".join(sorted(roles | {"admin"}))
 

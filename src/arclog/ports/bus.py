@@ -75,7 +75,7 @@ class Bus(Protocol):
         that is too old) raises `SettingsError`.
         """
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         """Let the others know, soon."""
 
     def waiting(self, pools: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
 from arclog.tools.sql.duckdb_host import Connection, DuckdbError, Hosts, extension_folder
-from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
@@ -266,7 +266,7 @@ def failure_of(problem: DuckdbError, args: tuple[Any, ...]) -> SqlFailure:
     if any(words in text for words in ("No space left on device", "Disk quota exceeded")):
         kind = "limit"  # whatever was being done: a commit that cannot be written is not a conflict
     params = len(args[1]) if len(args) > 1 else 0
-    message = told(text, syntax=name == "ParserException", outside=False, params=params)
+    message = explained(text, syntax=name == "ParserException", outside=False, params=params)
     return SqlFailure(kind, message, name.removesuffix("Exception"), retryable=retryable)
 
 

@@ -23,7 +23,7 @@ from arclog.model.outcome import Outcome
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import Reach, reach_of
 from arclog.tools.sql.calls import Threads
-from arclog.tools.sql.failures import SqlFailure, told
+from arclog.tools.sql.failures import SqlFailure, explained
 from arclog.tools.sql.files import FileSession, run_on_file
 from arclog.tools.sql.own_folder import MEMORY, not_ours
 from arclog.tools.sql.rows import BATCH
@@ -276,7 +276,7 @@ def failure_of(problem: apsw.Error, database: str, args: tuple[Any, ...]) -> Sql
         message += "; another connection held its lock longer than sql.busy_timeout_s"
     params = len(args[1]) if len(args) > 1 else 0
     outside = "within a transaction" in message or "inside a transaction" in message
-    message = told(message, syntax="syntax error" in message, outside=outside, params=params)
+    message = explained(message, syntax="syntax error" in message, outside=outside, params=params)
     return SqlFailure(kind, message, str(extended), retryable=retryable)
 
 

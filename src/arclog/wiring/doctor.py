@@ -197,10 +197,10 @@ async def _bus(settings: Settings) -> Sequence[Check]:
 
     with required("nats", "ARCLOG_BUS_URL"):
         servers = address_of(settings).servers
-    return [await _one_bus(server) for server in servers]
+    return [await _bus_check(server) for server in servers]
 
 
-async def _one_bus(url: str) -> Check:
+async def _bus_check(url: str) -> Check:
     """`url` has neither user nor password."""
     from arclog.wiring.nats_greeting import Greeting, greeting
 

@@ -177,10 +177,10 @@ class AttemptSecrets:
         if redactor is None:
             return tell
 
-        def told(done: float, total: float | None = None, unit: str = "") -> None:
+        def redacted_progress(done: float, total: float | None = None, unit: str = "") -> None:
             tell(done, total, redactor.text(unit))
 
-        return told
+        return redacted_progress
 
     def results(self, sink: ResultSink) -> ResultSink:
         redactor = self._command.redactor

@@ -207,7 +207,7 @@ class Worker:
     async def _carry_out(self, command: Command | None, proved_at: float) -> None:
         """Run a command, and then those that its reports brought along, in the same slot."""
         while command is not None:
-            proved_at, following = await self._one(command, proved_at)
+            proved_at, following = await self._run_command(command, proved_at)
             if self._late and (task := asyncio.current_task()) in self._late:
                 following = await self._back_in_slot(task, following)
             for further in following[1:]:
@@ -231,7 +231,7 @@ class Worker:
             self._late.add(task)
             self._slot_free.set()
 
-    async def _one(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
+    async def _run_command(self, command: Command, proved_at: float) -> tuple[float, list[Command]]:
         """Run a command; those that its last report brought along, and when it was sent. One that is lost, or cannot be done,
         brings none.
         """

@@ -42,7 +42,7 @@ def search_command(options: Namespace) -> int:
     from arclog.cli.render import out_of
     from arclog.cli.runs.streams import event_line
     from arclog.dialects.names import asked_for, canonical_types
-    from arclog.dialects.telling import Told
+    from arclog.dialects.rendering import Rendered
     from arclog.engine.views.event_search import matches_of
     from arclog.model.ids import timestamp
 
@@ -66,7 +66,9 @@ def search_command(options: Namespace) -> int:
             page = await api.search(**wanted, cursor=cursor, limit=min(left, _PAGE))
             # A name can stand for a type with some of its statuses only.
             found = [
-                event for event in page.events if not names or asked_for(Told(event["event_type"], event, event), names)
+                event
+                for event in page.events
+                if not names or asked_for(Rendered(event["event_type"], event, event), names)
             ]
             left -= len(found)
             if out.as_json:

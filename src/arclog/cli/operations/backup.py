@@ -38,7 +38,7 @@ def backup_command(options: Namespace) -> int:
     from arclog.wiring.homes.backup import back_up
 
     made = back_up(settings_of(options), Path(options.folder))
-    _tell(out_of(options), made, options.folder, f"backed up to {options.folder}")
+    _print_manifest(out_of(options), made, options.folder, f"backed up to {options.folder}")
     return OK
 
 
@@ -48,13 +48,13 @@ def restore_command(options: Namespace) -> int:
     from arclog.wiring.homes.backup import restore
 
     settings = settings_of(options)
-    _tell(
+    _print_manifest(
         out_of(options), restore(settings, Path(options.folder)), options.folder, f"restored to {settings.text('home')}"
     )
     return OK
 
 
-def _tell(out: Out, manifest: Manifest, folder: str, done: str) -> None:
+def _print_manifest(out: Out, manifest: Manifest, folder: str, done: str) -> None:
     import msgspec
 
     if out.as_json:

@@ -38,10 +38,10 @@ def doctor_command(options: Namespace) -> int:
 
     settings, out = settings_of(options), out_of(options)
     checks = asyncio.run(_of_servers(settings, server_of(settings)) if server_of(settings) else _of_settings(settings))
-    return _tell(checks, out)
+    return _print_checks(checks, out)
 
 
-def _tell(checks: list[Check], out: Out) -> int:
+def _print_checks(checks: list[Check], out: Out) -> int:
     from arclog.cli.render import clean, counted
 
     failed = sum(check.status == "fail" for check in checks)

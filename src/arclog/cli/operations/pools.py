@@ -74,11 +74,11 @@ def pool_command(options: Namespace) -> int:
         tenant = "*" if options.each_tenant else options.tenant or ""
         match action:
             case "set":
-                _say([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
+                _print_rows([await pools.set_limit(name, tenant, options.concurrency)], _pool_line, out, one=True)
             case "rm":
-                _say([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
+                _print_rows([await pools.remove_limit(name, tenant)], _pool_line, out, one=True)
             case _:
-                _say(await pools.pools(), _pool_line, out, _NO_POOLS)
+                _print_rows(await pools.pools(), _pool_line, out, _NO_POOLS)
 
     return _with(options, do, _NO_POOLS if action == "list" else "")
 
@@ -132,7 +132,7 @@ def resource_command(options: Namespace) -> int:
             case "set":
                 burst = 1 if options.burst is None else options.burst
                 new = NewResource(options.rate or "", burst, options.concurrency)
-                _say([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
+                _print_rows([await pools.set_resource(options.name, new)], _resource_line, out, one=True)
             case "rm":
                 await pools.remove_resource(options.name)
                 if out.as_json:
@@ -140,7 +140,7 @@ def resource_command(options: Namespace) -> int:
                 elif not out.quiet:
                     out.say(f"{options.name} no longer has a limit")
             case _:
-                _say(await pools.resources(), _resource_line, out, _NO_RESOURCES)
+                _print_rows(await pools.resources(), _resource_line, out, _NO_RESOURCES)
 
     return _with(options, do, _NO_RESOURCES if action == "list" else "")
 
@@ -164,7 +164,7 @@ def workers_arguments(parser: Parser) -> None:
 
 def workers_command(options: Namespace) -> int:
     async def do(pools: PoolApi, out: Out) -> None:
-        _say(await pools.workers(), worker_line, out, _NO_WORKERS)
+        _print_rows(await pools.workers(), worker_line, out, _NO_WORKERS)
 
     return _with(options, do, _NO_WORKERS)
 
@@ -177,7 +177,7 @@ def drain(options: Namespace) -> int:
 
     async def do(pools: PoolApi, out: Out) -> None:
         told = await pools.drain(worker_id, pools_named[0] if pools_named else "")
-        _say(told, worker_line, out, "no worker can be drained there: workers inside a server stop with it")
+        _print_rows(told, worker_line, out, "no worker can be drained there: workers inside a server stop with it")
 
     return _with(options, do)
 
@@ -187,7 +187,7 @@ def worker_line(each: WorkerView) -> str:
     return f"{each.worker_id}  {each.state}  {pools}  {each.busy} of {each.slots} slots  {each.version}  seen {each.seen_at}"
 
 
-def _say(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
+def _print_rows(found: list[T], line: Callable[[T], str], out: Out, nothing: str = "", *, one: bool = False) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
@@ -208,7 +208,7 @@ def _with(options: Namespace, do: Callable[[PoolApi, Out], Awaitable[None]], not
 
     settings = home.settings_of(options)
     if nothing and not home.exists(settings):
-        _say([], str, out_of(options), nothing)  # a command that only reads makes no home
+        _print_rows([], str, out_of(options), nothing)  # a command that only reads makes no home
         return OK
 
     async def go() -> int:

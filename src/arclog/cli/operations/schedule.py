@@ -120,13 +120,13 @@ async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, ou
     name = options.name
     match options.action:
         case "add":
-            _tell(await schedules.add(_new(options, settings)), out)
+            _print_schedule(await schedules.add(_new(options, settings)), out)
         case "show":
-            _tell(await schedules.show(name), out)
+            _print_schedule(await schedules.show(name), out)
         case "pause":
-            _tell(await schedules.pause(name), out)
+            _print_schedule(await schedules.pause(name), out)
         case "resume":
-            _tell(await schedules.resume(name), out)
+            _print_schedule(await schedules.resume(name), out)
         case "list":
             found: list[ScheduleView] = []
             while page := await schedules.list(after=found[-1].name if found else ""):
@@ -134,11 +134,13 @@ async def _do(schedules: ScheduleApi, options: Namespace, settings: Settings, ou
             _list(found, out)
         case "rm":
             await schedules.remove(name)
-            _say({"name": name, "removed": True}, f"removed {name}; its runs are kept", out)
+            _print_outcome({"name": name, "removed": True}, f"removed {name}; its runs are kept", out)
         case "backfill":
             due = await schedules.backfill(name, options.first, options.last)
             text = f"{counted(len(due), 'run')} of {name} queued; a server starts them one after the other"
-            _say({"name": name, "queued": due}, text if due else f"{name} has no scheduled time in that period", out)
+            _print_outcome(
+                {"name": name, "queued": due}, text if due else f"{name} has no scheduled time in that period", out
+            )
     return OK
 
 
@@ -160,7 +162,7 @@ def _new(options: Namespace, settings: Settings) -> Any:
     return NewSchedule(options.name, options.cron, options.path, workload=workload, **chosen)
 
 
-def _say(data: Any, text: str, out: Out) -> None:
+def _print_outcome(data: Any, text: str, out: Out) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:
@@ -169,7 +171,7 @@ def _say(data: Any, text: str, out: Out) -> None:
         out.say(clean(text))
 
 
-def _tell(schedule: ScheduleView, out: Out) -> None:
+def _print_schedule(schedule: ScheduleView, out: Out) -> None:
     from arclog.cli.render import clean
 
     if out.as_json:

@@ -82,25 +82,25 @@ class _Program:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, self._told)
+            loop.add_signal_handler(each, self._on_signal)
         url = server_of(settings)
         try:
             async with remote_worker(settings, url, token_of(settings), pools) as worker:
                 self._worker = worker
-                self._say(worker.info, url, settings.integer("worker.slots"))
+                self._print_started(worker.info, url, settings.integer("worker.slots"))
                 await worker.run()
         except asyncio.CancelledError:
             pass  # told to stop before there was a server, or told twice
         return OK
 
-    def _told(self) -> None:
+    def _on_signal(self) -> None:
         """Once: leave. Again, or before there is anything to leave: stop where it stands."""
         if self._worker is not None and not self._worker.is_leaving:
             self._worker.leave()
         elif self._task is not None:
             self._task.cancel()
 
-    def _say(self, info: WorkerInfo, url: str, slots: int) -> None:
+    def _print_started(self, info: WorkerInfo, url: str, slots: int) -> None:
         if self._json:
             import json
 

@@ -207,7 +207,7 @@ async def _resume(
     from arclog.cli.home import opened, resolve, server_of
     from arclog.cli.runs.attached import Shown, left_below
     from arclog.cli.runs.interrupts import Interrupts
-    from arclog.cli.runs.signals import request_of, told
+    from arclog.cli.runs.signals import print_answer, request_of
     from arclog.model.errors import RequestRejected
 
     out.outlives_reader = True
@@ -222,7 +222,7 @@ async def _resume(
                 elif again:
                     answer = await here.api.signal(execution_id, request_of(options, "RETRY_RUN"))
                     if answer.started is None:
-                        return told(answer, "", out)
+                        return print_answer(answer, "", out)
                     execution_id = answer.started
                 serves = not server_of(settings)
                 shown = Shown(here, out, interrupts, settings, serves=serves)
@@ -241,7 +241,7 @@ async def _resume(
                     answer = await here.api.signal(execution_id, request_of(options, "RESUME"))
                     elsewhere = here.served_by(execution_id)
                     if elsewhere or not answer.accepted:
-                        return told(answer, f"resumed on worker {elsewhere}", out)
+                        return print_answer(answer, f"resumed on worker {elsewhere}", out)
                 held = await here.take_over(execution_id)
                 if held:
                     raise RequestRejected(f"run {execution_id} cannot be resumed: {held}")

@@ -176,7 +176,7 @@ def _send(
 
     async def work(api: Api, execution_id: str) -> int:
         answer = await api.signal(execution_id, request_of(options, signal, step, data))
-        return told(answer, done if answer.waiting or not kept else kept, out, wanted)
+        return print_answer(answer, done if answer.waiting or not kept else kept, out, wanted)
 
     return with_run(options, work, read_only=False)
 
@@ -194,7 +194,7 @@ def request_of(options: Namespace, signal: str, step: str = "", data: Any = None
     )
 
 
-def told(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
+def print_answer(answer: SignalAnswer, done: str, out: Out, wanted: str = "") -> int:
     """Say what became of a signal; the exit code. A run that is in the wanted state already is as good as one told so."""
     well = answer.accepted or answer.state == wanted
     if out.as_json:

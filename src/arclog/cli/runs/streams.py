@@ -12,7 +12,7 @@ from arclog.cli.exits import OK, Usage
 if TYPE_CHECKING:
     from arclog.cli.args import Parser
     from arclog.cli.render import Out
-    from arclog.dialects.telling import Reader, Told
+    from arclog.dialects.rendering import Reader, Rendered
     from arclog.ports.views.api import Api
 
 PAGE = 1000
@@ -75,15 +75,15 @@ def events_command(options: Namespace) -> int:
     out, matches = out_of(options), matches_of(options.entity, options.where)
 
     async def work(api: Api, execution_id: str) -> int:
-        teller = await _teller(api, execution_id, options.dialect)
+        reader = await _dialect_reader(api, execution_id, options.dialect)
         # What a dialect says of an event can depend on those before: then it is given them, and they are not shown.
-        stateless = teller.needs == frozenset()
-        types = canonical_types(options.types) if stateless else tuple(teller.needs or ())
+        stateless = reader.needs == frozenset()
+        types = canonical_types(options.types) if stateless else tuple(reader.needs or ())
 
         async def read(after: int) -> list[dict[str, Any]]:
             return await api.events(execution_id, after=after, limit=PAGE, types=types)
 
-        def show(told: list[Told]) -> None:
+        def show(told: list[Rendered]) -> None:
             kept = [one for one in told if one.seq > options.after and (matches is None or matches(one.source))]
             if options.types:
                 kept = [one for one in kept if asked_for(one, options.types)]
@@ -92,19 +92,19 @@ def events_command(options: Namespace) -> int:
             elif kept:
                 out.say("\n".join(event_line(_as_event(one), out) for one in kept))
 
-        def tell(page: list[dict[str, Any]]) -> None:
-            show([one for envelope in page for one in teller.tell(envelope)])
+        def print_page(page: list[dict[str, Any]]) -> None:
+            show([one for envelope in page for one in reader.render(envelope)])
 
         begin = options.after if stateless else 0
         sent = sent_events(api, execution_id, types)
-        await stream(api, execution_id, read, tell, "seq", begin, follow=options.follow, sent=sent)
-        show(teller.rest())
+        await stream(api, execution_id, read, print_page, "seq", begin, follow=options.follow, sent=sent)
+        show(reader.rest())
         return OK
 
     return with_run(options, work)
 
 
-async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
+async def _dialect_reader(api: Api, execution_id: str, dialect: str) -> Reader:
     from arclog.dialects.names import reader_of
     from arclog.dialects.run_record import RunSubject
 
@@ -118,7 +118,7 @@ async def _teller(api: Api, execution_id: str, dialect: str) -> Reader:
 _RUN_STATUSES = {"Completed": "success", "Failed": "error", "Cancelled": "error", "Paused": "paused"}
 
 
-def _as_event(told: Told) -> dict[str, Any]:
+def _as_event(told: Rendered) -> dict[str, Any]:
     """What `event_line` shows of a record, whatever shape it has."""
     shown = {**told.source, "event_type": told.name, "status": told.record.get("status", told.source["status"])}
     bare = {**shown, "task": "", "attempt": 1, "iteration_id": ""}

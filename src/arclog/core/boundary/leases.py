@@ -70,7 +70,7 @@ def _lose(
         return
     problem = error("poison", message).as_dict()
     payload = {"error": problem, "source": "server"}
-    failed = decision.say("command.failed", payload, step=command.step, run=command.run, command_id=command.id)
+    failed = decision.record("command.failed", payload, step=command.step, run=command.run, command_id=command.id)
     decision.txn.close.append(command.id)
     _fail_step(decision, command, closing.Reason("poison", message), problem, failed)
 

@@ -79,7 +79,7 @@ def settle_pause(decision: Decision) -> None:
         payload: dict[str, Any] = {"signal_id": state.pause.signal_id, "cycle": state.pauses + 1}
         if state.pause.reason:
             payload["reason"] = state.pause.reason
-        decision.say("playbook.paused", payload, cause=len(decision.txn.events) - 1)
+        decision.record("playbook.paused", payload, cause=len(decision.txn.events) - 1)
 
 
 def _misshapen(decision: Decision, given: Signal) -> str:
@@ -108,7 +108,7 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
     payload.update({key: value for key, value in named.items() if value not in ("", None)})
     payload.update(more)
     bad = "error" if "error" in more else ""
-    index = decision.say("signal.received", payload, step=step, run=run, event_status=bad)
+    index = decision.record("signal.received", payload, step=step, run=run, event_status=bad)
     decision.txn.waiting = _was_waited_for(decision.state.signals[given.signal_id])
     return index
 
@@ -147,7 +147,7 @@ def _resume(decision: Decision, given: Signal) -> str | None:
         payload: dict[str, Any] = {"signal_id": given.signal_id, "cycle": cycle}
         if given.reason:
             payload["reason"] = given.reason
-        decision.say("playbook.resumed", payload, cause=index)
+        decision.record("playbook.resumed", payload, cause=index)
     return None
 
 
@@ -300,7 +300,7 @@ def _skip_step(decision: Decision, given: Signal) -> str | None:
     reason = closing.Reason("step_skipped", closing.clipped(f"step {step} was skipped: {given.reason}"))
     closing.end_parts(decision, step_run, reason, index)
     _end_loop(decision, step_run, index)
-    done = decision.say(
+    done = decision.record(
         "step.done",
         {"source": "server", "reason": given.reason},
         step=step,
@@ -319,14 +319,14 @@ def _end_loop(decision: Decision, step_run: StepRun, cause: int) -> None:
         return
     step, run = step_run.step, step_run.run
     if not step_run.started:
-        decision.say("step.started", {"source": "server"}, step=step, run=run, cause=cause)
+        decision.record("step.started", {"source": "server"}, step=step, run=run, cause=cause)
         mode = decision.program.steps[step].loop.mode
-        decision.say("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
+        decision.record("loop.started", {"total": loop.total, "mode": mode}, step=step, run=run, cause=cause)
     left = loop.total - loop.ok - loop.failed
     payload: dict[str, Any] = {"total": loop.total, "ok": loop.ok, "failed": loop.failed, "skipped": left}
     payload["cancelled"] = loop.cancelled
     payload |= errors_of(decision, loop)
-    decision.say("loop.done", payload, step=step, run=run, cause=cause)
+    decision.record("loop.done", payload, step=step, run=run, cause=cause)
 
 
 def _unknown_step(decision: Decision, given: Signal) -> str | None:

@@ -36,7 +36,7 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
             **firing.taken,
         }
         cause = decision.cause_of(firing.token.id)
-        decision.say("policy.admit.evaluated", payload, step=step, event_status="skipped", cause=cause)
+        decision.record("policy.admit.evaluated", payload, step=step, event_status="skipped", cause=cause)
     elif firing.problem is None:
         arrive(decision, firing.token, firing.taken)
     elif not _over_limit(decision, step):
@@ -65,7 +65,7 @@ def admits(decision: Decision, token: Token, taken: dict[str, Any] | None = None
     payload: dict[str, Any] = {"allow": allowed, "matched_rule_index": index}
     if not allowed:
         payload |= taken or {}
-    decision.say(
+    decision.record(
         "policy.admit.evaluated",
         payload,
         step=step.name,
@@ -115,12 +115,14 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
         _refuse(decision, token, taken, args, problem)
         return
     if "total" in payload and (payload["total"] == 0 or not loops.on_one_lease(step)):
-        scheduled = decision.say("step.scheduled", payload, step=step.name, run=run, cause=decision.cause_of(token.id))
+        scheduled = decision.record(
+            "step.scheduled", payload, step=step.name, run=run, cause=decision.cause_of(token.id)
+        )
         loops.spread(decision, state.open[run_key(step.name, run)], scheduled)
         return
     command_id = decision.next_id
     cause = decision.cause_of(token.id)
-    decision.say("step.scheduled", payload, step=step.name, run=run, command_id=command_id, cause=cause)
+    decision.record("step.scheduled", payload, step=step.name, run=run, command_id=command_id, cause=cause)
     decision.issue(command_id, step.name, run)
 
 
@@ -134,7 +136,7 @@ def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[
         (some for some in (args, token.args) if some and not decision.too_large({**taken, "args": some}, "")), None
     )
     payload = taken if seen is None else {**taken, "args": seen}
-    scheduled = decision.say("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
+    scheduled = decision.record("step.scheduled", payload, step=step, run=run, cause=decision.cause_of(token.id))
     decision.fail_step(step, run, problem.as_dict(), scheduled)
 
 

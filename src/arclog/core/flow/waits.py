@@ -217,7 +217,7 @@ def _end(decision: Decision, wait: Wait, over: Over, cause: int) -> None:
         payload["error"] = over.error
     ending = "done" if over.error is None else "failed"
     if wait.iteration is None:
-        ended = decision.say(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
+        ended = decision.record(f"step.{ending}", payload, step=wait.step, run=wait.run, cause=cause)
         routing.route(decision, wait.step, wait.run, ended)
         return
     step_run = _open_run(decision.state, wait)

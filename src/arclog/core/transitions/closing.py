@@ -61,7 +61,7 @@ def end_step_runs(decision: Decision, reason: Reason, cause: int) -> None:
         if step_run.state == "open":
             end_parts(decision, step_run, reason, cause)
             payload = step_failed(step_run, reason.problem.as_dict()) | {"reason": reason.name}
-            decision.say("step.failed", payload, step=step_run.step, run=step_run.run, cause=cause)
+            decision.record("step.failed", payload, step=step_run.step, run=step_run.run, cause=cause)
 
 
 def end_parts(

@@ -27,7 +27,7 @@ def fire(decision: Decision, fired: TimerFired) -> None:
     if decision.now < due:
         decision.txn.refused = Refused("early", f"timer {timer_id} is not due yet")
         return
-    cause = decision.say("timer.fired", {"timer": timer_id, "due": due})
+    cause = decision.record("timer.fired", {"timer": timer_id, "due": due})
     if timer_id == EXECUTION:
         limit = decision.program.plan.timeout_s
         message = f"the execution took longer than {limit:g} s (executor.spec.timeout_s)"

@@ -16,7 +16,7 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], a
     left = iter(items)
     problems: list[ArclogError] = []
 
-    async def one_after_the_other() -> None:
+    async def sequentially() -> None:
         for item in left:
             if problems:
                 return
@@ -27,6 +27,6 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], a
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(one_after_the_other())
+            group.create_task(sequentially())
     if problems:
         raise problems[0]

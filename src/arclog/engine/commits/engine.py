@@ -179,13 +179,13 @@ class Engine:
         """An id for an execution that is to be made."""
         if self.minter.is_over:
             await self.minter.renew()
-        return self.minter.one()
+        return self.minter.next_id()
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
         """Create an execution that begins with at most so many events of another; its id once all of it is durable."""
         if self.minter.is_over:
             await self.minter.renew()
-        execution_id = self.minter.one()
+        execution_id = self.minter.next_id()
         state, batch = await self.deciding.behind(program, begin, execution_id, most)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.

@@ -93,14 +93,14 @@ class Hints:
     # -- what was committed here ---------------------------------------------------------------------------------------
 
     def appended(self, execution_id: int, head: int) -> None:
-        _tell(self._appended.get(execution_id, ()))
+        _wake(self._appended.get(execution_id, ()))
         for told in self.on_grown:
             _call(told)
         if self.outward is not None:
             self.outward.moved(execution_id, head)
 
     def ended(self, execution_id: int) -> None:
-        _tell(self._ended.get(execution_id, ()))
+        _wake(self._ended.get(execution_id, ()))
 
     def slot_freed(self, queue: tuple[str, str]) -> None:
         """A run of this tenant and path that held a slot has ended."""
@@ -117,7 +117,7 @@ class Hints:
 
     def room_made(self) -> None:
         """Something ended where limits hold: whoever waits may find something, here or elsewhere."""
-        self._offers.tell_all()
+        self._offers.wake_all()
         if self.outward is not None:
             self.outward.room()
 
@@ -138,15 +138,15 @@ class Hints:
 
     def moved(self, execution_id: int) -> None:
         """Another process appended to the execution: whoever follows it, or waits for its end, looks."""
-        _tell(self._appended.get(execution_id, ()))
-        _tell(self._ended.get(execution_id, ()))
+        _wake(self._appended.get(execution_id, ()))
+        _wake(self._ended.get(execution_id, ()))
         for told in self.on_grown:
             _call(told)
 
     def offer_heard(self, pools: Mapping[str, int] | None = None) -> None:
         """So many commands are there for each pool; None: there may be any, for anybody."""
         if pools is None:
-            self._offers.tell_all()
+            self._offers.wake_all()
         else:
             self._offers.made(pools)
 
@@ -222,9 +222,9 @@ def _call(told: Callable[..., None], *what: Any) -> None:
         log.exception("a commit listener failed (%r); this is a bug in the listener, the run continues", told)
 
 
-def _tell(listeners: Sequence[Listener]) -> None:
+def _wake(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
-        listener.tell()
+        listener.wake()
 
 
 async def either(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -102,7 +102,7 @@ class LiveStates:
                 for stored in await self._store.events(execution_id, after=live.state.head, limit=_PAGE):
                     apply(live.program, live.state, stored.event)
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         live.record = record
         return True
@@ -156,13 +156,13 @@ class LiveStates:
                 if quarantine is not None:
                     quarantine.read_on()
         except NewerLog as problem:
-            self._say(execution_id, problem)
+            self._log_once(execution_id, problem)
             raise
         if quarantine is not None:
             quarantine.was_read(execution_id)
         return Live(program, state, record, self._snapshots.pace(known))
 
-    def _say(self, execution_id: int, problem: NewerLog) -> None:
+    def _log_once(self, execution_id: int, problem: NewerLog) -> None:
         """An operator must hear of it, once."""
         if self._left_alone.get(execution_id) is None:
             self._left_alone.put(execution_id, True)

@@ -241,7 +241,7 @@ class Quarantine:
             "by": "arclog",
             "held": [one.command_id for one in idle],
         }
-        base = engine.minter.one()
+        base = engine.minter.next_id()
         event = Event("signal.received", engine.clock.now(), payload=payload)
         appended = await engine.store.append(
             Append(

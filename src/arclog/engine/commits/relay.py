@@ -44,36 +44,36 @@ class Relay:
 
     def moved(self, execution_id: int, head: int) -> None:
         self._moved[execution_id] = head
-        self._tell_soon()
+        self._notify_soon()
 
     def slot_freed(self) -> None:
         self._ended = True
-        self._tell_soon()
+        self._notify_soon()
 
     def offered(self, pools: Mapping[str, int]) -> None:
         self._offered.update(pools)
-        self._tell_soon()
+        self._notify_soon()
 
     def room(self) -> None:
         self._room = True
-        self._tell_soon()
+        self._notify_soon()
 
     def is_away(self) -> bool:
         return not self.bus.figures().connected
 
     def timer_set(self, due: int) -> None:
         self._timer = min(self._timer or due, due)
-        self._tell_soon()
+        self._notify_soon()
 
     def waiting(self, pools: Collection[str]) -> None:
         self.bus.waiting(pools)
 
-    def _tell_soon(self) -> None:
+    def _notify_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._is_due:
             return
         moved, offered = tuple(self._moved.items()), tuple(self._offered.items())
@@ -81,7 +81,7 @@ class Relay:
         self._moved, self._offered = {}, Counter()
         self._ended = self._room = self._is_due = False
         self._timer = 0
-        self.bus.tell(notice)
+        self.bus.notify(notice)
 
     # -- inward --------------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Relay:
     async def close(self) -> None:
         """Tell what is left, then be silent."""
         self._engine.hints.outward = None
-        self._tell()
+        self._notify()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -57,7 +57,7 @@ class EngineControl:
         self._refusals = Refusals(engine)
         #: workers that were told to leave
         self._leaving: Kept[str, bool] = Kept(_WORKERS_KNOWN)
-        engine.hints.on_leaving.append(self._tell_to_leave)
+        engine.hints.on_leaving.append(self._start_draining)
         engine.hints.on_closed.append(self._on_closed)
         engine.hints.on_caught_up.append(self._holders.compare)
 
@@ -73,7 +73,7 @@ class EngineControl:
             woken = not wait_s or self._idle.is_outdated(worker)
             while not news.is_over:
                 if await self._sightings.claims(worker, limit):
-                    self._tell_to_leave(worker.worker_id)
+                    self._start_draining(worker.worker_id)
                 if self._is_leaving(worker.worker_id):
                     break
                 if woken or not self._idle.due_in(worker):
@@ -199,7 +199,7 @@ class EngineControl:
     async def heartbeat(self, worker_id: str, held: Sequence[tuple[int, int]]) -> list[int]:
         lost = await self._engine.store.heartbeat(worker_id, held, self._lease_until())
         if await self._sightings.beats(worker_id, len(held)):
-            self._tell_to_leave(worker_id)
+            self._start_draining(worker_id)
         return lost
 
     async def holder_of(self, execution_id: int, command_id: int, worker_id: str) -> str | None:
@@ -359,7 +359,7 @@ class EngineControl:
     def _is_leaving(self, worker_id: str) -> bool:
         return self._leaving.get(worker_id) is not None
 
-    def _tell_to_leave(self, worker_id: str) -> None:
+    def _start_draining(self, worker_id: str) -> None:
         """Once: a worker that leaves gets nothing more, however often it asks."""
         if not self._is_leaving(worker_id):
             self._leaving.put(worker_id, True)
@@ -368,6 +368,6 @@ class EngineControl:
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
         """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
         for one in revoked:
-            self._holders.tell(one)
+            self._holders.notify(one)
         self._holders.over(closed)
         self._sightings.ended(closed)

@@ -56,11 +56,11 @@ class Holders:
                 continue
             command = state.commands.get(command_id)
             if command is None or command.fence != holder.fence:
-                self.tell(Revocation(command_id, kill=kill))
+                self.notify(Revocation(command_id, kill=kill))
             elif state.pause is not None:
-                self.tell(Revocation(command_id, pause=True))
+                self.notify(Revocation(command_id, pause=True))
 
-    def tell(self, revocation: Revocation) -> None:
+    def notify(self, revocation: Revocation) -> None:
         """Let a command's holder know, if there is one here."""
         holder = self._by_command.get(revocation.command_id)
         if holder is None:

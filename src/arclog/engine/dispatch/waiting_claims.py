@@ -22,7 +22,7 @@ class Listener:
         #: what to be inside of while waiting
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         self._news.set()
 
     async def heard(self, timeout_s: float | None) -> bool:
@@ -69,14 +69,14 @@ class Claim(Listener):
     def serves(self, pool: str) -> bool:
         return not self._pools or pool in self._pools
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         self.waits = False
-        super().tell()
+        super().wake()
 
     def take(self, offer: _Offer) -> None:
         self._offer = offer
         offer.tried.add(self)
-        self.tell()
+        self.wake()
 
     async def heard(self, timeout_s: float | None) -> bool:
         if self._until is not None and self._ending is None:
@@ -100,7 +100,7 @@ class Claim(Listener):
         if not ending.cancelled():
             ending.exception()  # whatever it is, the wait is over
             self.is_over = True
-            self.tell()
+            self.wake()
 
     def leave(self) -> None:
         """It looks no more."""
@@ -132,15 +132,15 @@ class Offers:
                 if claim.serves(pool):
                     waiting += claim.waits
                     if not claim.waits:
-                        claim.tell()
+                        claim.wake()
             for _ in range(min(count, waiting)):
                 self._hand(_Offer(pool))
 
-    def tell_all(self) -> None:
+    def wake_all(self) -> None:
         """There may be something for anybody."""
         self.count += 1
         for claim in self._claims:
-            claim.tell()
+            claim.wake()
 
     @contextmanager
     def listening(self, pools: Sequence[str], until: Until | None = None) -> Iterator[Claim]:

@@ -64,7 +64,7 @@ class Collector:
         try:
             is_noted = await self._store.move_position(self._duty.name, self._duty.owner, self._clock.now(), now)
             if is_noted and began:  # a store that never knew of it has an interval to be told otherwise
-                _tell(await self._stored.collect(has=self._goes_on))
+                _log_collected(await self._stored.collect(has=self._goes_on))
         except Exception:
             with suppress(ArclogError):
                 await self._duty.let_go()
@@ -77,7 +77,7 @@ class Collector:
         return await self._duty.has()
 
 
-def _tell(done: Collected) -> None:
+def _log_collected(done: Collected) -> None:
     if done.results or done.contents or done.leftovers or done.executions or done.reclaimed:
         log.info(
             "gc: released %d results, removed %d contents (%d bytes) and %d unfinished files, removed %d runs, "

@@ -146,7 +146,7 @@ class Recovery:
         if record.new.parent_execution_id:
             last = await store.events(execution_id, after=record.head - 1, limit=1)
             if not last or last[0].event.type != _PROCESSED:
-                await self._children.tell_parent(execution_id)
+                await self._children.notify_parent(execution_id)
         if record.now.state != COMPLETED:
             below = ExecutionFilter(states=(PENDING, RUNNING), parent=execution_id)
             if await store.executions(below, limit=1):

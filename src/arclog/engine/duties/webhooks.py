@@ -185,7 +185,7 @@ class Outbox:
             live = await engine.live.folded(execution_id)
             if not live.state.processed:
                 if live.state.parent is not None:
-                    await self._children.tell_parent(execution_id)
+                    await self._children.notify_parent(execution_id)
                 else:
                     await engine.put(execution_id, ParentTold())
         except NotFound:

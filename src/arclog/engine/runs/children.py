@@ -83,7 +83,7 @@ class Children:
             call = Call(int(state.parent["execution_id"]), state.parent["wait"], me)
             late_start = events and events[0].type != "playbook.execution.requested"
             if state.terminal is not None:
-                self._later(self.tell_parent(me))
+                self._later(self.notify_parent(me))
             elif late_start and any(event.type == "playbook.started" for event in events):
                 # Its parent may have been paused while it waited for an approval or a slot.
                 self._later(self._attend(call))
@@ -183,7 +183,7 @@ class Children:
         if wait.config.get("wait") is False:
             await self._detach(call, record)
         elif record.now.terminal_event is not None:
-            await self.tell_parent(call.child)
+            await self.notify_parent(call.child)
         else:
             await self._align(call, record, pause, thorough=thorough)
 
@@ -242,7 +242,7 @@ class Children:
             return
         self._pending.pop(call.child, None)
         if record.now.terminal_event is not None:
-            await self.tell_parent(call.child)
+            await self.notify_parent(call.child)
             return
         signal, reason = "CANCEL", "its parent no longer waits for it"
         if parent.status == status.CANCELLED:
@@ -267,7 +267,7 @@ class Children:
                 live.drop(parent)
                 await self._engine.put(parent, ended)
 
-    async def tell_parent(self, child: int) -> None:
+    async def notify_parent(self, child: int) -> None:
         """Hand the result of an ended child to its parent, then say that this is done."""
         engine = self._engine
         live = await engine.live.get(child)
@@ -309,7 +309,7 @@ class Children:
                 await self._attend(call)
         for record in await self._engine.store.executions(ExecutionFilter(parent=execution_id), limit=10_000):
             if record.now.terminal_event is not None:
-                await self.tell_parent(record.execution_id)
+                await self.notify_parent(record.execution_id)
             elif record.now.state == status.PENDING and await self._detached(record.execution_id):
                 await self._take_slot(record.execution_id)
             # Also below those that have ended: what they were told may not have been written down.

@@ -387,19 +387,19 @@ def _again(item: Incoming, known: Ingested) -> Answer:
             f"event {known.event_id} of execution {item.execution_id} was accepted as seq {known.seq} with other content; "
             "give each event an id of its own"
         )
-    return _told(item, known.event_id, known.seq, duplicate=True)
+    return _accepted(item, known.event_id, known.seq, duplicate=True)
 
 
 def _taken(items: Sequence[Incoming], answer: batch.Answer) -> list[Answer]:
     """The seqs of one input's events are the last ones of its decision."""
     before = len(items) - 1
     return [
-        _told(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
+        _accepted(item, item.event.own_id or moved(answer.last_id, index - before), answer.last_seq - before + index)
         for index, item in enumerate(items)
     ]
 
 
-def _told(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
+def _accepted(item: Incoming, event_id: int, seq: int, *, duplicate: bool = False) -> Taken:
     return Taken(
         str(item.execution_id), str(event_id), item.event.type, seq, item.event.informative, duplicate, item.warnings
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 from arclog.dialects import run, run_record
 from arclog.dialects.names import reader_of, state_of
+from arclog.dialects.rendering import Reader
 from arclog.dialects.run_record import RunSubject
-from arclog.dialects.telling import Reader
 from arclog.engine.commits.engine import Engine
 from arclog.model import ids
 from arclog.model.data.kept import Kept
@@ -93,7 +93,7 @@ class EngineRuns:
             # Its log is short, and only the log tells whether it was approved.
             reader = run.RunReader(_subject(record))
             for envelope in await self._api.events(str(record.execution_id), types=_TYPES):
-                reader.tell(envelope)
+                reader.render(envelope)
             return reader.state.status, reader.state.substatus
         draining = await self._api.pausing(str(record.execution_id))
         return now.state, run_record.DRAINING if draining else None
@@ -151,7 +151,7 @@ class EngineRuns:
             page = await self._api.events(execution_id, after=at, limit=_PAGE, types=_TYPES)
             for envelope in page:
                 at = envelope["seq"]
-                found += [one.record for one in reader.tell(envelope) if one.seq > after]
+                found += [one.record for one in reader.render(envelope) if one.seq > after]
                 if len(found) == limit:
                     self._keep(record.execution_id, at, reader)
                     return RunPage(found, at, has_more=at < record.head)

@@ -46,15 +46,15 @@ class Stored:
         number, tenant = record.execution_id, record.new.scope.tenant
         if tenant != self._tenant:
             raise NotFound(f"there is no execution {number} of tenant {self._tenant} (ARCLOG_SCOPE_TENANT)")
-        return [_told(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
+        return [_described(each) for each in await self._engine.store.results(number, after=after, limit=limit)]
 
     async def described(self, ref: str) -> StoredResult:
-        record = await self._found(ref)
+        record = await self._record_of(ref)
         until = await _Ends(self._engine, self._keep).until(record)
         said = await self._engine.store.events(record.execution_id, after=record.seq - 1, limit=1)
         preview = said[0].event.payload.get("preview") if said else None
         blob = None if record.removed_at is not None else await self._results.find(record.tenant, record.sha256)
-        return _told(
+        return _described(
             record,
             preview=preview if isinstance(preview, str) else None,
             stored_bytes=None if blob is None else blob.stored_bytes,
@@ -62,7 +62,7 @@ class Stored:
         )
 
     async def content(self, ref: str, start: int, end: int | None) -> AsyncIterator[bytes]:
-        record = await self._found(ref)
+        record = await self._record_of(ref)
         if record.removed_at is not None:
             run = await self._engine.store.execution(record.execution_id)
             if run is not None and is_imported(run.new):
@@ -88,7 +88,7 @@ class Stored:
         known = said[0].event.payload.get("result_ref") if said else None
         return as_ref(known).store if known else self._results.name
 
-    async def _found(self, ref: str) -> ResultRecord:
+    async def _record_of(self, ref: str) -> ResultRecord:
         parsed = parse_ref(ref)
         store = self._engine.store
         record = await store.result(parsed.execution_id, parsed.name, parsed.sha256)
@@ -206,7 +206,7 @@ class _Ends:
         return (ends[0], ends[-1]) if ends else (None, None)
 
 
-def _told(
+def _described(
     record: ResultRecord,
     *,
     preview: str | None = None,

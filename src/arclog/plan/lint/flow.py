@@ -196,10 +196,10 @@ class _Flow:
                     return
                 pair = self.clash(split, roads, writers, mask)
                 if pair is not None:
-                    self.tell_race(key, split, *pair)
+                    self.report_race(key, split, *pair)
                     break
 
-    def tell_race(self, key: str, split: StepPlan, first: _Writer, second: _Writer) -> None:
+    def report_race(self, key: str, split: StepPlan, first: _Writer, second: _Writer) -> None:
         if first is second:
             who = f"step {first.step} can run several times at once and sets ctx.{key} each time"
         else:

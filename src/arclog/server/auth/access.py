@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from arclog.model.errors import InvariantBroken, NotAllowed, StoreError, StoreUnavailable, Unauthenticated
-from arclog.model.principal import Principal, may_act_for_the_tenant, told
+from arclog.model.principal import Principal, may_act_for_the_tenant, role_names
 from arclog.ports.views.api import Api
 from arclog.server.auth.audit import LOOKING
 from arclog.server.auth.sessions import check_csrf
@@ -72,7 +72,7 @@ async def admitted(request: Request, roles: frozenset[str]) -> Principal:
     if request.method not in LOOKING:
         check_csrf(principal, request.headers)
     if not principal.may(roles):
-        raise NotAllowed(f"{principal.name} is not allowed to do this; the role {told(roles)} is required")
+        raise NotAllowed(f"{principal.name} is not allowed to do this; the role {role_names(roles)} is required")
     return principal
 
 
@@ -108,7 +108,7 @@ def access_of(route: APIRoute) -> frozenset[str] | None:
 def denied_routes(app: FastAPI, principal: Principal) -> dict[str, str]:
     """By `METHOD /path`: why the principal may not call it."""
     return {
-        f"{method} {route.path}": f"requires the role {told(roles)}"
+        f"{method} {route.path}": f"requires the role {role_names(roles)}"
         for route in _all(app.routes)
         if isinstance(route, APIRoute) and (roles := access_of(route)) is not None and not principal.may(roles)
         for method in sorted(route.methods or ())

@@ -67,7 +67,7 @@ class Tokens:
                 options={"require": ["exp", "iss", "aud", "sub"], "strict_aud": False},
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as problem:  # whatever garbage does to a parser
-            raise Unauthenticated(f"the token is refused: {_told(problem)}") from None
+            raise Unauthenticated(f"the token is refused: {_short_message(problem)}") from None
         return claims
 
     def principal(self, claims: Mapping[str, Any]) -> Principal:
@@ -98,6 +98,6 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-def _told(problem: Exception) -> str:
+def _short_message(problem: Exception) -> str:
     text = str(problem) or type(problem).__name__
     return text[:200]

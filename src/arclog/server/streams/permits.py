@@ -35,7 +35,7 @@ async def while_allowed(
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
             if lost.done():
-                yield _told(lost.result())
+                yield _denied_frame(lost.result())
                 return
             frame = coming.result()
             if frame is None:
@@ -65,6 +65,6 @@ async def _lost(request: Request, roles: frozenset[str]) -> ArclogError:
             return NotAllowed(f"{before.name} is no longer allowed to follow this")
 
 
-def _told(problem: ArclogError) -> bytes:
+def _denied_frame(problem: ArclogError) -> bytes:
     said = msgspec.json.encode({"title": type(problem).__name__, "detail": str(problem)})
     return b": the stream ends here\n\nevent: denied\ndata: " + said + b"\n\n"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from arclog.dialects.names import state_of
-from arclog.dialects.telling import Reader
+from arclog.dialects.rendering import Reader
 from arclog.model.data.kept import Kept
 
 #: Runs, each in one dialect and by one filter, of which places are kept; and so many places of each.

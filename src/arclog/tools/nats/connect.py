@@ -18,7 +18,7 @@ from nats.errors import Error, NoServersError, SecureConnWantedError
 
 from arclog.drivers.http.guard import Guard
 from arclog.model.outcome import error
-from arclog.tools.nats.failure import Failure, no_connection, refused, said_no
+from arclog.tools.nats.failure import Failure, no_connection, refused, refused_greeting
 from arclog.tools.nats.link import Link, too_old
 from arclog.tools.nats.where import Login, Server, Target
 
@@ -130,7 +130,7 @@ async def _connected(
         if isinstance(problem, OSError):  # a TimeoutError is one
             raise no_connection(problem, server.shown, connect_s) from None
         if isinstance(problem, Error):
-            raise said_no(str(problem), server.shown, auth=target.login != Login()) from None
+            raise refused_greeting(str(problem), server.shown, auth=target.login != Login()) from None
         raise
 
 

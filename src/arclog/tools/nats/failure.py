@@ -10,7 +10,17 @@ from typing import Any
 from arclog.drivers.http.failure import Failure, refused
 from arclog.model.outcome import ERROR_KINDS, error
 
-__all__ = ["Failure", "broken", "denial", "kind_of", "no_connection", "of_api", "refused", "said_no", "too_late"]
+__all__ = [
+    "Failure",
+    "broken",
+    "denial",
+    "kind_of",
+    "no_connection",
+    "of_api",
+    "refused",
+    "refused_greeting",
+    "too_late",
+]
 
 #: JetStream's error numbers that a task can do something about → kind, code, and what.
 _KNOWN: dict[int, tuple[str, str, str]] = {
@@ -55,7 +65,7 @@ def of_api(told: dict[str, Any], what: str) -> Failure:
     return Failure(error(kind, f"{what}: the server reports: {description or status}", code=f"NATS_{number or status}"))
 
 
-def said_no(text: str, where: str, *, auth: bool) -> Failure:
+def refused_greeting(text: str, where: str, *, auth: bool) -> Failure:
     """What a server answered in place of a greeting."""
     said = text.removeprefix("nats: ").strip().strip("'\"")[:_SHOWN_CHARS]
     if _LOGIN.search(said):

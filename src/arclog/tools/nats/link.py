@@ -135,7 +135,7 @@ class Link:
         except NoRespondersError:
             raise
         except Error as problem:
-            raise self._told(problem) from None
+            raise self._failure_of(problem) from None
         finally:
             del self._waiting[denied]
             while not task.done():
@@ -200,7 +200,7 @@ class Link:
         if not echo.cancelled() and echo.exception() is not None:
             self.ended()
 
-    def _told(self, problem: Error) -> Failure:
+    def _failure_of(self, problem: Error) -> Failure:
         if isinstance(problem, BadHeaderError):
             return refused("the name of a header holds a character that NATS does not take")
         if isinstance(problem, MaxPayloadError):

@@ -118,14 +118,14 @@ async def _nobody(link: Link, what: str) -> Failure:
 async def _to_stream(link: Link, ready: list[_Ready], total: int | None) -> list[dict[str, Any]]:
     """Send messages without waiting for one before the next; the first that fails is the failure."""
 
-    async def one(message: _Ready) -> dict[str, Any]:
+    async def publish_message(message: _Ready) -> dict[str, Any]:
         what = f"publishing to {message.subject}"
         if total is not None:
             what += f" (message {message.number} of {total})"
         return await store(link, message.subject, message.body, message.headers, what)
 
-    first = [] if link.attuned else [await one(ready[0])]
-    going = [asyncio.ensure_future(one(message)) for message in ready[len(first) :]]
+    first = [] if link.attuned else [await publish_message(ready[0])]
+    going = [asyncio.ensure_future(publish_message(message)) for message in ready[len(first) :]]
     try:
         return first + [await answer for answer in going]
     finally:

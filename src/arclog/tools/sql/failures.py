@@ -44,7 +44,7 @@ def kind_of_state(state: str) -> str:
     return "sql"
 
 
-def told(message: str, *, syntax: bool, outside: bool, params: int) -> str:
+def explained(message: str, *, syntax: bool, outside: bool, params: int) -> str:
     """A driver's message with what an author can do about it."""
     text = message.strip()
     if outside:

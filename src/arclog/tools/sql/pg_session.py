@@ -17,7 +17,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
-from arclog.tools.sql.failures import SqlFailure, kind_of_state, told
+from arclog.tools.sql.failures import SqlFailure, explained, kind_of_state
 from arclog.tools.sql.rows import BATCH
 from arclog.tools.sql.run import Answer, Bound
 from arclog.tools.sql.values import checked, is_flat
@@ -172,7 +172,7 @@ def failure_of(problem: psycopg.Error, params: int) -> SqlFailure:
         if is_catalog_conflict(problem):
             kind = "serialization"
             text += "; another transaction made the same thing at the same time"
-        return SqlFailure(kind, told(text, syntax=state == "42601", outside=outside, params=params), state)
+        return SqlFailure(kind, explained(text, syntax=state == "42601", outside=outside, params=params), state)
     if isinstance(problem, (psycopg.OperationalError, psycopg.InterfaceError)):
         return SqlFailure("connection", text, "08006")
     return SqlFailure("sql", text)

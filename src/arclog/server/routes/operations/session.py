@@ -18,7 +18,7 @@ from arclog.model.errors import (
     Unauthenticated,
 )
 from arclog.model.ids import timestamp
-from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, told
+from arclog.model.principal import EVERYBODY, ROLES, SIGNAL_ROLES, Principal, role_names
 from arclog.server.auth.access import VIEW, admitted, allows, denied_routes, principal_of, public, services_of
 from arclog.server.auth.gate import Gate
 from arclog.server.auth.oidc import CALLBACK, LOGIN_S, own_place
@@ -192,7 +192,7 @@ async def callback(
 
 async def _opened(request: Request, principal: Principal, key_id: str = "") -> Response:
     if not principal.may(VIEW):
-        raise NotAllowed(f"{principal.name} is not allowed to use the console; the role {told(VIEW)} is required")
+        raise NotAllowed(f"{principal.name} is not allowed to use the console; the role {role_names(VIEW)} is required")
     request.state.principal = principal
     await services_of(request).audit.note(request, principal, "granted")
     sessions = _gate(request).sessions
@@ -213,7 +213,7 @@ def _me(request: Request, principal: Principal) -> Me:
         csrf=principal.csrf,
         denied=denied_routes(request.app, principal),
         denied_signals={
-            signal: f"requires the role {told(roles)}"
+            signal: f"requires the role {role_names(roles)}"
             for signal, roles in SIGNAL_ROLES.items()
             if not principal.may(roles)
         },

@@ -9,8 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from arclog.dialects.names import asked_for, canonical_types
+from arclog.dialects.rendering import Rendered
 from arclog.dialects.schemas import SCHEMAS
-from arclog.dialects.telling import Told
 from arclog.model.errors import ArclogError
 from arclog.ports.ingest import Taken
 from arclog.ports.views.api import EventsFound
@@ -145,7 +145,7 @@ async def search(
         limit=limit,
     )
     # A name can stand for a type with some of its statuses only.
-    kept = [one for one in found.events if not types or asked_for(Told(one["event_type"], one, one), types)]
+    kept = [one for one in found.events if not types or asked_for(Rendered(one["event_type"], one, one), types)]
     return answered(EventsFound(kept, found.next, found.more))
 
 

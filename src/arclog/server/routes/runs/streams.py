@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 
-from arclog.dialects.telling import Told
+from arclog.dialects.rendering import Rendered
 from arclog.model.errors import RequestRejected
 from arclog.model.ids import micros
 from arclog.ports.storage.task_logs import STREAMS, LogFilter
@@ -133,7 +133,7 @@ async def outline_stream(execution_id: ExecutionId, request: Request, after: Aft
     if resumed is not None and await telling.is_over(after):
         return Response(status_code=204)
 
-    def frames(told: Sequence[Told]) -> bytes:
+    def frames(told: Sequence[Rendered]) -> bytes:
         return outline_frames([each.record for each in told])
 
     packed = "gzip" in request.headers.get("accept-encoding", "")
@@ -141,7 +141,7 @@ async def outline_stream(execution_id: ExecutionId, request: Request, after: Aft
 
 
 def _streamed(request: Request, frames: AsyncGenerator[bytes, None], *, packed: bool = False) -> Response:
-    async def told() -> AsyncIterator[bytes]:
+    async def allowed_frames() -> AsyncIterator[bytes]:
         with services_of(request).traffic.streaming():
             async for frame in while_allowed(request, VIEW, frames):
                 yield frame
@@ -149,7 +149,9 @@ def _streamed(request: Request, frames: AsyncGenerator[bytes, None], *, packed: 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if packed:
         headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-    return StreamingResponse(_gzipped(told()) if packed else told(), headers=headers, media_type=_EVENT_STREAM)
+    return StreamingResponse(
+        _gzipped(allowed_frames()) if packed else allowed_frames(), headers=headers, media_type=_EVENT_STREAM
+    )
 
 
 async def _gzipped(frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -166,13 +166,13 @@ async def revoked(request: Request) -> Response:
     if len(asked.held) > _MOST_COMMANDS:
         raise RequestRejected(f"held: {len(asked.held)} commands; a worker can name at most {_MOST_COMMANDS}")
 
-    async def told() -> work.Revoked:
+    async def wait_for_revocations() -> work.Revoked:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
         news = control.revoked(asked.worker_id, wait_s, asked.held)
         return work.Revoked(await unless_gone(request, services, news) or [])
 
     with numbers_fit():
-        return answered(await services.answers.once(key, asked.n, told, work.Revoked()))
+        return answered(await services.answers.once(key, asked.n, wait_for_revocations, work.Revoked()))
 
 
 @router.get(
