@@ -1,9 +1,9 @@
 """The bus: hints between servers, after the commit. No facts: all of it may be lost, repeated or late; that costs time only.
 
 Rules that every bus keeps (`arclog.testing.conformance.bus` proves them):
-- `tell` never waits and never fails. What cannot be sent is dropped, and counted; a server that cannot be reached is
+- `notify` never waits and never fails. A notice that cannot be sent is dropped and counted; a server that cannot be reached is
   tried again until `close`.
-- What one process tells, every other process on the same bus hears in the end, but for `offered`: of the processes that
+- A notice of one process eventually reaches every other process on the same bus, except `offered`: of the processes that
   wait for a pool, it is enough that one hears. What was told of one run several times may be heard once, with its
   highest head.
 - A process need not hear itself.
@@ -47,7 +47,7 @@ class Figures(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """An event as the outside is told of it."""
+    """An event in its published form."""
 
     subject: str
     #: the same for the same event, always
@@ -86,4 +86,4 @@ class Bus(Protocol):
     def figures(self) -> Figures: ...
 
     async def close(self) -> None:
-        """Send what can be sent at once, then let go."""
+        """Send what can be sent immediately, then close."""

@@ -132,7 +132,7 @@ class Worker:
             await self._stop()
 
     def leave(self) -> None:
-        """Claim no more; give back what is held at the next task boundary, `worker.drain_s` later where it stands."""
+        """Drain: claim no more commands, and return held ones at the next task boundary, or after `worker.drain_s`."""
         self._leaving.set()
 
     @property
@@ -310,7 +310,7 @@ class Worker:
             await self._toolbox.execution_ended(str(execution_id))
 
     async def _keep_leases(self) -> None:
-        """Heartbeat for long commands; stop those that nobody confirmed for two thirds of a lease."""
+        """Send heartbeats for long commands; stop those that were not confirmed for two thirds of a lease."""
         while True:
             await self._clock.sleep(self._lease_s / 4)
             held = self._beating()

@@ -29,7 +29,7 @@ Beating = Callable[[], list[tuple[int, int]]]
 
 
 class ReportStream:
-    """Buffers a command's events and hands them in."""
+    """Buffers a command's events and reports them."""
 
     def __init__(
         self,

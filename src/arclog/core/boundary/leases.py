@@ -1,6 +1,6 @@
-"""Commands that come back: their lease was lost, or their holder gave them up or handed them back; and who takes them next.
+"""Commands that are returned: their lease was lost, or their holder abandoned or returned them.
 
-Law: only the fence that the state knows counts. Whoever comes with another one is told so, and nothing changes.
+Law: only the fence in the state counts. An input with another fence is rejected and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signals: what people and other programs tell a run to do.
+"""Signals: requests of people and programs to a run.
 
 Law: a signal is recorded (signal.received) before it takes effect, in the same transaction, and once per signal_id. One
 that cannot be applied is recorded with its reason and changes nothing else.
@@ -71,7 +71,7 @@ def receive(decision: Decision, given: Signal) -> None:
 
 
 def settle_pause(decision: Decision) -> None:
-    """A run that drains is paused once nobody works on it any more."""
+    """A run that is pausing is paused once none of its commands is held."""
     state = decision.state
     if state.terminal is not None or state.pause is None or state.paused_at is not None:
         return
@@ -94,7 +94,7 @@ def _misshapen(decision: Decision, given: Signal) -> str:
 
 
 def _untimely(decision: Decision, given: Signal) -> str | None:
-    """What is wrong with the signal whatever it does."""
+    """Checks that apply to every signal; returns the problem or ''."""
     if given.signal in DESTRUCTIVE and not given.reason.strip():
         return f"{given.signal} needs a reason"
     if decision.state.status == status.PENDING and given.signal in KNOWN and given.signal not in _BEFORE_START:
@@ -114,7 +114,7 @@ def _record(decision: Decision, given: Signal, *, step: str = "", run: int = 0, 
 
 
 def _was_waited_for(signal: Signalled) -> bool:
-    """Whether a task, or the start of the run, was waiting for a signal. A run does as it is told by its own ones."""
+    """Whether a task, or the start of the run, was waiting for a signal."""
     own = signal.signal in KNOWN and signal.signal not in ("APPROVE", "REJECT")
     return not (own or signal.kept or signal.problem)
 

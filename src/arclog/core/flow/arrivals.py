@@ -44,7 +44,7 @@ def fire(decision: Decision, firing: joins.Firing) -> None:
 
 
 def arrive(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
-    """A token has reached its step: admission, then the step run. `taken` names the tokens that it stands for."""
+    """A token has reached its step: evaluate admission, then create the step run. `taken` are the tokens that it represents."""
     try:
         allowed = admits(decision, token, taken)
     except ExpressionError as problem:

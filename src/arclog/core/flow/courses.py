@@ -16,7 +16,7 @@ from arclog.plan.program import StepProgram
 
 
 class Course:
-    """Where a pipeline stands while a report is followed through it. Cheap: no event is folded."""
+    """Tracks the position of a pipeline while a report is checked. Cheap: no event is folded."""
 
     __slots__ = ("_at", "_attempt", "_direct", "_in_flight", "_prev", "_runs", "_state", "_step")
 
@@ -47,7 +47,7 @@ class Course:
         return self._not_ended() if self._state == "open" else ""
 
     def _may_reach(self, index: int) -> bool:
-        """Whether the task of that index may come next; the number of tasks stands for the end of the list."""
+        """Whether the task with that index may come next; the number of tasks means the end of the list."""
         if self._step.guards is None or self._direct:
             return index == self._at
         return index in self._step.guards.reachable[self._at]

@@ -143,7 +143,7 @@ def iteration_ended(decision: Decision, event: Event, command_id: int = 0, comin
 
 
 def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict[str, Any] | None:
-    """Why the loop must not go on."""
+    """Why the loop cannot continue; '' if it can."""
     loop = loop_at(step_run, path[:-1])
     if loop.broken is not None:
         return {**loop.broken, "message": f"iteration {path_key(path)}: {loop.broken.get('message', '')}"}
@@ -164,7 +164,7 @@ def _stops(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> dict
 
 
 def _go_on(decision: Decision, step_run: StepRun, path: tuple[int, ...]) -> None:
-    """Hand out what there is room for; when a level is over, go on one level up."""
+    """Issue commands while there is room; when a level is finished, continue one level up."""
     while True:
         loop = loop_at(step_run, path)
         _hand_out(decision, step_run, loop)
@@ -178,7 +178,7 @@ def _is_over(step_run: StepRun, loop: Loop) -> bool:
 
 
 def _close(decision: Decision, step_run: StepRun, loop: Loop) -> bool:
-    """All items of a level have ended, and so has the outer iteration or the step. Tells whether the loop goes on."""
+    """All items of a level have ended, so the outer iteration or the step ends. Returns whether the loop continues."""
     cause = len(decision.txn.events) - 1
     if loop.path:
         _emit_done(decision, step_run, loop, cause)
@@ -259,7 +259,7 @@ def _issue_chunks(decision: Decision, step_run: StepRun, loop: Loop, plan: LoopP
 
 
 def _chunk_size(loop: Loop, at_a_time: int) -> int:
-    """Enough items for CHUNK_US at the speed seen so far, but a fair share of what is left for everybody."""
+    """Enough items for CHUNK_US at the measured speed, but at most a fair share of the remaining items."""
     size = int(CHUNK_US / loop.item_us) if loop.item_us else 1
     share = -(-(loop.total - loop.handed) // at_a_time)
     return max(1, min(size, share, MAX_CHUNK))
@@ -315,7 +315,7 @@ def _end_outer(decision: Decision, step_run: StepRun, inner: Loop) -> None:
 
 
 def emit_manifest(decision: Decision, step_run: StepRun, cause: int) -> None:
-    """Name the results of a loop that stand in the log."""
+    """Record where the results of a loop are in the log."""
     payload = {"manifest": manifest_of(decision.program, decision.state, step_run), "source": "server"}
     decision.record("result.manifest.updated", payload, step=step_run.step, run=step_run.run, cause=cause)
 

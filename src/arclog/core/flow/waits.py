@@ -1,4 +1,4 @@
-"""Waits: tasks that hold no worker. A command ends where one begins; a new command goes on where one ends.
+"""Waits: tasks that occupy no worker. A wait ends its command, and the end of a wait issues a new one.
 
 Law: a wait stands in `state.waits` from the event that begins it (a start that carries its config, or a retry that is
 `suspended`) to the first event that the server writes about its task (or to the end of its step run). Whoever has an
@@ -85,7 +85,7 @@ def _begin(state: State, event: Event, kind: str, config: dict[str, Any]) -> Wai
 
 
 def suspends(program: Program, event: Event) -> bool:
-    """Whether a worker's event hands its pipeline over to the server, so that its command ends there."""
+    """Whether a worker's event passes its pipeline to the server, which ends the command."""
     payload = event.payload
     if not payload:
         return False
@@ -140,7 +140,7 @@ def _kept(state: State, wait: Wait) -> KeptSignal | None:
 
 
 def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) -> None:
-    """Give a wait its outcome and go on with its pipeline: a new command, or the end of the step run."""
+    """Give a wait its outcome and continue its pipeline: issue a new command, or end the step run."""
     _conclude(decision, decision.state.waits[key], record, cause)
 
 
@@ -192,7 +192,7 @@ def _conclude(decision: Decision, wait: Wait, record: dict[str, Any], cause: int
 
 
 def resume(decision: Decision, wait: Wait, cause: int) -> None:
-    """Issue a command for the rest of the pipeline, and of the loop that it stands in."""
+    """Issue a command for the rest of the pipeline and of its loop."""
     command_id = decision.next_id
     payload = {"reason": "resumed", "wait": wait.key}
     _emit(decision, "command.issued", wait, payload, cause, command_id=command_id)

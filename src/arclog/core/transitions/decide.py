@@ -205,7 +205,7 @@ class Decision:
         event.duration_ms = milliseconds(began, event.at)
 
     def cause_of(self, token: int) -> int:
-        """What caused that a token is taken: the event that made it, else the input that let it go on."""
+        """The cause of taking a token: the event that created it, or the input that released it."""
         return self.made.get(token, self._input)
 
     @property
@@ -305,7 +305,7 @@ class Decision:
                         waits.suspend(self, event, report.command_id)
 
     def reissue(self, command: OpenCommand, payload: dict[str, Any]) -> None:
-        """Take a command from whoever holds it and offer it again, unless the run pauses."""
+        """Withdraw a command from its holder and offer it again, unless the run is pausing."""
         fence = command.fence
         self.record("command.issued", payload, step=command.step, run=command.run, command_id=command.id)
         if command.held:
@@ -350,7 +350,7 @@ class Decision:
         return self.txn
 
     def _processed(self, cause: int = -1) -> None:
-        """All is taken care of; a child's parent, and whoever is told by webhook, must be told first."""
+        """Mark the run as processed, once its parent and its webhooks have been notified."""
         if self.state.parent is None and not to_tell(self.program.plan, self.state.status):
             self.record("playbook.processed", cause=cause)
 

@@ -206,7 +206,7 @@ class Iteration(Struct, omit_defaults=True):
 
 
 class Wait(Struct, omit_defaults=True):
-    """A task that no worker runs: its pipeline goes on when `core.flow.waits.resolve` gives it an outcome."""
+    """A waiting task: its pipeline continues when `core.flow.waits.resolve` gives it an outcome."""
 
     key: str
     #: wait | approval | playbook | retry (a delay that is too long to sleep under a lease)
@@ -249,7 +249,7 @@ class OpenCommand(Struct, omit_defaults=True):
 
 
 class Pause(Struct, omit_defaults=True):
-    """A pause that was asked for. It has taken effect once `State.paused_at` stands; until then the run drains."""
+    """A requested pause. It has taken effect once `State.paused_at` is set; until then the run is pausing."""
 
     signal_id: str
     by: str

@@ -76,7 +76,7 @@ _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 @dataclass(slots=True)
 class _Asked:
-    """An input, and who waits for what becomes of it."""
+    """An input and the future of its caller."""
 
     given: Input
     claimant: Claimant | None
@@ -114,7 +114,9 @@ class Engine:
         secrets: Secrets | None = None,
         wall: Clock | None = None,
     ) -> None:
-        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that passes."""
+        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that
+        passes.
+        """
         self.store = store
         self.clock = clock
         self.wall = wall or clock
@@ -514,7 +516,7 @@ class Engine:
 
 def _together(waiting: Sequence[_Asked]) -> int:
     """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
-    theirs turns out to be taken, nobody else's input fails with them.
+    theirs turns out to be taken, other inputs do not fail with them.
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):

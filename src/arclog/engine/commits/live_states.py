@@ -108,7 +108,7 @@ class LiveStates:
         return True
 
     def contended(self, execution_id: int) -> None:
-        """Another process was faster: look before the next decisions, since to fold the log anew costs far more."""
+        """Another process was faster: check before the next decisions, because folding the whole log costs far more."""
         self._contended.pop(execution_id, None)
         self._contended[execution_id] = _LOOKS
         if len(self._contended) > _CONTENDED:

@@ -1,4 +1,4 @@
-"""Quarantine: a run on which the process died twice is paused and left alone, until somebody lets it go on.
+"""Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
 Laws: before work on a run begins, a mark of it stands where it outlives the process (`ports.storage.marks`); afterwards it is taken
 away. A mark that a dead process left is a crash of that run at that work. Work that ends takes its crashes back, so only
@@ -178,7 +178,7 @@ class Quarantine:
         return None
 
     def release(self, execution_id: int) -> None:
-        """Let a run go on; its crashes are forgotten."""
+        """Release a run and reset its count of crashes."""
         self._held.pop(execution_id, None)
         for key in [key for key in self._crashes if key[0] == execution_id]:
             del self._crashes[key]

@@ -1,6 +1,6 @@
 """What became of reports that do not fit: each leaves an informative `command.refused` in the log of its run.
 
-A worker that repeats its mistake is recorded a few times for each claim, not for ever.
+Only the first refused reports of each claim are recorded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Between this process's hints and the bus: what is committed here is told once per turn of the loop; what others tell wakes
+"""Connects the hints of this process with the bus: commits are published once per turn of the loop; notices of others wake
 those here whom it concerns.
 
-Law: nothing depends on it. Who waits here looks by itself now and then; the relay only makes that soon.
+Law: correctness does not depend on it. Waiting tasks poll the store now and then; the relay only makes them faster.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
 
     async def _take_in(self, execution_id: int) -> None:
-        """Take in what others appended, so that whoever holds a command of the run hears of a cancellation or a pause."""
+        """Load the events of other processes, so that holders of commands learn of a cancellation or a pause."""
         try:
             while self._looking[execution_id]:
                 self._looking[execution_id] = False

@@ -34,7 +34,7 @@ _REMEMBERED = 10_000
 
 
 class Stopped(BaseException):
-    """The engine closes: nobody waits for this decision any more."""
+    """The engine is closing; the decision is no longer needed."""
 
 
 class Turns:
@@ -59,7 +59,7 @@ class Turns:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._sliced, compute)
 
     def pause(self) -> None:
-        """Let others go on when the slice is over; only inside `run`."""
+        """Yield to other work when the slice is over; only inside `run`."""
         if self._closed:
             raise Stopped
         if monotonic() - self._began >= SLICE_S:

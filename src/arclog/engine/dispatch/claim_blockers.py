@@ -1,4 +1,4 @@
-"""What keeps a command that was issued from being claimed, told to whoever asks `why`."""
+"""Why an issued command has not been claimed, for `arclog why`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def pool_facts(
 
 
 def hindrance(record: CommandRecord, facts: PoolFacts, now: int) -> str:
-    """What stands in its way, '' when nothing is known that does."""
+    """The blocker of a command; '' if none is known."""
     reasons = [*_limits(record.pool, facts), *_resources(record.resources, facts, now)]
     if not reasons:
         reasons = _workers(record, facts)

@@ -142,7 +142,7 @@ class EngineControl:
         return LoopPage(items, events[-1].seq if len(events) == limit else None)
 
     async def _depth(self, execution_id: int, step: str) -> int:
-        """How many loops of a step stand inside each other."""
+        """Depth of nested loops of a step."""
         record = await self._engine.store.execution(execution_id)
         if record is None:
             raise NotFound(f"there is no execution {execution_id}")
@@ -189,7 +189,7 @@ class EngineControl:
                 raise RequestRejected(refused.message)
 
     def _claimant(self, report: Report, lease_until: int, by: tuple[int, int, int]) -> Claimant | None:
-        """A worker that is not known here (the server was started anew) gets its next command by a claim."""
+        """A worker that is unknown here (because the server was restarted) gets its next command by a claim."""
         worker = self._workers.get(report.worker_id)
         if worker is None:
             return None
@@ -349,7 +349,7 @@ class EngineControl:
         return command if command is not None and command.fence == record.fence else None
 
     async def _granted(self, worker_id: str, by: tuple[int, int, int]) -> list[Command]:
-        """What a report was granted, for whoever sent it: nobody else gets it by naming the same report."""
+        """The commands granted with a report. Only the sender of the report gets them when it is repeated."""
         records = [record for record in await self._engine.store.granted(by) if record.worker_id == worker_id]
         return [command for record in records if (command := await self._command(record)) is not None]
 
@@ -366,7 +366,7 @@ class EngineControl:
             self._holders.revoke(worker_id, Revocation(0, leave=True))
 
     def _on_closed(self, closed: Sequence[int], revoked: Sequence[Revocation]) -> None:
-        """Tell the holders of revoked commands; whoever ended a command itself needs no word."""
+        """Notify the holders of revoked commands, except a holder that ended its command itself."""
         for one in revoked:
             self._holders.notify(one)
         self._holders.over(closed)

@@ -39,7 +39,7 @@ _MOST = 1_000_000
 
 
 class EnginePools:
-    """Implements `ports.pools.PoolApi`; without a caller for whoever owns the store."""
+    """Implements `ports.pools.PoolApi`; without a caller it acts for the owner of the store."""
 
     def __init__(self, engine: Engine, caller: Principal | None = None) -> None:
         self._engine = engine

@@ -1,8 +1,8 @@
 """Claims that wait for commands, and which of them an offer wakes: as many as there are commands, not all.
 
-Law: an offer is in somebody's hands until a look at the store that began after it found something, or until everybody who
-waits has looked in vain. Who looks in vain hands it on, and so does who leaves without having looked. Who is looking while an
-offer is made looks once more.
+Law: an offer is pending until a query of the store that started after it found a command, or until every waiting claim
+has looked without success. A claim that finds nothing passes the wake-up on, and so does a claim that leaves without
+looking. A claim that is querying while an offer is made queries once more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from arclog.ports.control import Until
 
 
 class Listener:
-    """Listens from its making on: what happens while its owner looks at the store is not missed."""
+    """Listens from its creation, so that nothing is missed while its owner queries the store."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
@@ -54,7 +54,7 @@ class Claim(Listener):
     """One that waits for commands."""
 
     def __init__(self, pools: Sequence[str], hand_on: Callable[[_Offer], None], until: Until | None = None) -> None:
-        """`pools`: none is all. `until`: nobody wants its commands any more once that returns."""
+        """`pools`: empty means all. `until`: the claim is abandoned once it returns."""
         super().__init__()
         self._until = until
         self._ending: asyncio.Task[object] | None = None
@@ -153,7 +153,7 @@ class Offers:
             claim.leave()
 
     def _hand(self, offer: _Offer) -> None:
-        """Nobody left: whoever comes looks first."""
+        """No claim is waiting: the next one queries the store first."""
         for claim in self._claims:
             if claim.waits and claim.serves(offer.pool) and claim not in offer.tried:
                 claim.take(offer)

@@ -1,6 +1,6 @@
 """What the store says about the work: pools, leases, duties, timers, schedules, webhooks, runs that nothing moves.
 
-Looks only: nothing is claimed, leased or written. Ids of runs are told to their own tenant ('' is told all).
+Read-only: nothing is claimed, leased or written. Ids of runs are shown to their own tenant only ('' sees all).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WorkDoctor:
         return Check(name, WARN, detail, f"the pool is too small: start more workers of pool {each.pool}")
 
     async def leases(self) -> list[Check]:
-        """Commands whose worker is gone, and that nobody took from it."""
+        """Commands with an expired lease that were not released."""
         now = self._clock.now()
         over = await self._store.expired(now, _PAGE)
         # A lease that expired just now is the sweeper's next work.
@@ -100,7 +100,7 @@ class WorkDoctor:
         return [Check("leases", FAIL, detail, remedy)]
 
     async def duties(self) -> list[Check]:
-        """Who does what only one server does, and what nobody does."""
+        """Duties and their holders, and duties without one."""
         found = await self._store.duties()
         if not found:
             return [Check("duties", OK, "not leased: a single process performs all duties")]
@@ -171,7 +171,7 @@ class WorkDoctor:
         return [Check("webhooks", WARN, detail, remedy)]
 
     async def runs(self) -> list[Check]:
-        """Runs that have neither work nor timer and wait for nobody."""
+        """Runs that have neither work nor a timer and are not waiting for anything."""
         before = self._clock.now() - round(self._settings.number("doctor.idle_s") * MICROS)
         stuck: list[str] = []
         idle = await self._store.idle(before, limit=_FOLDED)

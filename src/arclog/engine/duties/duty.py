@@ -22,7 +22,7 @@ Has = Callable[[], Awaitable[bool]]
 
 
 async def always() -> bool:
-    """For a process that looks after its own run: it asks nobody."""
+    """A duty that is always held, for a process that handles only its own run."""
     return True
 
 

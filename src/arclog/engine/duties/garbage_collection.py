@@ -1,4 +1,4 @@
-"""The duty of letting go: what is past its time (stored results, content that nobody keeps, runs that ended long ago) goes
+"""The duty of garbage collection: expired data (stored results, unused content, runs past retention) is removed
 every `gc.every_s`, without anybody asking for it.
 
 Law: once an interval for all servers together. Its beginning is noted as the duty's position before anything goes, so that

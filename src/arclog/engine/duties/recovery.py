@@ -1,4 +1,4 @@
-"""Goes on with what a server left that is gone: calls, ends and signals whose consequences nobody drew, and runs that wait
+"""Continues the work of servers that are gone: unprocessed calls, ends and signals, and runs that wait
 for nobody.
 
 Law: everything here may be done any number of times, by any number of servers. What is younger than `engine.idle_s` is in
@@ -117,7 +117,7 @@ class Recovery:
             seen = {(mark.execution_id, mark.seq) for mark in page if mark.persisted_at == since}
 
     async def _follow(self, mark: Mark) -> None:
-        """Draw the consequences, if nobody did. What fails is tried again; a store that fails ends the look."""
+        """Process it if that has not happened. Failures are retried; a failing store ends the sweep."""
         try:
             record = await self._engine.store.execution(mark.execution_id)
             if record is None:
@@ -135,13 +135,13 @@ class Recovery:
             self._again = [*self._again, mark][-_TRIED_AGAIN:]
 
     async def _follow_calls(self, record: ExecutionRecord) -> None:
-        """A run called another one, or was told to pause or to go on."""
+        """A run called another one, or was paused or resumed."""
         if record.now.terminal_event is None and self._attended.get(record.execution_id) != record.head:
             await self._children.look_after(record.execution_id)
             self._attended[record.execution_id] = record.head
 
     async def _follow_end(self, record: ExecutionRecord) -> None:
-        """A run has ended: its parent must know, and what it called must not go on without it."""
+        """A run has ended: notify its parent and cancel the runs that it waited for."""
         store, execution_id = self._engine.store, record.execution_id
         if record.new.parent_execution_id:
             last = await store.events(execution_id, after=record.head - 1, limit=1)

@@ -65,7 +65,7 @@ class Outbox:
             self._news.set()
 
     async def run(self) -> None:
-        """Send what is due, for ever: whenever one is done, another may begin, whoever is slow."""
+        """Send due webhooks continuously: when one is done, another starts, so that a slow receiver delays no others."""
         pause = self._engine.settings.number("engine.sweep_s")
         try:
             while True:

@@ -49,7 +49,7 @@ async def read_log(engine: Engine, execution_id: int, last: int) -> list[StoredE
 
 
 async def checked(engine: Engine, record: ExecutionRecord) -> ReplayCheck:
-    """Decide again whatever was decided in the log of a run."""
+    """Repeat every decision in the log of a run."""
     program = await engine.live.program(record.new.plan)
     stored = await read_log(engine, record.execution_id, record.head)
     events, event_ids = [one.event for one in stored], [one.event_id for one in stored]

@@ -1,4 +1,4 @@
-"""The catalog: playbooks under paths, their versions by content and for ever. A run pins the version that it was started
+"""The catalog: playbooks by path, with immutable versions by content. A run pins the version that it was started
 with, so nothing that happens here changes a run.
 """
 

@@ -1,6 +1,6 @@
 """Runs that call runs: a child is what its parent's log wants it to be: started, paused, going on, or cancelled.
 
-Law: a child's execution id stands in its parent's log before the child is there, so starting it twice is one start.
+Law: a child's execution id is in its parent's log before the child exists, so starting it twice has the same effect as once.
 `_attend` compares the two logs and does what is missing; it may be done any number of times. Commits say whom to attend
 to at once; `sweep` finds what another process changed, `recover`, `check_orphans` and `engine.duties.recovery` what a crash left out.
 """
@@ -235,7 +235,7 @@ class Children:
             await self._take_slot(call.child)
 
     async def _let_go(self, call: Call, record: ExecutionRecord | None, parent: State) -> None:
-        """The call is over, whoever ended it; a child that still runs is cancelled, unless nobody waited for it."""
+        """The call has ended. A child that is still running is cancelled, unless the call did not wait for it."""
         self._calls.pop(call.child, None)
         self._seen.pop(call.child, None)
         if record is None or await self._detached(call.child):
@@ -316,7 +316,7 @@ class Children:
             await self.recover(record.execution_id)
 
     async def look_after(self, execution_id: int) -> None:
-        """Attend to the open calls of a run, whoever began them."""
+        """Process the open calls of a run."""
         live = await self._engine.live.folded(execution_id)
         calls = [Call(execution_id, wait.key, wait.child) for wait in live.state.waits.values() if wait.child]
         for call in calls:

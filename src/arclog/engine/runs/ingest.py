@@ -194,7 +194,7 @@ class EngineIngest:
     # -- reports ------------------------------------------------------------------------------------------------------
 
     async def _reported(self, item: Incoming, identity: Identity) -> Answer:
-        """What a worker says of a command that it holds; the command's report goes on with it."""
+        """An event of a worker about a command that it holds; it continues the command's report."""
         event = item.event
         own = {event.own_id} - {0}
         if refusal := self._too_large(item):
@@ -337,7 +337,7 @@ class EngineIngest:
 
 
 def _role(speaker: Principal, item: Any) -> str:
-    """Whose word an event is. Who may be both speaks as a worker where it names a command and its fence."""
+    """Whether the sender acts as a worker or a producer. With both roles, an event with command and fence is a worker's."""
     works = speaker.may(frozenset({WORKER}))
     if works and (not speaker.may(frozenset({PRODUCER})) or names_a_command(item)):
         return WORKER

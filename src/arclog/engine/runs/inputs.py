@@ -27,7 +27,7 @@ def fitted(plan: Plan, workload: Mapping[str, Any], *, recorded: bool = False) -
 
 
 def fitted_or_problem(plan: Plan, workload: Mapping[str, Any]) -> tuple[dict[str, Any], TaskError | None]:
-    """The same for a run that nobody waits at: it is made, and fails with the reason."""
+    """The same for a run without a waiting caller: it is created and fails with the reason."""
     try:
         return fitted(plan, workload, recorded=True), None
     except InputsRefused as refused:

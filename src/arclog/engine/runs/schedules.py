@@ -1,4 +1,4 @@
-"""Fires schedules: each time that is due starts at most one run, whatever crashes and however many servers look.
+"""Fires schedules: each due time starts at most one run, despite crashes and with any number of servers.
 
 Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
 made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
@@ -64,7 +64,7 @@ class Scheduler:
         engine.hints.on_committed.append(self._on_committed)
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
-        """A queue goes on as soon as its last run has ended, and not when somebody looks next."""
+        """A queue continues as soon as its last run has ended, without waiting for the next poll."""
         if state.terminal is not None and state.execution_id in self._blocked:
             self._freed.append(self._blocked.pop(state.execution_id))
             self._news.set()

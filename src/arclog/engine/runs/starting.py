@@ -1,4 +1,4 @@
-"""Starting runs that somebody asks for: what is asked is checked whole before anything is written, and a request with an
+"""Starts requested runs: a request is validated completely before anything is written, and a request with an
 idempotency key that was seen before is the run that it started then.
 """
 
@@ -39,7 +39,7 @@ HIGHEST_PRIORITY = 100
 
 
 class Going(Struct, frozen=True):
-    """The playbook that a new run goes on with."""
+    """The playbook that a new run continues with."""
 
     program: Program
     path: str
@@ -133,7 +133,7 @@ class Starts:
             raise
 
     async def going(self, request: ForkRequest, scope: Scope) -> Going:
-        """The playbook that a new run goes on with, registered."""
+        """The playbook that a new run continues with, registered."""
         asked = ExecuteRequest(request.playbook, request.file, request.workload, request.files)
         record, program, files = await self._plan_of(asked, scope)
         return Going(program, record.path, record.version, files, request.file[:_LONGEST_FILE])

@@ -134,7 +134,7 @@ class Stored:
                 done["reclaimed"] += size
 
     async def _let_go(self, done: Counter[str], has: Has, ends: _Ends, now: int, *, dry_run: bool) -> bool:
-        """Whether to go on."""
+        """Whether to continue."""
         store = self._engine.store
         after = (0, "", "")
         while page := await store.kept_results(after=after, limit=_PAGE):
@@ -146,7 +146,7 @@ class Stored:
         return True
 
     async def _retire(self, done: Counter[str], has: Has, now: int, *, dry_run: bool) -> None:
-        """Forget runs that ended long ago, after what they stored was let go of."""
+        """Remove runs past retention, after their results were released."""
         if not self._retention:
             return
         store, before = self._engine.store, now - self._retention

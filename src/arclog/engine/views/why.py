@@ -1,4 +1,4 @@
-"""Why a run stands where it stands: what each thing that is still open waits for.
+"""Explains what a run is waiting for: the blocker of every open item.
 
 Each kind of wait has a contributor: a pure function of the state, the program, the open commands and the time. What is
 new in the language adds its contributor to `CONTRIBUTORS`; the first wait of the first that has one is the headline.

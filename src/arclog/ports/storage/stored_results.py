@@ -55,4 +55,4 @@ class StoredResultBook(Protocol):
         """What of a tenant names this content and was not removed, in order of (execution_id, name), after that one."""
 
     async def remove_results(self, records: Sequence[ResultRecord], at: int) -> int:
-        """Note that these are no longer kept, but for those that were stored again meanwhile; tells how many it noted."""
+        """Mark these as released, except those that were stored again in the meantime. Returns how many were marked."""

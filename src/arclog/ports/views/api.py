@@ -66,7 +66,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
 
 
 class ForkRequest(Struct, frozen=True, omit_defaults=True, rename={"step": "from"}):
-    """A new run that goes on from what another one has recorded."""
+    """A new run that continues from the recorded events of another one."""
 
     #: fork: after this event; None: of a retry
     at: int | None = None
@@ -204,7 +204,7 @@ class Summary(Struct, frozen=True):
 
 
 class SignalRequest(Struct, frozen=True):
-    """Something that a run is told to do."""
+    """A signal to a run."""
 
     #: PAUSE RESUME CANCEL APPROVE REJECT RETRY_STEP SKIP_STEP RETRY_RUN UPDATE_PARAMS EMERGENCY_STOP, or a name of one's own
     signal: str
@@ -310,7 +310,7 @@ class RegisterRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class CatalogVersion(Struct, frozen=True):
-    """One version of a playbook, for ever."""
+    """One immutable version of a playbook."""
 
     path: str
     version: int
@@ -394,7 +394,7 @@ class Api(Protocol):
         """
 
     async def approvals(self, *, after: str = "", limit: int = 50) -> ApprovalPage:
-        """What runs wait for somebody to approve; `after` is a run's id, `limit` counts runs."""
+        """List pending approvals; `after` is a run's id, `limit` counts runs."""
 
     async def events(
         self, execution_id: str, *, after: int = 0, limit: int = 1000, types: Sequence[str] = ()
@@ -455,12 +455,12 @@ class Api(Protocol):
         """Tell the run something; recorded when it answers, also when the run cannot do it (`accepted` is False)."""
 
     async def fork(self, execution_id: str, request: ForkRequest) -> Forked:
-        """Start a run that goes on from what this one recorded: after an event (`at`), from a step, or with what failed.
+        """Start a new run that continues this one: after an event (`at`), from a step, or with what failed.
         Raises RequestRejected, PlaybookError, Conflict, or DoesNotFit with what has no place in the playbook.
         """
 
     async def replay(self, execution_id: str) -> ReplayCheck:
-        """Decide again whatever was decided in the run's log, and compare. Raises NewerLog."""
+        """Repeat every decision of the run's log and compare. Raises NewerLog."""
 
     async def diff(self, execution_id: str, other: str) -> RunsDiff:
         """Compare two runs: where they part, which steps and values differ, how long each took."""
@@ -526,7 +526,7 @@ class Api(Protocol):
 
 @runtime_checkable
 class Following(Protocol):
-    """What an `Api` has besides when it is far away: what happens is sent, so that nobody need ask for it again and again.
+    """Additional methods of a remote `Api`: events are streamed, so that callers need not poll.
 
     Each record comes once and in order, also across restarts of the other side. Raises NotFound, Unauthenticated, or
     ServerUnavailable once patience is over.

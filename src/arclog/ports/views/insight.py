@@ -97,7 +97,7 @@ class Cause(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """Something in a run that did not go well, whatever became of the run."""
+    """A problem in a run, whatever its final state."""
 
     #: failed | items (of a loop) | denied (by admission rules) | cancelled
     what: str
@@ -157,7 +157,7 @@ class LoopView(Struct, frozen=True):
 
 
 class TaskView(Struct, frozen=True):
-    """Where a pipeline stands."""
+    """The position of a pipeline."""
 
     #: label of the task that runs or comes next; '' when the pipeline is over
     task: str

@@ -1,4 +1,4 @@
-"""What somebody looks at first: runs found by a search, how runs ended lately, and what needs attention.
+"""Data for an overview: search results, recent outcomes of runs, and what needs attention.
 
 Every answer is bounded, and its cost does not grow with the number of runs that are stored.
 """
@@ -102,7 +102,7 @@ class Lease(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True):
-    """Something that a run waits for somebody to approve."""
+    """A pending approval."""
 
     run: Listed
     #: send it as the `step` of the signals APPROVE and REJECT; '' for the start of the run

@@ -114,7 +114,7 @@ class StoredReader:
         return bool(ref["kind"] == LIST or ref["meta"]["bytes"] <= self.max_bytes)
 
     async def at(self, ref: Mapping[str, Any], path: Path) -> Any:
-        """What stands at a path of stored data, MISSING when nothing does."""
+        """The value at a path of stored data, or MISSING."""
         known = as_ref(ref)
         sha256 = parse_ref(known.ref).sha256
         if known.kind == LIST:

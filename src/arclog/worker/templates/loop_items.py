@@ -1,6 +1,6 @@
-"""Evaluates a `loop.in` that reads stored data, which the server cannot, and tells what the items are.
+"""Evaluates a `loop.in` that reads stored data, which the server cannot read, and reports its items.
 
-A stored list stays where it is: its ref is told. Anything else that is large is stored as a list first.
+A stored list is reported by its reference. Any other large value is stored as a list first.
 """
 
 from __future__ import annotations

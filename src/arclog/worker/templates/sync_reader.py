@@ -21,7 +21,7 @@ class Bridge(Protocol):
 
 
 class ThreadBridge:
-    """Computes in a thread, so that the event loop goes on while it waits."""
+    """Computes in a thread, so that it does not block the event loop."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
