@@ -1,7 +1,7 @@
 """The bus over NATS. Hints of what moved go to all by a plain subject; offers go through a JetStream work queue, where each
 wakes one process that waits for its pool.
 
-Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all anew: subjects,
+Law: a connection is a session. When it is lost everything of it is thrown away, and a new one sets up all again: subjects,
 streams and consumers; so a NATS that was wiped is as good as one that was only away.
 """
 
@@ -138,7 +138,7 @@ class NatsBus:
             log.log(level, "%s; what other servers do is found by looking meanwhile, and NATS is tried again", problem)
 
     async def _serve(self, client: Connection, stream: JetStreamContext) -> None:
-        """Set everything up, and go on until the connection is lost."""
+        """Set everything up, and continue until the connection is lost."""
         tasks: list[asyncio.Future[Any]] = []
         try:
             await self._offers.set_up(stream)

@@ -104,7 +104,7 @@ def _files(settings: Settings, *, encrypted: bool) -> dict[str, Any]:
 
 
 def _check_seed(name: str, path: Path) -> None:
-    """nats-py would look for ever for what a file does not have."""
+    """nats-py would look forever for what a file does not have."""
     import nkeys  # type: ignore[import-untyped]  # it has no stubs
 
     text = path.read_bytes()

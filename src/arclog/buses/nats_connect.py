@@ -119,7 +119,7 @@ async def _connect_to(server: str, address: Address, timeout_s: float) -> tuple[
                 closed_cb=over,
                 name="arclog",
                 allow_reconnect=False,
-                # The first failure is the last; 0 would mean for ever.
+                # The first failure is the last; 0 would mean forever.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=max(1, round(timeout_s)),

@@ -171,7 +171,7 @@ class PostgresBus:
         return await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
 
     async def _answer(self, asked: Awaitable[object]) -> None:
-        """A connection that stands and carries nothing is given up, as one that was lost."""
+        """A connection that stands and carries nothing is abandoned, as one that was lost."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asked

@@ -197,7 +197,7 @@ class RemoteApi(RemoteOverview):
             there = found.ended or ("after" in params and found.head > params["after"])
             if there or (deadline is not None and now() >= deadline):
                 return found
-            # A server that stops lets go of who waits: it must not be asked as fast as it answers.
+            # A server that stops releases waiting requests: it must not be asked as fast as it answers.
             await asyncio.sleep(min(_LET_GO_S, max(0.0, asked_at + left - now())))
 
     async def pausing(self, execution_id: str) -> bool:

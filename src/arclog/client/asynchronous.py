@@ -110,7 +110,7 @@ class AsyncClient(RemoteApi):
         timeout_s: float | None = None,
         check: bool = True,
     ) -> Summary:
-        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run goes on).
+        """Start a run and wait for its end (at most so long: then the summary says RUNNING, and the run continues).
 
         Raises RunFailed, which carries the summary, when the run failed or was cancelled; with `check=False` the summary
         is returned whatever it says.

@@ -58,7 +58,7 @@ TOOL_STATES = {"break": layers.BREAK, "jump": layers.NOOP}
 _ROWS: dict[tuple[str, str], Row] = {
     (row.canonical, status): row for row in TABLE for status in row.statuses or REGISTRY[row.canonical].statuses
 }
-#: (name, state) → the row; the same name can stand for two types, told apart by the state
+#: (name, state) → the row; the same name can stand for two types, distinguished by the state
 _BACK: dict[tuple[str, str], Row] = {(row.name, row.state): row for row in TABLE} | {
     ("step.exit", layers.CASE_HANDLED): next(row for row in TABLE if row.canonical == "step.done")
 }

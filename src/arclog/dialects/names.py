@@ -20,7 +20,7 @@ class Dialect(Struct, frozen=True):
     name: str
     doc: str
     state: type[Struct]
-    #: makes a reader of a run; from the state of an earlier one, it goes on there
+    #: makes a reader of a run; from the state of an earlier one, it continues there
     reader: Callable[[RunSubject, Any], Reader]
     #: the record's key with the event's name
     name_key: str = "event_type"

@@ -19,7 +19,7 @@ Envelope = dict[str, Any]
 
 
 class Rendered(Struct, frozen=True):
-    """One record in a dialect. Its seq is its source's: several records of one seq are never parted by a cursor."""
+    """One record in a dialect. Its seq is its source's: several records of one seq are never separated by a cursor."""
 
     #: the event's name in this dialect
     name: str
@@ -44,7 +44,7 @@ class Reader(Protocol):
 
     @property
     def state(self) -> Struct:
-        """Plain data: keep it with a cursor, and a reader made from it goes on there."""
+        """Plain data: keep it with a cursor, and a reader made from it continues there."""
 
     def render(self, envelope: Envelope) -> list[Rendered]:
         """What the next envelope lets one say, in seq order. An event may be kept back until the one behind it is seen."""

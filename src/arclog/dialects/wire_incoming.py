@@ -32,7 +32,7 @@ ALIASES = {"event_type": "name", "step": "node_name", "payload": "context"}
 EITHER_PLACE = ("task", "task_run_id", "step_run_id", "iteration", "iteration_id", "attempt", "command_id", "fence")
 #: taken from the server only
 SERVER_ONLY = ("actionable", "informative")
-#: told with an event, and derived anew when one is taken in
+#: told with an event, and derived again when one is taken in
 _TOLD_ONLY = ("result", "seq", "source")
 KNOWN = frozenset({
     "execution_id", "event_id", "meta", "worker_id", "status", "created_at", "result_kind", "result_uri", "event_ids",

@@ -12,7 +12,7 @@ from arclog.model.errors import RequestRejected
 
 #: it stays as it is
 KEEP = "keep"
-#: it stays, and its routing is decided anew
+#: it stays, and its routing is decided again
 ROUTE = "route"
 #: its finished tasks and items stay, the rest runs again
 PART = "part"
@@ -92,7 +92,7 @@ _STEERING = frozenset({"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP"})
 
 
 def for_fork(log: Log) -> Chosen:
-    """All that the log has; what is open goes on from its last finished task."""
+    """All that the log has; what is open continues from its last finished task."""
 
     def choice(run: RecordedRun) -> str:
         if run.end is None:

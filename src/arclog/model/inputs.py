@@ -277,7 +277,7 @@ def _match(value: str, pattern: str, together: Charge) -> None:
 
 
 def pattern_fault(pattern: str) -> str:
-    """What is wrong with a pattern; ''."""
+    """The problems of a pattern; ''."""
     try:
         compiled(pattern)
     except RegexError as problem:

@@ -44,7 +44,7 @@ class Principal(Struct, frozen=True):
     #: the only project and environment that it acts in; '' = all of them
     project: str = ""
     environment: str = ""
-    #: which credential it is, nobody else's (names may be given twice); '' where nobody is told apart
+    #: which credential it is, nobody else's (names may be given twice); '' where nobody is distinguished
     subject: str = ""
     #: of a session: what a request that changes something must carry, so that only our own pages can send it; '' otherwise
     csrf: str = ""

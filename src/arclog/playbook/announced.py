@@ -77,7 +77,7 @@ def read_schedules(findings: Findings, given: list[Any], path: Path, playbook: P
 
 
 def cron_fault(cron: str) -> str:
-    """What is wrong with a cron expression; '' when nothing is, or nobody here can tell."""
+    """The problem of a cron expression; '' if there is none., or nobody here can tell."""
     if not cron:
         return ""  # that it is missing is said elsewhere
     try:

@@ -1,4 +1,4 @@
-"""From a loaded document to its canonical form. All that is wrong is collected; what is usable goes on.
+"""From a loaded document to its canonical form. All that is wrong is collected; what is usable continues.
 
 Law: the operator's limits are ceilings. Tasks are read in `playbook.tasks`, rules in `playbook.rules`.
 """

@@ -407,7 +407,7 @@ class TaskReader:
         return True
 
     def positive(self, timeout: Any, path: Path, label: str) -> None:
-        """No kind may let a time limit of zero through: nothing runs for ever."""
+        """No kind may let a time limit of zero through: nothing runs forever."""
         parts = timeout.items() if isinstance(timeout, dict) else [("", timeout)]
         for key, value in parts:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:

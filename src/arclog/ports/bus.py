@@ -80,7 +80,7 @@ class Bus(Protocol):
 
     def waiting(self, pools: Collection[str]) -> None:
         """Workers of this process wait for commands of these pools; no pools: nobody waits. '' is any pool. To be said
-        again when one begins to wait anew, also if the pools are the same.
+        again when one begins to wait again, also if the pools are the same.
         """
 
     def figures(self) -> Figures: ...

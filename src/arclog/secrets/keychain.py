@@ -1,6 +1,6 @@
 """Resolves keychain entries on this machine: from the environment, from files, from what is kept, by OAuth 2.
 
-Law: every resolve reads its source anew, so a rotated secret is used from the next attempt on; what a secret manager gave is
+Law: every resolve reads its source again, so a rotated secret is used from the next attempt on; what a secret manager gave is
 used for `secrets.manager_cache_s`, or until it is not accepted. Messages name the entry, the
 source and the remedy, never a value.
 """

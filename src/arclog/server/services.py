@@ -108,7 +108,7 @@ class Services:
     answers: Answers = field(default_factory=Answers)
     #: where readers of dialects were
     readings: Readings = field(default_factory=Readings)
-    #: the requests under way
+    #: the requests in progress
     traffic: Traffic = field(default_factory=Traffic)
 
     def draining(self) -> bool:

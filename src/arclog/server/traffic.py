@@ -1,4 +1,4 @@
-"""The requests under way: counted, bounded, shared between callers, and refused while the server drains.
+"""The requests in progress: counted, bounded, shared between callers, and refused while the server drains.
 
 Plain ASGI, outside everything else: a request that cannot be taken costs nothing more than its answer. Shares are taken once it is
 known who asks (`Slot.take`). Law: of the last part of `server.max_concurrent` (from `server.fair_from` on) a caller, and a tenant, may
@@ -37,7 +37,7 @@ SLOT = "arclog.slot"
 
 
 class Places:
-    """Requests under way at a time, of one sort, by caller and tenant."""
+    """Requests in progress at a time, of one sort, by caller and tenant."""
 
     def __init__(self, most: int, fair_from: float) -> None:
         self.now = 0
@@ -75,7 +75,7 @@ class Places:
 
 
 class Traffic:
-    """How many requests are under way, and what their bodies take."""
+    """How many requests are in progress, and what their bodies take."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         settings = settings or Settings()
@@ -134,7 +134,7 @@ class Traffic:
             self.streams -= 1
 
     async def quiet(self) -> None:
-        """Return once no request is under way."""
+        """Return once no request is in progress."""
         await self._quiet.wait()
 
 
@@ -150,7 +150,7 @@ class Slot:
         self._held = 0
 
     def take(self, principal: Principal) -> None:
-        """It is this caller's. Raises TooManyRequests. Where nobody is told apart there is nothing to share."""
+        """It is this caller's. Raises TooManyRequests. Where nobody is distinguished there is nothing to share."""
         if self._is_shared or not principal.subject:
             return
         caller = (principal.tenant, principal.subject)

@@ -1,6 +1,6 @@
 """Reads a store's SQL files: named queries and numbered migrations.
 
-Law: no statement says `*` of a table. A newer release that shares the store adds columns while this one goes on.
+Law: no statement says `*` of a table. A newer release that shares the store adds columns while this one continues.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ commands as if it saw all lanes:
 - A turn that was served more comes later, unless the pool's present reaches it: then both count as equally served. Only tenants
   that hold less can bring that about; so among those that hold the least, the turns beyond the present may be left out.
 
-One lane more than can be taken tells whether anybody else waits.
+One lane more than can be taken returns whether anybody else waits.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _require_postgres(url: str) -> None:
 
 
 def compact(settings: Settings) -> int:
-    """Write the home's SQLite file anew; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
+    """Write the home's SQLite file again; the bytes that it lost. Raises StoreUnavailable while another process has it open."""
     from arclog.stores.sqlite.connect import rewrite
 
     file = Path(settings.text("home")) / DATABASE

@@ -80,7 +80,7 @@ class CommandRun:
         self.max_set_bytes = settings.integer("limits.max_ctx_bytes")
         self.longest_sleep_s = settings.number("tasks.sleep_under_lease_s")
         if command.loop is not None and command.loop.at_a_time > 1:
-            # The command goes on with its other iterations: none of them may end it.
+            # The command continues with its other iterations: none of them may end it.
             self.longest_sleep_s = math.inf
         tenant = command.scope.partition("/")[0]
         limits = program.plan.limits

@@ -31,7 +31,7 @@ log = logging.getLogger("arclog.worker")
 
 #: How long one claim waits for work.
 _CLAIM_WAIT_S = 20.0
-#: Between attempts to claim while the store is away.
+#: Between attempts to claim while the store is unavailable.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 #: Between telling a tool to stop and telling it again, when it shall not take its time.
@@ -74,7 +74,7 @@ class Worker:
         *,
         on_its_own: bool = False,
     ) -> None:
-        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others go on, and a store that is
+        """`on_its_own`: what goes wrong with one command is said and left to its lease, the others continue, and a store that is
         away is waited for; else it ends the worker, whose process is there for its runs.
         """
         self.info = info

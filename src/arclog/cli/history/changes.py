@@ -1,4 +1,4 @@
-"""Options of commands that go on from a recorded run with something changed: its playbook, its workload, names of steps."""
+"""Options of commands that continue from a recorded run with something changed: its playbook, its workload, names of steps."""
 
 from __future__ import annotations
 

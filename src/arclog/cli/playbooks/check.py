@@ -65,7 +65,7 @@ def check_command(options: Namespace) -> int:
 
 
 def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tuple[Finding, str, str]]:
-    """What is wrong with a file, after what can be repaired was."""
+    """The problems of a file, after what can be repaired was."""
     from arclog.authoring.beside import FilesBeside
     from arclog.cli.exits import Usage
     from arclog.cli.playbooks.files import read
@@ -97,7 +97,7 @@ def _checked(file: str, settings: Settings, out: Out, *, fix: bool) -> list[tupl
 
 
 def _checked_tests(body: bytes, name: str, settings: Settings) -> list[tuple[Finding, str, str]]:
-    """What is wrong with a file of tests."""
+    """The problems of a file of tests."""
     from arclog.model.errors import PlaybookError
     from arclog.testing.playbook_tests.cases import read_cases
 

@@ -234,7 +234,7 @@ def _choices(command: str, option: str) -> list[str]:
 
 
 def _runs(options: Namespace) -> list[str]:
-    """Ids of the newest runs; none where they cannot be had."""
+    """Ids of the newest runs; none where they is not available."""
 
     async def newest(api: Any) -> list[str]:
         return [run.execution_id for run in await api.list(limit=_RUNS_SHOWN)]

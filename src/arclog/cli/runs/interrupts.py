@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM while a run goes on in this process, or at a server.
 
-The first Ctrl-C (or SIGTERM) lets go of the run and says how to go on with it: nothing is cancelled, finished tasks are
-kept, and what a server runs goes on without this process. A second one does not wait for tasks to be stopped.
+The first Ctrl-C (or SIGTERM) releases the run and says how to continue with it: nothing is cancelled, finished tasks are
+kept, and what a server runs continues without this process. A second one does not wait for tasks to be stopped.
 `arclog cancel` ends a run.
 """
 
@@ -36,7 +36,7 @@ class Interrupts:
         self._task: asyncio.Task[Any] | None = None
 
     def started(self, execution_id: str, server: str = "") -> None:
-        """A run goes on from here."""
+        """A run continues from here."""
         self._runs = [execution_id]
         self._server = server
 
@@ -69,7 +69,7 @@ class Interrupts:
             self._abandon()
         self.left = code
         self._out.notice(self._farewell())
-        # Tasks are stopped on the way out, but nobody waits for ever.
+        # Tasks are stopped on the way out, but nobody waits forever.
         asyncio.get_running_loop().call_later(_LEAVE_S, self._abandon)
         if self._task is not None:
             self._task.cancel()

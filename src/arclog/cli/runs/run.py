@@ -188,7 +188,7 @@ def _go_on(options: Namespace, *, again: bool, request: ForkRequest | None = Non
 
 
 async def _forked(here: Any, execution_id: str, request: ForkRequest, out: Out) -> str:
-    """The id of a new run that goes on from another."""
+    """The id of a new run that continues from another."""
     found = await here.api.fork(execution_id, request)
     if not out.as_json and not out.quiet:
         origin = found.origin

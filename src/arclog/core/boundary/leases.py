@@ -44,7 +44,7 @@ def give_up(decision: Decision, given: GaveUp) -> None:
         run=command.run,
         fence=given.fence,
         worker_id=given.worker_id,
-        informative=not is_final,  # else the command goes on, with whoever gets it next
+        informative=not is_final,  # else the command continues, with whoever gets it next
     )
     decision.emit(event)
     decision.txn.digests.update(given.digests)

@@ -128,7 +128,7 @@ def schedule(decision: Decision, token: Token, taken: dict[str, Any]) -> None:
 
 def _refuse(decision: Decision, token: Token, taken: dict[str, Any], args: dict[str, Any], problem: TaskError) -> None:
     """A step run that fails before it begins. What leads on from it, and who retries it, sees the args all the same: at
-    least those that the token brought, or a counter that goes round with it would begin anew.
+    least those that the token brought, or a counter that goes round with it would begin again.
     """
     step = token.step
     run = decision.state.runs.get(step, 0) + 1

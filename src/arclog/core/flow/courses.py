@@ -32,12 +32,12 @@ class Course:
         self._state = pipeline.state
 
     def take(self, event: Event) -> str:
-        """What is wrong with the next task event, '' when nothing is."""
+        """The problem of the next task event; '' if there is none."""
         taken = self._taken.get(event.type)
         return "" if taken is None else taken(self, event)
 
     def end(self, *, failed: bool) -> str:
-        """What is wrong with the end of the pipeline here."""
+        """The problems of the end of the pipeline here."""
         if self._attempt:
             return f"task {self._label} has not ended"
         if failed:

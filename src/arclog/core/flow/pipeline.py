@@ -34,7 +34,7 @@ class Run(Struct, frozen=True):
     attempt: int
     #: not before this moment; 0 = at once
     due: int
-    #: its start stands in the log already: the worker that started it is gone
+    #: its start is in the log already: the worker that started it is gone
     repeated: bool
     #: counts of rounds that change with it, by block
     rounds: dict[str, int] = {}

@@ -146,7 +146,7 @@ def resolve(decision: Decision, key: str, record: dict[str, Any], cause: int) ->
 
 def fail_task(decision: Decision, command: OpenCommand, problem: dict[str, Any], cause: int) -> bool:
     """A command ended with an error in the middle of a task: that is the task's outcome, and its policy decides. False when
-    the command had no task, or several, under way.
+    the command had no task, or several, in progress.
     """
     step_run = decision.state.run_of(command.step, command.run)
     if step_run is None:
@@ -275,7 +275,7 @@ def _complete(
 
 
 def frame_of(program: Program, state: State, step_run: StepRun, iteration: tuple[int, ...] | None) -> Frame:
-    """What surrounds a pipeline that the server itself goes on with."""
+    """What surrounds a pipeline that the server itself continues with."""
     step = program.steps[step_run.step]
     return Frame(
         execution_id=str(state.execution_id),

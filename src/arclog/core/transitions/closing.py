@@ -123,7 +123,7 @@ def end_attempt(
     reason: str = "",
     attempt: int = 0,
 ) -> None:
-    """End the attempt that is under way; `attempt` is its number where the pipeline stands at the next one already."""
+    """End the attempt that is in progress; `attempt` is its number where the pipeline stands at the next one already."""
     attempt = attempt or place.attempt
     record = {**failed(problem).as_record(), "meta": _meta(decision, place, attempt)}
     payload = _payload(record, reason)

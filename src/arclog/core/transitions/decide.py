@@ -52,7 +52,7 @@ EVENTS_PER_DECISION = 500
 EVENTS_AFTER_REPORT = 50
 #: Tokens wait while this many commands are open, so that all of them and their tasks can be ended in one transaction.
 MAX_OPEN_COMMANDS = 1000
-#: The same of iterations: a command whose items run side by side counts for as many as may be under way.
+#: The same of iterations: a command whose items run side by side counts for as many as may be in progress.
 MAX_OPEN_PIPELINES = 5000
 #: Events of a report that something follows from.
 _LEADING = frozenset({

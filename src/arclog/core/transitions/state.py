@@ -42,7 +42,7 @@ class Loop(Struct, omit_defaults=True):
     handed: int = 0
     ok: int = 0
     failed: int = 0
-    #: items that were under way when the step run was ended
+    #: items that were in progress when the step run was ended
     cancelled: int = 0
     #: when it began; 0 = it has not
     started_at: int = 0
@@ -98,7 +98,7 @@ class Fault(Struct, omit_defaults=True):
     step: str = ""
     run: int = 0
     iteration: tuple[int, ...] | None = None
-    #: the task that failed, or that was under way when its step failed; '' when no task is to blame
+    #: the task that failed, or that was in progress when its step failed; '' when no task is to blame
     task: str = ""
     task_run: int = 0
     attempt: int = 0

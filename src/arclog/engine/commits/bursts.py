@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do the work for each item, so many at a time, in their order. An error ends it after what is under way, and is raised."""
+    """Do the work for each item, so many at a time, in their order. An error ends it after what is in progress, and is raised."""
     left = iter(items)
     problems: list[ArclogError] = []
 

@@ -63,7 +63,7 @@ log = logging.getLogger("arclog.engine")
 
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
-#: Between attempts to go on with a run while the store cannot be written.
+#: Between attempts to continue with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 #: Appends that lose the race for the head are decided again this often.
@@ -321,7 +321,7 @@ class Engine:
                     self.live.drop(execution_id)
                     raise
                 except Exception as problem:
-                    # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
+                    # The store will never take this. A signal can be sent otherwise; a report would come again forever.
                     self.live.drop(execution_id)
                     given_first = batched[0].given
                     # A signal's own event is bounded before it is written: what is too large is what it led to.
@@ -382,7 +382,7 @@ class Engine:
             self.live.put(live)
 
     async def seen(self, execution_id: int) -> Live:
-        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be in progress."""
         kept = self.live.kept(execution_id)
         if kept is not None and execution_id not in self._queues:
             head = kept.state.head

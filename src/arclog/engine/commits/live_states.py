@@ -79,7 +79,7 @@ class LiveStates:
 
     @property
     def room(self) -> int:
-        """How many more states are kept before one is given up."""
+        """How many more states are kept before one is abandoned."""
         return max(self._capacity - len(self._live), 0)
 
     def head(self, execution_id: int) -> int:
@@ -89,7 +89,7 @@ class LiveStates:
 
     async def catch_up(self, execution_id: int) -> bool:
         """Fold what others appended into the state that is kept. Only for whoever decides on this execution, and not
-        while a decision is under way. False when there was nothing new.
+        while a decision is in progress. False when there was nothing new.
         """
         live = self._live.get(execution_id)
         if live is None:

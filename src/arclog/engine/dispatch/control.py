@@ -334,7 +334,7 @@ class EngineControl:
             return None
         live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:
-            # Another server may have let the run go on.
+            # Another server may have let the run continue.
             await self._engine.put(record.execution_id, Continue())
             live = await self._engine.live.get(record.execution_id)
         if live.state.pause is not None:

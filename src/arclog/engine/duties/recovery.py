@@ -3,7 +3,7 @@ for nobody.
 
 Law: everything here may be done any number of times, by any number of servers. What is younger than `engine.idle_s` is in
 the hands of whoever committed it and is left alone. Calls, ends and signals are found by their marks, each once: how far
-that is stands in the store, beside the duty, so that whoever has the duty next goes on from there. A run that waits
+that is stands in the store, beside the duty, so that whoever has the duty next continues from there. A run that waits
 rightly (for an approval, a signal, a child) is looked at once for each head that it has.
 """
 

@@ -22,7 +22,7 @@ _LOADED = 16
 
 
 class Timers:
-    """Sleeps until the next timer is due. Timers are looked for anew every `engine.sweep_s`, since the clock may jump
+    """Sleeps until the next timer is due. Timers are looked for again every `engine.sweep_s`, since the clock may jump
     and another process may set some. `has`: whether they are this process's to fire. Many that are due at once are fired some
     at a time, and by other servers, too.
     """

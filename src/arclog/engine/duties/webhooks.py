@@ -54,7 +54,7 @@ class Outbox:
         # An attempt has its time limit; the rest is for the secret and the store. Should it take longer, it is sent twice.
         self._lease = round((2 * settings.number("webhooks.timeout_s") + _SLACK_S) * MICROS)
         self._news = asyncio.Event()
-        #: deliveries under way, with who is told
+        #: deliveries in progress, with who is told
         self._under_way: dict[asyncio.Task[None], str] = {}
         #: held while more are taken
         self._taking = asyncio.Lock()
@@ -90,7 +90,7 @@ class Outbox:
             await self._take()
 
     async def _take(self) -> None:
-        """Begin as many deliveries as may be under way, then say of which runs all was taken care of."""
+        """Begin as many deliveries as may be in progress, then say of which runs all was taken care of."""
         store, clock = self._engine.store, self._engine.clock
         async with self._taking:
             while len(self._under_way) < self._at_once:
@@ -119,7 +119,7 @@ class Outbox:
             log.warning("webhooks: %s: %s", type(problem).__name__, problem)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: finish what is under way, and try what is due; the rest is left to a later process."""
+        """Before the program leaves: finish what is in progress, and try what is due; the rest is left to a later process."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.deliver()

@@ -114,7 +114,7 @@ async def stats_of(engine: Engine, path: str, which: ExecutionFilter, limit: int
 
 
 async def fork(engine: Engine, record: ExecutionRecord, request: ForkRequest, going: Going | None) -> Forked:
-    """Start a run that goes on from what `record` has recorded; `going` is the playbook, None: the run's own."""
+    """Start a run that continues from what `record` has recorded; `going` is the playbook, None: the run's own."""
     _check(record, request)
     key = f"fork:{record.new.run_id}:{request.idempotency_key}" if request.idempotency_key else ""
     if key and (known := await engine.store.by_idempotency_key(record.new.scope, key)) is not None:

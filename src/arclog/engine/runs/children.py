@@ -33,7 +33,7 @@ log = logging.getLogger("arclog.engine")
 
 _LIVE = (status.PENDING, status.RUNNING)
 _PAGE = 100
-#: Open calls that one sweep looks at; the next goes on with the others.
+#: Open calls that one sweep looks at; the next continues with the others.
 _SWEPT = 200
 #: How often children that a crash left without a waiting parent are looked for.
 _ORPHANS_S = 60.0
@@ -93,7 +93,7 @@ class Children:
             self._later(self._cancel_children(state))
 
     def _touched(self, state: State, events: Sequence[Event]) -> Iterable[Call]:
-        """Calls of a run that its events have begun, held, let go on, or ended."""
+        """Calls of a run that its events have begun, held, let continue, or ended."""
         begun, everything, ends = False, False, state.terminal is not None
         for event in events:
             match event.type:
@@ -188,7 +188,7 @@ class Children:
             await self._align(call, record, pause, thorough=thorough)
 
     async def _align(self, call: Call, record: ExecutionRecord, pause: Pause | None, *, thorough: bool) -> None:
-        """A child pauses and goes on with its parent, and takes its concurrency slot when there is one. Unless this is
+        """A child pauses and continues with its parent, and takes its concurrency slot when there is one. Unless this is
         `thorough`, one that still drains is not looked at: it is found once it is paused.
         """
         engine = self._engine

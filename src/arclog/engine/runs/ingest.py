@@ -1,6 +1,6 @@
 """The engine's side of `ports.ingest`: from a body on the wire to the log, once.
 
-Law: an id that is under way in this process is waited for, one that the store knows is compared, and only then is an event
+Law: an id that is in progress in this process is waited for, one that the store knows is compared, and only then is an event
 new. So of any number of senders with the same id one writes, and all get its seq.
 """
 

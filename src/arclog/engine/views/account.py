@@ -58,7 +58,7 @@ def headline(state: State) -> str | None:
 
 
 def root_error(state: State) -> dict[str, Any] | None:
-    """The root cause of a failed run, short enough to stand in the log of the run that called it."""
+    """The root cause of a failed run, short enough to are in the log of the run that called it."""
     fault = state.fault
     if fault is None or state.status != status.FAILED:
         return None

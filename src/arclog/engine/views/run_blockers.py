@@ -22,7 +22,7 @@ def waits(state: State, slot_holders: Sequence[int]) -> list[Wait]:
         if not slot_holders:
             text = f"a concurrency slot is free (use `arclog resume {execution_id}` if the run's process is gone)"
             return [Wait("slot", text)]
-        # Nobody goes on with a holder whose process is gone, so say where to look for that.
+        # Nobody continues with a holder whose process is gone, so say where to look for that.
         by, first = ", ".join(map(str, slot_holders)), slot_holders[0]
         return [Wait("slot", f"the run waits for a concurrency slot held by execution {by} (`arclog why {first}`)")]
     if state.pause is None:

@@ -90,7 +90,7 @@ class EngineRuns:
         if now.paused:
             return run_record.PAUSED, None
         if now.state == run_record.PENDING:
-            # Its log is short, and only the log tells whether it was approved.
+            # Its log is short, and only the log returns whether it was approved.
             reader = run.RunReader(_subject(record))
             for envelope in await self._api.events(str(record.execution_id), types=_TYPES):
                 reader.render(envelope)

@@ -103,7 +103,7 @@ class Stored:
 
     async def collect(self, *, dry_run: bool = False, has: Has = always) -> Collected:
         """Let go of records whose time is over, then remove content that nobody keeps. In pieces: before each `has` is asked
-        whether to go on, and what was done so far stands.
+        whether to continue, and what was done so far stands.
         """
         done: Counter[str] = Counter()
         await self._collect(done, has, dry_run=dry_run)

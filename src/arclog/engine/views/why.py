@@ -50,7 +50,7 @@ def explain(
     served: bool | None = None,
 ) -> Why:
     """The waits of a run; one that has ended waits for nothing, and has its cause when it failed. `known` is its account,
-    if that is at hand; `served`: whether a process is there that goes on with the run, None when nobody can tell.
+    if that is at hand; `served`: whether a process is there that continues with the run, None when nobody can tell.
     """
     execution_id = str(state.execution_id)
     known = known or account(program, state)

@@ -56,7 +56,7 @@ class Explored(Struct):
     #: all markings were looked at
     is_whole: bool
     markings: int = 0
-    #: something ends the run whatever else is under way
+    #: something ends the run whatever else is in progress
     is_ended: bool = False
 
 

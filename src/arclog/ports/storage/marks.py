@@ -1,4 +1,4 @@
-"""Marks of work under way, where they outlive the process.
+"""Marks of work in progress, where they outlive the process.
 
 - `begin` and `end` must be cheap: they surround every decision. A mark is seen by the next process even if this one
   is killed between two instructions; it need not outlive the machine.

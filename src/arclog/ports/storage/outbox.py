@@ -50,7 +50,7 @@ class Delivery(Struct, frozen=True):
 
 def receiver_of(url: str) -> str:
     """Who is told at an address: its scheme and authority, in lower case. How a store finds them: the address begins with
-    it, whatever the case, and then ends or goes on with one of / ? #.
+    it, whatever the case, and then ends or continues with one of / ? #.
     """
     scheme, parted, rest = url.partition("://")
     return f"{scheme}{parted}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower()

@@ -2,7 +2,7 @@
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them), all of them as `Store.claim` chooses:
 - Tenants share a pool. While several wait, the next command is of the tenant that holds the fewest there; of those, of the
-  one that was given the fewest (who comes anew starts at the pool's present, so nobody saves up); of those, the one that
+  one that was given the fewest (who comes again starts at the pool's present, so nobody saves up); of those, the one that
   comes first by `NewCommand.order`. Within a tenant, the smallest order comes first, then the smallest id.
 - Nothing is claimed past a limit. One that was lowered below what is held takes nothing away from anybody.
 - A command that names resources takes a token of each and a place at each, or is not claimed. Tokens come by the store's

@@ -379,7 +379,7 @@ class Store(
 
     async def retire(self, before: int, *, dry_run: bool = False) -> int:
         """Forget executions that ended before then (microseconds), and all that is known of them but results that are kept
-        for ever. Those stay that have a result which gc will let go of, a delivery that is not settled, or a caller that
+        forever. Those stay that have a result which gc will release, a delivery that is not settled, or a caller that
         has not ended; a store may keep others together with them. Tells how many it forgot, or would forget now; as long
         as there are more, the next call finds them. A call takes a few milliseconds of the writer's time: whoever calls it
         again and again leaves pauses for others.

@@ -33,7 +33,7 @@ class ResultRecord(Struct, frozen=True):
     task: str
     #: its event
     seq: int
-    #: when gc let go of it; None while it is kept
+    #: when gc release it; None while it is kept
     removed_at: int | None = None
 
 

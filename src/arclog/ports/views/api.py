@@ -74,7 +74,7 @@ class ForkRequest(Struct, frozen=True, omit_defaults=True, rename={"step": "from
     step: str = ""
     #: retry: only what failed
     failed: bool = False
-    #: text of the playbook to go on with; '': the run's own
+    #: text of the playbook to continue with; '': the run's own
     playbook: str = ""
     file: str = ""
     files: Mapping[str, str] = {}
@@ -258,12 +258,12 @@ class StoredResult(Struct, frozen=True):
     stored_at: str
     #: when its time to live ends, if it was given one
     expires_at: str | None
-    #: when gc let go of it
+    #: when gc release it
     removed_at: str | None
     #: the event that says that it was stored
     seq: int
     #: known when one result is described: its beginning, the room that it takes (None when it is not there), and when gc
-    #: may let go of it (None: not known yet, or never)
+    #: may release it (None: not known yet, or never)
     preview: str | None = None
     stored_bytes: int | None = None
     kept_until: str | None = None
@@ -280,7 +280,7 @@ class Collected(Struct, frozen=True):
     bytes: int
     #: files of writers that died
     leftovers: int
-    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would let go of
+    #: runs that ended longer ago than `store.retention_s`; a dry run passes over those whose results it would release
     executions: int = 0
     #: bytes that the store gave back to the file system
     reclaimed: int = 0
@@ -291,7 +291,7 @@ class EventsFound(Struct, frozen=True):
 
     #: full envelopes
     events: list[dict[str, Any]]
-    #: the same search goes on from here (`cursor`)
+    #: the same search continues from here (`cursor`)
     next: str
     #: whether there may be something behind it now; a page with fewer events than were asked for is not always the last
     more: bool

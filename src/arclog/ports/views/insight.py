@@ -152,7 +152,7 @@ class LoopView(Struct, frozen=True):
     total: int
     ok: int
     failed: int
-    #: paths of the iterations under way
+    #: paths of the iterations in progress
     open: list[str]
 
 

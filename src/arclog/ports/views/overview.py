@@ -38,7 +38,7 @@ class RunQuery(Struct, frozen=True):
 
 class RunPage(Struct, frozen=True):
     runs: list[Listed]
-    #: go on with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
+    #: continue with `before`: the page is full, or as many runs were searched as one request may (`overview.search_runs`); None
     #: when there are no more
     next: str | None
 
@@ -121,5 +121,5 @@ class Approval(Struct, frozen=True):
 class ApprovalPage(Struct, frozen=True):
     #: oldest runs first
     approvals: list[Approval]
-    #: go on with `after`; None when there are no more
+    #: continue with `after`; None when there are no more
     next: str | None

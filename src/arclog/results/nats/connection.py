@@ -29,7 +29,7 @@ _FULL = frozenset({10023, 10028, 10047, 10077})
 
 
 class Line(Protocol):
-    """A connection, which does not mend itself."""
+    """A connection, which does not repair itself."""
 
     #: set when it is lost
     over: asyncio.Event

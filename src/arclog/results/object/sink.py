@@ -93,7 +93,7 @@ class ObjectSink:
 
 
 class _Upload:
-    """An upload under way; at most one piece waits for it."""
+    """An upload in progress; at most one piece waits for it."""
 
     def __init__(self, link: ObjectLink, key: str, piece_bytes: int) -> None:
         self._link = link

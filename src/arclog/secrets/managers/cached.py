@@ -77,7 +77,7 @@ class ManagedSecrets:
         except SecretUnavailable as problem:
             self._keep(path, _Kept(self._clock.monotonic() + min(_FAILED_S, self._cache_s), problem=problem))
             if problem.kind == "auth":
-                self._manager.forget()  # the next one logs in anew
+                self._manager.forget()  # the next one logs in again
             raise
         self._keep(path, _Kept(self._clock.monotonic() + self._cache_s, text))
         return text

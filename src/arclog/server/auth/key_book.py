@@ -12,7 +12,7 @@ from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AccessBook, KeyMade, KeyShown, NewKey
 from arclog.server.auth.keys import make_key, shown
 
-#: Ten years: longer is for ever.
+#: Ten years: longer is forever.
 _LONGEST_S = 10 * 366 * 86_400
 
 

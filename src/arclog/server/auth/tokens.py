@@ -42,7 +42,7 @@ class Tokens:
         self.keys = keys
 
     async def prove(self, text: str) -> Principal:
-        """Who the token speaks for. Raises Unauthenticated, or StoreUnavailable when the issuer's keys cannot be had."""
+        """Who the token speaks for. Raises Unauthenticated, or StoreUnavailable when the issuer's keys is not available."""
         return self.principal(await self.claims(text))
 
     async def claims(self, text: str) -> Mapping[str, Any]:

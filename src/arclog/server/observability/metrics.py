@@ -112,7 +112,7 @@ class Metrics:
         self.registry.register(_BusFigures(bus, publisher))
 
     def watch_requests(self, traffic: Traffic) -> None:
-        """Tell also how many requests are under way."""
+        """Tell also how many requests are in progress."""
         self.registry.register(_RequestFigures(traffic))
 
     async def text(self) -> bytes:
@@ -130,7 +130,7 @@ class Metrics:
             self.unreadable.inc()
             return
         now = self._engine.clock.now()
-        # The busiest pools: anybody who writes a playbook can name more, and a label is for ever.
+        # The busiest pools: anybody who writes a playbook can name more, and a label is forever.
         backlog = sorted(backlog, key=lambda each: each.issued + each.claimed, reverse=True)[:_MOST_POOLS]
         for scale in sorted(scales, key=lambda each: each.backlog + each.busy, reverse=True)[:_MOST_POOLS]:
             self.of_pools["backlog"].labels(scale.pool).set(scale.backlog)

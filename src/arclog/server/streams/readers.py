@@ -1,6 +1,6 @@
 """Where readers of a dialect were, so that the next page is not told from the log's beginning again.
 
-What is kept can be made anew: without it a page costs more, and says the same.
+What is kept can be made again: without it a page costs more, and says the same.
 """
 
 from __future__ import annotations

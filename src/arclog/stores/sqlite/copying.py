@@ -17,7 +17,7 @@ def copy(path: str, target: str, busy_timeout_s: float) -> int:
     connection = open_reader(path, busy_timeout_s)
     try:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        # VACUUM INTO reads one snapshot; the backup API would begin anew with every write of another process.
+        # VACUUM INTO reads one snapshot; the backup API would begin again with every write of another process.
         connection.execute("PRAGMA query_only = 0; VACUUM INTO ?", (target,)).fetchall()
     except apsw.Error as error:
         Path(target).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from arclog.tools.http.config import HttpConfig
 from arclog.tools.http.encodings import cut_short, decoder_of
 from arclog.tools.http.failure import bad_body
 
-#: A body above this is parsed in a thread, so that other tasks go on meanwhile.
+#: A body above this is parsed in a thread, so that other tasks continue meanwhile.
 _PARSE_HERE_BYTES = 256 * 1024
 _ITEMS_AT_A_TIME = 1000
 _WRITE_BYTES = 256 * 1024

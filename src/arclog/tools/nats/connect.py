@@ -101,7 +101,7 @@ async def _connected(
                 closed_cb=closed,
                 name="arclog",
                 allow_reconnect=False,
-                # Each server is tried so often and once more; 0 would mean for ever.
+                # Each server is tried so often and once more; 0 would mean forever.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=round(connect_s) + 1,

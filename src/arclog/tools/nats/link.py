@@ -1,7 +1,7 @@
 """One connection to a NATS server, shared by tasks.
 
 Law: whoever waits on a connection is told when it ends or when the server denies what was asked. Nothing is sent again
-behind a task's back: a connection that broke is not mended, the next task makes a new one.
+behind a task's back: a connection that broke is not repaired, the next task makes a new one.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _WINDOW_BYTES = 4 * 1024 * 1024
 MSG_ID = "Nats-Msg-Id"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _TTL = "Nats-TTL"
-#: Older servers would take a message that expires, and keep it for ever.
+#: Older servers would take a message that expires, and keep it forever.
 _TTL_SINCE = (2, 11, 0)
 _SERVICE_ERROR, _SERVICE_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 

@@ -202,7 +202,7 @@ def _write(descriptor: int, piece: bytes) -> None:
 
 
 def _open(path: Path) -> int:
-    # Not blocking: a FIFO would wait for its writer for ever.
+    # Not blocking: a FIFO would wait for its writer forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -102,7 +102,7 @@ class PgSession:
         self.clean = True
 
     async def rollback(self) -> None:
-        """Undo. Where that cannot be had, the connection is not used again, and the server undoes all when it is closed.
+        """Undo. Where that is not available, the connection is not used again, and the server undoes all when it is closed.
 
         So with rows still on their way: to cancel them could hit whatever runs there next.
         """

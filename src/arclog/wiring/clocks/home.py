@@ -26,7 +26,7 @@ FILE = "arclog.clock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 #: Between two looks at the machine's clock.
 _LOOK_S = 0.5
-#: How often the file is written anew while this clock follows.
+#: How often the file is written again while this clock follows.
 _WRITE_S = 30.0
 #: What the machine's clock may be off by and is simply taken over: NTP moves it so.
 _SMALL_US = MICROS // 20

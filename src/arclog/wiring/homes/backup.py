@@ -46,7 +46,7 @@ class Manifest(Struct, frozen=True):
 
 
 def back_up(settings: Settings, target: Path) -> Manifest:
-    """Copy the home to a folder that must not be there yet. Servers and runs go on meanwhile."""
+    """Copy the home to a folder that must not be there yet. Servers and runs continue meanwhile."""
     _require_files(settings, "back up the database with pg_dump or by archiving its WAL")
     home = Path(settings.text("home"))
     if not (home / DATABASE).exists():

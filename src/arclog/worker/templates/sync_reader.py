@@ -34,7 +34,7 @@ class ThreadBridge:
 
     def wait(self, reading: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or threading.get_ident() == self._thread:
-            # On the event loop itself it would wait for ever.
+            # On the event loop itself it would wait forever.
             reading.close()
             raise InvariantBroken("stored data was read outside a synchronous reader")
         return asyncio.run_coroutine_threadsafe(reading, self._loop).result()

@@ -1,4 +1,4 @@
-"""What is wrong with this server and what it stands on."""
+"""The problems of this server and what it stands on."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     #: seq of the event
     at: int
-    #: text of the playbook to go on with; empty: the run's own
+    #: text of the playbook to continue with; empty: the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     #: texts of playbooks that are called by file
@@ -92,7 +92,7 @@ def text_of(playbook: str | dict[str, Any]) -> str:
 
 
 async def forked(execution_id: str, request: Request, asked: ForkRequest) -> Response:
-    """The answer to a request for a run that goes on from another."""
+    """The answer to a request for a run that continues from another."""
     found = await api_of(request).fork(execution_id, asked)
     where = f"/api/executions/{found.execution_id}"
     return answered(found, 201 if found.created else 200, {"Location": where})

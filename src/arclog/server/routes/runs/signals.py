@@ -93,13 +93,13 @@ async def resume(execution_id: ExecutionId, request: Request) -> Response:
 
 
 class RetryBody(SteerBody, frozen=True, forbid_unknown_fields=True, rename={"from_step": "from"}):
-    """A step to retry in a run that goes on; or, of a run that has ended, what to run again in a new one."""
+    """A step to retry in a run that continues; or, of a run that has ended, what to run again in a new one."""
 
     #: a new run that keeps all but this step and what it led to
     from_step: str = ""
     #: a new run that keeps all but what failed
     failed: bool = False
-    #: with `from` or `failed`: text of the playbook to go on with; empty: the run's own
+    #: with `from` or `failed`: text of the playbook to continue with; empty: the run's own
     playbook: str | dict[str, Any] = ""
     file: str = ""
     files: dict[str, str] = {}

@@ -86,7 +86,7 @@ async def claim(request: Request) -> Response:
 
     async def claimed() -> work.Claimed:
         wait_s = 0.0 if services.draining() else longest_wait(services, asked.wait_s)
-        # Not cancelled when the caller is gone, but told so: a claim that is under way may have taken commands.
+        # Not cancelled when the caller is gone, but told so: a claim that is in progress may have taken commands.
         commands = await control.claim(worker, asked.limit, wait_s, lambda: caller_gone(request, services))
         if commands and await request.is_disconnected():
             for command in commands:
@@ -257,7 +257,7 @@ async def _reported(request: Request) -> Report:
 
 
 def _decoded_by_event(raw: bytes) -> Report:
-    """A large report, decoded in a thread: between two events others go on."""
+    """A large report, decoded in a thread: between two events others continue."""
     parts = decoded(raw, _ReportParts)
     if len(parts.events) > MAX_REPORT_EVENTS:
         raise RequestRejected(f"a report has 1 to {MAX_REPORT_EVENTS} events, not {len(parts.events)}")

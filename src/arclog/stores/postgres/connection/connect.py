@@ -106,7 +106,7 @@ async def connect(address: Address, name: str = "arclog") -> AsyncConnection[Any
 
 
 async def open_link(address: Address) -> Link:
-    """A connection for requests; what it promises is looked at anew."""
+    """A connection for requests; what it promises is looked at again."""
     name = f"arclog {uuid4().hex}"
     connection = await connect(address, name)
     try:

@@ -110,7 +110,7 @@ def is_tangled(error: BaseException) -> bool:
 
 
 def is_outdated(error: BaseException) -> bool:
-    """A prepared statement from before a newer server changed a table: PostgreSQL refuses it until it is prepared anew."""
+    """A prepared statement from before a newer server changed a table: PostgreSQL refuses it until it is prepared again."""
     # The state alone says "not supported", and the text comes in the server's language; the function does not.
     return (
         isinstance(error, psycopg.Error)
