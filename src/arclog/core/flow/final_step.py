@@ -1,4 +1,4 @@
-"""The final step: one last step run when nothing else is left to run, whatever becomes of the run.
+"""The final step: one last step run when no other work is left, whatever the outcome of the run.
 
 Law: it runs once, inside the workflow. Its `step.scheduled` says how the run will end (`final`) and takes the tokens that
 are left; from then on `State.final` holds it. Only a run that had succeeded fails with it.

@@ -28,7 +28,7 @@ from arclog.plan.reach import ENTRY
 
 
 def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]:
-    """Take one event into the state; tells which timers that opened and closed. Raises NewerLog, with the state as it was,
+    """Apply one event to the state. Returns the timers that it opened and closed. Raises NewerLog, with the state as it was,
     for one that only a newer release understands.
     """
     if event.informative:
@@ -275,7 +275,7 @@ def _admitted(program: Program, state: State, event: Event) -> None:
 
 
 def _command_issued(_: Program, state: State, event: Event) -> None:
-    """Work for a part of a loop, work that goes on after a wait, or work that is offered again."""
+    """Work for a part of a loop, work that continues after a wait, or work that is offered again."""
     command = state.commands.get(event.command_id)
     if command is not None:
         if event.payload.get("reason") == "lease_lost":
@@ -371,7 +371,7 @@ def _move(state: State, layer: str, before: str, after: str) -> None:
 
 
 def open_command(state: State, event: Event, chunk: int) -> OpenCommand:
-    """The command that an event brings; nobody gets it before a pause is over."""
+    """The command that an event creates; it is not offered during a pause."""
     return OpenCommand(event.command_id, event.step, event.run, chunk, held=state.pause is not None)
 
 

@@ -112,7 +112,7 @@ def _resumed(_: Program, state: State, event: Event) -> Iterator[Move]:
 
 
 def _paused(_: Program, state: State, event: Event) -> Iterator[Move]:
-    """Time limits stand still; deadlines and waits do not."""
+    """A pause stops time limits, but not deadlines and waits."""
     for timer_id, due in list(state.timers.items()):
         if timer_id == EXECUTION or timer_id.startswith(TIMEOUT):
             state.stopped[timer_id] = max(due - event.at, 1)

@@ -12,11 +12,11 @@ Item = TypeVar("Item")
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:
-    """Do the work for each item, so many at a time, in their order. An error ends it after what is under way, and is raised."""
+    """Do the work for each item, so many at a time, in their order. An error ends it after what is in progress, and is raised."""
     left = iter(items)
     problems: list[ArclogError] = []
 
-    async def one_after_the_other() -> None:
+    async def sequentially() -> None:
         for item in left:
             if problems:
                 return
@@ -27,6 +27,6 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], a
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(one_after_the_other())
+            group.create_task(sequentially())
     if problems:
         raise problems[0]

@@ -111,7 +111,7 @@ class Deciding:
         return state, batch
 
     async def _forked(self, program: Program, state: State, now: int, base: int) -> Txn:
-        """How a run goes on after its beginning. Its templates are as heavy as any."""
+        """How a run continues after its beginning. Its templates are as heavy as any."""
         turns = self.turns
         if turns is None:
             return decide(program, state, Forked(), now, base, self.meter())

@@ -65,7 +65,7 @@ log = logging.getLogger("arclog.engine")
 
 #: Inputs of one execution that share a commit at most.
 INPUTS_PER_COMMIT = 64
-#: Between attempts to go on with a run while the store cannot be written.
+#: Between attempts to continue with a run while the store cannot be written.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 #: Appends that lose the race for the head are decided again this often.
@@ -78,7 +78,7 @@ _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 @dataclass(slots=True)
 class _Asked:
-    """An input, and who waits for what becomes of it."""
+    """An input and the future of its caller."""
 
     given: Input
     claimant: Claimant | None
@@ -116,7 +116,9 @@ class Engine:
         secrets: Secrets | None = None,
         wall: Clock | None = None,
     ) -> None:
-        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that passes."""
+        """`wall`: the clock that schedules go by, where it is another one: it may be set, `clock` goes by the time that
+        passes.
+        """
         self.store = store
         self.clock = clock
         self.wall = wall or clock
@@ -187,13 +189,13 @@ class Engine:
         """An id for an execution that is to be made."""
         if self.minter.is_over:
             await self.minter.renew()
-        return self.minter.one()
+        return self.minter.next_id()
 
     async def fork(self, program: Program, new: NewExecution, begin: Beginning, most: int) -> int:
         """Create an execution that begins with at most so many events of another; its id once all of it is durable."""
         if self.minter.is_over:
             await self.minter.renew()
-        execution_id = self.minter.one()
+        execution_id = self.minter.next_id()
         state, batch = await self.deciding.behind(program, begin, execution_id, most)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
@@ -299,9 +301,7 @@ class Engine:
                 news = await self.live.catch_up(execution_id) or news
             live = await self.live.get(execution_id)
             if is_imported(live.record.new):
-                refused = Refused(
-                    "imported", f"run {execution_id} was imported: it is read-only here; fork it to go on"
-                )
+                refused = Refused("imported", f"run {execution_id} was imported and is read-only; fork it to continue")
                 for asked in batched:
                     asked.answer(Answer(refused))
                 return len(batched)
@@ -339,7 +339,7 @@ class Engine:
                     self.live.drop(execution_id)
                     raise
                 except Exception as problem:
-                    # The store will never take this. A signal can be sent otherwise; a report would come again for ever.
+                    # The store will never take this. A signal can be sent otherwise; a report would come again forever.
                     self.live.drop(execution_id)
                     given_first = batched[0].given
                     # A signal's own event is bounded before it is written: what is too large is what it led to.
@@ -361,7 +361,9 @@ class Engine:
                     self._quarantine.ended(execution_id, asked.given)
                 asked.answer(answer)
             return len(batch.answers)
-        raise Conflict(f"execution {execution_id}: others kept writing to it; lost {MAX_CONFLICTS} races for its head")
+        raise Conflict(
+            f"execution {execution_id}: {MAX_CONFLICTS} attempts to write failed because of concurrent writers"
+        )
 
     async def _decision(self, execution_id: int, live: Live, given: Given) -> tuple[Live, Batch]:
         """Decide inputs, with the state that they were decided on: heavy templates go aside."""
@@ -399,7 +401,7 @@ class Engine:
             self.live.put(live)
 
     async def seen(self, execution_id: int) -> Live:
-        """An execution as the store has it now. What is kept of it here is not changed: a decision may be under way."""
+        """An execution as the store has it now. What is kept of it here is not changed: a decision may be in progress."""
         kept = self.live.kept(execution_id)
         if kept is not None and execution_id not in self._queues:
             head = kept.state.head
@@ -421,7 +423,7 @@ class Engine:
             log.warning("execution %s: %s; it is failed with kind limit", execution_id, problem)
         else:
             log.error("execution %s: %s; it is failed with kind internal", execution_id, problem, exc_info=problem)
-            message = f"arclog cannot go on with this run: {type(problem).__name__}: {problem}"
+            message = f"arclog cannot continue this run: {type(problem).__name__}: {problem}"
             message = message.encode("utf-8", "replace").decode()
             why = error("internal", message)
         abort = Abort(why)
@@ -431,7 +433,7 @@ class Engine:
             batch = self.deciding.at_once(live.program, live.state, [(abort, None)], bounded=False)
         except Exception:
             # A state that is not what it should be must not keep the run from ending.
-            log.exception("execution %s: what is open cannot be ended; the run alone is", execution_id)
+            log.exception("execution %s: open step runs cannot be closed; only the run is ended", execution_id)
             self.live.drop(execution_id)
             live = await self.live.get(execution_id)
             bare = replace(abort, bare=True)
@@ -508,7 +510,7 @@ class Engine:
                 await self.put(execution_id, Continue())
             except StoreError as problem:
                 pause = backoff.pause_s()
-                log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
+                log.warning("execution %s: cannot continue: %s; retrying in %g s", execution_id, problem, pause)
                 await self.clock.sleep(pause)
             else:
                 return
@@ -534,7 +536,7 @@ class Engine:
 
 def _together(waiting: Sequence[_Asked]) -> int:
     """How many of the first inputs share a commit. Events from outside share one among themselves only: when an id of
-    theirs turns out to be taken, nobody else's input fails with them.
+    theirs turns out to be taken, other inputs do not fail with them.
     """
     outside = _brings_ids(waiting[0].given)
     for index, asked in enumerate(waiting[:INPUTS_PER_COMMIT]):

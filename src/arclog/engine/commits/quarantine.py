@@ -1,4 +1,4 @@
-"""Quarantine: a run on which the process died twice is paused and left alone, until somebody lets it go on.
+"""Quarantine: a run on which the process died twice is paused until an operator resumes it.
 
 Servers that share a store count together. A server that takes a duty over from one that is gone cannot know what that one died of. For
 a while it notes in the store what it begins to do to runs that it did not work on before. Should it die, too, whoever takes over from it
@@ -54,7 +54,7 @@ _ENDS = ("CANCEL", "EMERGENCY_STOP")
 _CAREFUL_S = 60.0
 #: Marks work as begun by a server that takes care; no crash, unless the server does not come back to it.
 _ATTEMPT = 0x80
-#: Work that is no input: to read the log.
+#: Work that is not an input: to read the log.
 READING = 1
 _NAMES = {READING: "read its log"}
 _KINDS: dict[type, tuple[int, str]] = {
@@ -116,7 +116,9 @@ class Quarantine:
                 await self._pause(crash)
             except ArclogError as problem:
                 log.warning(
-                    "execution %s is in quarantine; its log does not say so yet: %s", crash.execution_id, problem
+                    "execution %s is in quarantine, but this is not recorded in its log yet: %s",
+                    crash.execution_id,
+                    problem,
                 )
 
     async def look(self) -> None:
@@ -228,21 +230,21 @@ class Quarantine:
         return None
 
     def release(self, execution_id: int) -> None:
-        """Let a run go on; its crashes are forgotten."""
+        """Release a run and reset its count of crashes."""
         self._held.pop(execution_id, None)
         for key in [key for key in self._crashes if key[0] == execution_id]:
             del self._crashes[key]
         self._save()
         if self._book is not None:
             self._later(self._book.forget_crash(execution_id))
-        log.warning("execution %s is out of quarantine", execution_id)
+        log.warning("execution %s was released from quarantine", execution_id)
 
     @staticmethod
     def reason(crash: Crash) -> str:
         """What an operator reads."""
         return (
             f"poison: arclog died {crash.count} times in a row while it {_activity(crash.work)}; the run is in quarantine, "
-            f"and `arclog resume {crash.execution_id}` lets it go on"
+            f"and `arclog resume {crash.execution_id}` continues it"
         )
 
     def _save(self) -> None:
@@ -291,7 +293,7 @@ class Quarantine:
             "by": "arclog",
             "held": [one.command_id for one in idle],
         }
-        base = engine.minter.one()
+        base = engine.minter.next_id()
         event = Event("signal.received", engine.clock.now(), payload=payload)
         appended = await engine.store.append(
             Append(

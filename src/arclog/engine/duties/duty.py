@@ -24,7 +24,7 @@ Has = Callable[[], Awaitable[bool]]
 
 
 async def always() -> bool:
-    """For a process that looks after its own run: it asks nobody."""
+    """A duty that is always held, for a process that handles only its own run."""
     return True
 
 
@@ -97,7 +97,7 @@ class Duty:
         if mine and not had:
             log.debug("acquired duty: %s", self.name)
         elif had and not mine:
-            log.warning("duty %s: another server has taken it; this one was away for too long", self.name)
+            log.warning("lost duty %s to another server: this server did not renew its lease in time", self.name)
         return mine
 
     async def _was_left(self, now: int) -> bool:

@@ -22,7 +22,7 @@ _LOADED = 16
 
 
 class Timers:
-    """Sleeps until the next timer is due. Timers are looked for anew every `engine.sweep_s`, since the clock may jump
+    """Sleeps until the next timer is due. Timers are looked for again every `engine.sweep_s`, since the clock may jump
     and another process may set some. `has`: whether they are this process's to fire. Many that are due at once are fired some
     at a time, and by other servers, too.
     """
@@ -48,7 +48,7 @@ class Timers:
             try:
                 pause = await self._fire()
             except ArclogError as problem:
-                log.warning("timers: %s; looking again", problem)
+                log.warning("timers: %s; retrying", problem)
                 pause = self._longest_s
             hints.timers_looked_at = clock.now() + round(pause * MICROS)
             if pause > 0 and self._ahead:
@@ -88,7 +88,7 @@ class Timers:
                     self._looked_ahead = last
                     await self._load(coming, until)
         except ArclogError as problem:
-            log.debug("timers: %s; their runs are read when they are due", problem)
+            log.debug("timers: %s; runs are loaded when their timers are due", problem)
         return max((until - engine.clock.now()) / MICROS, 0.0)
 
     async def _load(self, runs: Sequence[int], until: int) -> None:

@@ -138,4 +138,4 @@ class Upkeep:
                 for look in looks:
                     await look()
             except ArclogError as problem:
-                log.warning("%s: %s; looking again in %g s", what, problem, self._pause_s)
+                log.warning("%s: %s; retrying in %g s", what, problem, self._pause_s)

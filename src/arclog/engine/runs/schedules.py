@@ -1,4 +1,4 @@
-"""Fires schedules: each time that is due starts at most one run, whatever crashes and however many servers look.
+"""Fires schedules: each due time starts at most one run, despite crashes and with any number of servers.
 
 Law: that a time fires is written down before its run is started (`Schedule.firing`), and the run's idempotency key is
 made of the schedule's name and the time. A crash in between is made good by starting it again, which finds it started.
@@ -64,7 +64,7 @@ class Scheduler:
         engine.hints.on_committed.append(self._on_committed)
 
     def _on_committed(self, state: State, _: Sequence[Event]) -> None:
-        """A queue goes on as soon as its last run has ended, and not when somebody looks next."""
+        """A queue continues as soon as its last run has ended, without waiting for the next poll."""
         if state.terminal is not None and state.execution_id in self._blocked:
             self._freed.append(self._blocked.pop(state.execution_id))
             self._news.set()
@@ -75,7 +75,7 @@ class Scheduler:
             try:
                 await self.fire()
             except ArclogError as problem:
-                log.warning("schedules: %s; looking again in %g s", problem, pause)
+                log.warning("schedules: %s; retrying in %g s", problem, pause)
             await either(self._news.wait(), self._engine.clock.sleep(pause))
             self._news.clear()
 
@@ -98,9 +98,9 @@ class Scheduler:
         try:
             await self._look(schedule)
         except Conflict as problem:
-            log.info("schedule %s: %s; looking again", schedule.name, problem)
+            log.info("schedule %s: %s; retrying", schedule.name, problem)
         except ArclogError as problem:
-            log.warning("schedule %s: %s; looking again when its lease ends", schedule.name, problem)
+            log.warning("schedule %s: %s; retrying when its lease ends", schedule.name, problem)
 
     async def _look(self, schedule: Schedule) -> None:
         store, now = self._engine.store, self._engine.wall.now()
@@ -122,7 +122,7 @@ class Scheduler:
             await self._engine.put(schedule.last_execution, Signal("CANCEL", schedule.key(due), reason, "schedule"))
         try:
             started = rules.started(schedule, await self._start(schedule, due, again=again))
-            log.info("schedule %s: %s is run %s", schedule.name, timestamp(due), started.last_execution)
+            log.info("schedule %s: due %s, started run %s", schedule.name, timestamp(due), started.last_execution)
         except RequestRejected as problem:
             log.error("schedule %s: the run of %s cannot be started: %s", schedule.name, timestamp(due), problem)
             started = rules.not_started(schedule, str(problem))
@@ -288,7 +288,7 @@ class EngineSchedules:
         if end < start:
             raise RequestRejected(f"{last} is before {first}")
         if end > now:
-            raise RequestRejected(f"{last} has not come yet; a backfill is for times that have been")
+            raise RequestRejected(f"{last} is in the future; a backfill covers past times only")
         most = self._engine.settings.integer("schedules.max_catch_up")
         due = rules.between(await self._named(name), start, end, most)
         if due:
@@ -301,7 +301,7 @@ class EngineSchedules:
                 return view_of(await self._engine.store.change_schedule(change(await self._named(name))))
             except Conflict:
                 continue
-        raise Conflict(f"schedule {name} is being changed all the time; try again")
+        raise Conflict(f"schedule {name} is being changed by others; try again")
 
     async def _named(self, name: str) -> Schedule:
         found = await self._engine.store.schedule(self._scope.tenant, name)
@@ -321,7 +321,7 @@ async def _to_run(engine: Engine, scope: Scope, path: str, version: int) -> tupl
         which = f" in version {version}" if version else ""
         raise NotFound(f"no playbook is registered as {path[:200]!r}{which}; register it: arclog catalog register FILE")
     if entry.archived_at is not None:
-        raise RequestRejected(f"{path} is archived and starts no run; `arclog catalog register FILE` brings it back")
+        raise RequestRejected(f"{path} is archived and cannot start runs; `arclog catalog register FILE` restores it")
     program = await engine.live.program(plan.digest)
     file = next(called_files(program.plan), "")
     if file:
@@ -351,11 +351,11 @@ def view_of(schedule: Schedule) -> ScheduleView:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows those there are")
+    return NotFound(f"there is no schedule {name[:200]!r}; `arclog schedule list` shows all schedules")
 
 
 def _moment(text: str) -> int:
     try:
         return micros(text)
     except (ValueError, OverflowError):
-        raise RequestRejected(f"{text[:60]!r} is no moment; write it as 2026-01-31T12:00:00Z") from None
+        raise RequestRejected(f"{text[:60]!r} is not a time; write it as 2026-01-31T12:00:00Z") from None

@@ -2,7 +2,7 @@
 
 Rules that every store keeps (`arclog.testing.conformance.store` proves them):
 - A change names the revision that it was decided on; one that is no longer the newest is a `Conflict`.
-- A lease is one server's: nobody else is given the schedule until it ends, or until a change lets go of it.
+- A leased schedule is not given to another server until the lease ends or a change releases it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ScheduleStore(Protocol):
         """Those of a tenant (or of all) by tenant and name, behind a name."""
 
     async def late_schedules(self, before: int, limit: int = 1000) -> Sequence[Schedule]:
-        """Those that were to be looked at by then, whoever has them; the shortest waiting first."""
+        """Schedules that were due by then, leased or not; the most recently due first."""
 
     async def next_schedules(self, tenant: str, limit: int = 20) -> Sequence[Schedule]:
         """Those of a tenant in the order in which they are to be looked at."""
@@ -39,7 +39,7 @@ class ScheduleStore(Protocol):
         """Forget one; whether it was there."""
 
     async def lease_schedules(self, owner: str, now: int, until: int, limit: int = 100) -> Sequence[Schedule]:
-        """Take those that are to be looked at by now and that nobody holds, the longest waiting first."""
+        """Lease schedules that are due and not leased, the longest waiting first."""
 
 
 class NewSchedule(Struct, frozen=True, forbid_unknown_fields=True):

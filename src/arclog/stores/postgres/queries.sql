@@ -420,7 +420,7 @@ SELECT {executions} FROM arclog.executions WHERE run_id = $1 ORDER BY execution_
 SELECT pg_advisory_xact_lock(1634886667, hashtext($1::text || '/' || $2::text))
 
 -- name: add_version
--- Only what is new is bound: content that is there already stays valid where it is.
+-- Only what is new is bound: content that already exists stays valid where it is.
 WITH added AS (
     INSERT INTO arclog.catalog (tenant, path, version, digest, source, created_at)
     SELECT $1, $2, 1 + coalesce(max(version), 0), $3, $4, $5 FROM arclog.catalog WHERE tenant = $1 AND path = $2

@@ -90,7 +90,7 @@ class PostgresStore(Log, Executions, Catalog, Work, Duties, Access, Retention):
                 await self._writer.close()
                 await self._pool.close()
         except TimeoutError:
-            log.warning("%s does not answer; whether what was handed in last is there is not known", self.place)
+            log.warning("%s does not answer; it is unknown whether the last append was committed", self.place)
             await self._writer.abandon()
             self._pool.abandon()
 

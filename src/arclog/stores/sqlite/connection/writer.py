@@ -11,7 +11,7 @@ slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS
 is busy; until it answers everything else waits in `_pending`, and reads go to the readers' threads.
 
 The write-ahead log is kept small in two parts. A connection of its own copies most of it into the file while the writer goes
-on; then the writer's thread copies what came meanwhile, and the next commit begins the log anew. So the writer waits for a few
+on; then the writer's thread copies what came meanwhile, and the next commit begins the log again. So the writer waits for a few
 pages and one sync, not for the whole log.
 """
 
@@ -141,7 +141,7 @@ class Writer:
         resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
         try:
             await self._copier.close()
-            await self._hands.run(self._shut)  # after a checkpoint that may still be under way
+            await self._hands.run(self._shut)  # after a checkpoint that may still be in progress
         finally:
             await self._hands.stop()
 
@@ -384,7 +384,7 @@ class Writer:
     # -- the write-ahead log ------------------------------------------------------------------------------------------
 
     def _note_wal(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        if pages < self._wal_pages:  # it began anew
+        if pages < self._wal_pages:  # it began again
             self._checkpoint_at = self.CHECKPOINT_PAGES
         self._wal_pages = pages
         return apsw.SQLITE_OK
@@ -413,7 +413,7 @@ class Writer:
         self._copier.lend(lambda connection: connection.wal_checkpoint(None, passive)).add_done_callback(copied)
 
     def _finish_checkpoint(self) -> None:
-        """On the thread: what came meanwhile. After it the next commit begins the log anew, unless a reader still needs what
+        """On the thread: what came meanwhile. After it the next commit begins the log again, unless a reader still needs what
         is in it; then the next try is not far.
         """
         pages = self._wal_pages
