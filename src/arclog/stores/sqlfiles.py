@@ -15,18 +15,20 @@ _MARK = "-- name: "
 _LISTED = re.compile(r"\{(\w+\.)?(\w+)\}")
 
 
-def load_queries(folder: Path) -> dict[str, str]:
-    """The statements of `queries.sql` by name, without their comments."""
+def load_queries(folder: Path, **words: str) -> dict[str, str]:
+    """The statements of `queries.sql` by name, without their comments. `words` stand for themselves in braces: {each}."""
     queries: dict[str, str] = {}
     for section in (folder / "queries.sql").read_text("utf-8").split(_MARK)[1:]:
         name, _, text = section.partition("\n")
         lines = [line for line in text.splitlines() if not line.startswith("--")]
-        queries[name.strip()] = _LISTED.sub(_columns, "\n".join(lines).strip())
+        queries[name.strip()] = _LISTED.sub(lambda listed: _columns(listed, words), "\n".join(lines).strip())
     return queries
 
 
-def _columns(listed: re.Match[str]) -> str:
+def _columns(listed: re.Match[str], words: dict[str, str]) -> str:
     alias, table = listed.groups("")
+    if table in words:
+        return words[table]
     return ", ".join(alias + column for column in COLUMNS[table].split())
 
 

@@ -28,6 +28,7 @@ from arclog.core.boundary.inputs import (
 from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import Answer, Batch, Claimant
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
+from arclog.engine.commits.groups import Groups
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
@@ -49,6 +50,7 @@ from arclog.ports.secrets import Secrets
 from arclog.ports.storage.marks import CrashBook, Marks
 from arclog.ports.storage.store import (
     Append,
+    Appended,
     EventIdTaken,
     ExecutionRecord,
     NewExecution,
@@ -98,6 +100,8 @@ class _Queue:
     """Inputs of one execution, in the order in which they came."""
 
     waiting: list[_Asked] = field(default_factory=list)
+    #: a group decides on the execution: what waits is served after it
+    reserved: bool = False
     #: commits what waits; a task of its own, since a caller that is cancelled must not take the inputs of others down with it
     serving: asyncio.Task[None] | None = None
 
@@ -135,6 +139,7 @@ class Engine:
         self._quarantine: Quarantine | None = None
         self._queues: dict[int, _Queue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._groups = Groups(self)
 
     async def keep_marks(self, marks: Marks, book: CrashBook | None = None) -> None:
         """Mark what is worked on, and leave runs alone that killed the process before; `book`: or other servers."""
@@ -150,6 +155,10 @@ class Engine:
     def is_held(self, execution_id: int) -> bool:
         """Whether a run is in quarantine."""
         return self._quarantine is not None and self._quarantine.is_held(execution_id)
+
+    def is_watched(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine, or a server died while it worked on it."""
+        return self._quarantine is not None and self._quarantine.knows(execution_id)
 
     @property
     def measured(self) -> Callable[[str, float], None] | None:
@@ -170,7 +179,7 @@ class Engine:
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
-        self._committed(live, batch)
+        self.committed(live, batch)
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
@@ -194,7 +203,7 @@ class Engine:
         record = ExecutionRecord(execution_id, state.head, new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
-        self._committed(live, batch)
+        self.committed(live, batch)
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
@@ -252,9 +261,30 @@ class Engine:
         if queue is None:
             queue = self._queues[execution_id] = _Queue()
         queue.waiting.append(asked)
-        if queue.serving is None:
+        if queue.serving is None and not queue.reserved:
             queue.serving = loop.create_task(self._serve(execution_id, queue))
         return await asked.done
+
+    async def put_all(self, inputs: Sequence[tuple[int, Input]]) -> list[Answer | Exception]:
+        """Put inputs to many executions, an input each: they are decided one after the other and committed together.
+        Returns what `put` would return or raise for each, in their order. Others have no turn while they are decided.
+        """
+        return await self._groups.put(inputs)
+
+    def reserve(self, execution_id: int) -> bool:
+        """Keep the inputs of others waiting until `release`; False when the execution has inputs under way."""
+        if execution_id in self._queues:
+            return False
+        self._queues[execution_id] = _Queue(reserved=True)
+        return True
+
+    def release(self, execution_id: int) -> None:
+        """Serve what came since `reserve`."""
+        queue = self._queues[execution_id]
+        if queue.waiting:
+            queue.serving = asyncio.get_running_loop().create_task(self._serve(execution_id, queue))
+        else:
+            del self._queues[execution_id]
 
     async def _serve(self, execution_id: int, queue: _Queue) -> None:
         """Commit what waits in the queue, until nothing does."""
@@ -334,7 +364,7 @@ class Engine:
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
                 news = True
                 continue
-            self._committed(live, batch)
+            self.committed(live, batch)
             if news:
                 self.hints.caught_up(live.state)
             for asked, answer in zip(batched, batch.answers, strict=False):
@@ -423,7 +453,7 @@ class Engine:
                 await self._append(batch.append(live.state, expected=head, tell=tell))
             finally:
                 self.live.drop(execution_id)
-            self._committed(live, batch)
+            self.committed(live, batch)
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
@@ -433,7 +463,15 @@ class Engine:
         if self._measured is not None:
             self._measured("append", self.clock.monotonic() - began)
 
-    def _committed(self, live: Live, batch: Batch) -> None:
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        """Commit transactions of different executions."""
+        began = self.clock.monotonic()
+        outcomes = await self.store.append_all(appends)
+        if self._measured is not None:
+            self._measured("append", self.clock.monotonic() - began)
+        return outcomes
+
+    def committed(self, live: Live, batch: Batch) -> None:
         """Effects of a committed transaction."""
         state = live.state
         execution_id = state.execution_id

@@ -68,9 +68,7 @@ class LiveStates:
         live = self._live.pop(execution_id, None)
         if live is None:
             live = await self.folded(execution_id)
-        self._live[execution_id] = live
-        if len(self._live) > self._capacity:
-            del self._live[next(iter(self._live))]
+        self.put(live)
         return live
 
     def kept(self, execution_id: int) -> Live | None:
@@ -123,8 +121,16 @@ class LiveStates:
             del self._contended[execution_id]
         return left > 0
 
+    def is_contended(self, execution_id: int) -> bool:
+        """Whether another process was faster lately."""
+        return execution_id in self._contended
+
     def put(self, live: Live) -> None:
+        """Keep a state as the one that was used last."""
+        self._live.pop(live.state.execution_id, None)
         self._live[live.state.execution_id] = live
+        if len(self._live) > self._capacity:
+            del self._live[next(iter(self._live))]
 
     def drop(self, execution_id: int) -> None:
         """Forget a state that may hold more than was committed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from arclog.model.config.settings import Settings
 from arclog.ports.clock import Clock
@@ -108,3 +109,6 @@ class PostgresStore(
         if not self._spans.has(append.execution_id):
             await self._spans.ensure(append.execution_id)
         return await self._writer.append(append, derived)
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        return await asyncio.gather(*map(self.append, appends), return_exceptions=True)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from sys import getswitchinterval
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
@@ -34,7 +34,15 @@ from arclog.stores.sqlite.errors import Damaged, translated
 from arclog.stores.sqlite.readers import Answer, Execute, Hands, Readers, closed, resolve
 
 R = TypeVar("R")
-Work = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
+
+
+class Work(NamedTuple):
+    """A piece of work that waits for its turn."""
+
+    call: Callable[[Any], Any]
+    future: asyncio.Future[Any]
+    #: it spends its time inside of long statements: a group to itself, on the thread
+    aside: bool = False
 
 
 class Tx:
@@ -138,7 +146,7 @@ class Writer:
             await last
         except StoreUnavailable:
             pass  # those who wait for their own work hear it
-        resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
+        resolve([(future, None, closed(self._path)) for _, future, _ in self._upkeep])
         try:
             await self._copier.close()
             await self._hands.run(self._shut)  # after a checkpoint that may still be under way
@@ -154,12 +162,14 @@ class Writer:
         self._connection.close()
         generation.forget(self._path)
 
-    def do(self, work: Callable[[Tx], R]) -> asyncio.Future[R]:
-        """Queue a write; writes are carried out in the order of the calls."""
+    def do(self, work: Callable[[Tx], R], *, aside: bool = False) -> asyncio.Future[R]:
+        """Queue a write; writes are carried out in the order of the calls. `aside`: on the writer's thread, while the event
+        loop goes on; for few statements that take long.
+        """
         if not self._is_open:
             raise closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._pending.append((work, future))
+        self._pending.append(Work(work, future, aside))
         self._schedule()
         return future
 
@@ -170,7 +180,7 @@ class Writer:
         if not self._is_open:
             raise closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._upkeep.append((work, future))
+        self._upkeep.append(Work(work, future))
         self._schedule()
         return future
 
@@ -209,7 +219,7 @@ class Writer:
         if self._finish_is_due:
             self._finish_is_due = False
             self._send(self._taken(), finish=True)
-        elif self._pending and self._statements_pace < self.STATEMENTS_MAX_S:
+        elif self._pending and not self._pending[0].aside and self._statements_pace < self.STATEMENTS_MAX_S:
             is_quick = self._pace < self.INLINE_MAX_S
             group = self._taken(self.INLINE_MAX_JOBS if is_quick else self.LENT_MAX_JOBS)
             try:
@@ -228,7 +238,12 @@ class Writer:
             self._send(self._taken())
 
     def _taken(self, most: int | None = None) -> list[Work]:
-        group, self._pending = self._pending[:most], self._pending[most:] if most else []
+        """The pieces that come next, in their order, and no more than so many; one that is carried out aside comes alone."""
+        pending = self._pending
+        alone = next((index for index, work in enumerate(pending[:most]) if work.aside), None)
+        if alone is not None:
+            most = max(alone, 1)
+        group, self._pending = pending[:most], pending[most:] if most else []
         return group
 
     def _send(self, group: list[Work], tried: _Tried | None = None, *, finish: bool = False) -> None:
@@ -282,7 +297,7 @@ class Writer:
         tried.began = True
         try:
             tx.at = self._clock.now()
-            for work, future in group:
+            for work, future, _ in group:
                 try:
                     tried.answers.append((future, work(tx), None))
                 except ArclogError as refusal:
@@ -335,20 +350,20 @@ class Writer:
         if now < self._upkeep_at:
             self._loop.call_at(self._upkeep_at, self._schedule)
             return
-        work, future = self._upkeep.popleft()
+        work = self._upkeep.popleft()
         self._upkeep_since = self._upkeep_since or now
         paces = self._pace, self._statements_pace
         try:
-            resolve(self._carry_out_unsynced([(work, future)]))
+            resolve(self._carry_out_unsynced([work]))
             self._upkeep_since = 0.0
         except apsw.BusyError as error:
             if now - self._upkeep_since > self._busy_timeout_s:
-                resolve(self._refused(error, [(work, future)]))
+                resolve(self._refused(error, [work]))
                 self._upkeep_since = 0.0
             else:
-                self._upkeep.appendleft((work, future))
+                self._upkeep.appendleft(work)
         except apsw.Error as error:
-            resolve(self._refused(error, [(work, future)]))
+            resolve(self._refused(error, [work]))
         self._pace, self._statements_pace = paces
         ended = self._loop.time()
         self._upkeep_at = ended + max(ended - now, self.UPKEEP_REST_S)
@@ -368,7 +383,7 @@ class Writer:
         if isinstance(known, Damaged):
             self._damage = known
         answers: list[Answer] = []
-        for _, future in group:
+        for _, future, _ in group:
             each = type(known)(*known.args)  # a raised exception belongs to one raiser
             each.__cause__ = error
             answers.append((future, None, each))

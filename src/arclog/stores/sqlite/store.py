@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.config.settings import Settings
+from arclog.model.errors import StoreUnavailable
 from arclog.model.ids import MAX_ID
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
@@ -36,7 +38,7 @@ from arclog.ports.storage.stored_results import ResultRecord
 from arclog.ports.storage.task_logs import ANY_LINE, LogFilter, LogLine
 from arclog.stores.rows import Codec
 from arclog.stores.searching import Key, MarkRow, ScannedRow, search
-from arclog.stores.sqlite import reads, writes
+from arclog.stores.sqlite import grouped, reads, writes
 from arclog.stores.sqlite.lanes import Writer
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.readers import Execute, Readers
@@ -47,6 +49,9 @@ R = TypeVar("R")
 
 #: A process that writes whenever it is asked whether others do says so of them after so many questions.
 _UNSEEN = 5
+
+#: From so many appends on, statements for all of them cost less than statements for each.
+_GROUPED = 8
 
 #: So many events are read like a row: a thread's work would be less than the way to it and back.
 _FEW = 64
@@ -93,6 +98,23 @@ class SqliteStore:
     async def append(self, append: Append) -> Appended:
         derived = self._codec.derive(append)
         return await self._writer.do(lambda tx: writes.append(tx, append, derived))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        if len(appends) < _GROUPED:
+            return await asyncio.gather(*map(self._outcome, appends))
+        try:
+            items = [(each, self._codec.derive(each)) for each in appends]
+            return list(await self._writer.do(lambda tx: grouped.append_all(tx, items), aside=True))
+        except StoreUnavailable as problem:
+            return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
+        except Exception:  # noqa: BLE001 - one of them cannot be stored, and nothing was written: the others shall be
+            return await asyncio.gather(*map(self._outcome, appends))
+
+    async def _outcome(self, append: Append) -> Appended | Exception:
+        try:
+            return await self.append(append)
+        except Exception as problem:  # noqa: BLE001 - it is the answer of this one
+            return problem
 
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
         return await self._look_up(lambda execute: reads.ingested(execute, execution_id, event_ids))
