@@ -76,6 +76,10 @@ _ALONE = (Signal, TakeSlot, Continue)
 _NEEDS_IDLE = frozenset({"PAUSE", "RETRY_STEP"})
 
 
+#: Types of events that the holders of commands may have to hear of.
+_REVOKING = frozenset({"command.cancelled", "command.issued", "signal.received"})
+
+
 @dataclass(slots=True)
 class _Asked:
     """An input, and who waits for what becomes of it."""
@@ -477,7 +481,7 @@ class Engine:
         execution_id = state.execution_id
         if batch.events:
             self.hints.appended(execution_id, state.head)
-            if all(event.informative for event in batch.events):
+            if batch.events[0].informative and all(event.informative for event in batch.events):
                 # Whoever acts on what happened must not take these for it: they only look like it.
                 self._keep_if_due(live)
                 return
@@ -490,7 +494,7 @@ class Engine:
             self.hints.room_made()
         if self.queues.is_due:
             self._later(self.queues.look())
-        revoked = [one for event in batch.events for one in _revocations(event, state)]
+        revoked = [one for event in batch.events if event.type in _REVOKING for one in _revocations(event, state)]
         if batch.close or revoked:
             self.hints.closed(batch.close, revoked)
         if batch.more:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from arclog.engine.commits.engine import Engine
 
 
+#: Decisions after which others have their turn.
+_TURN = 16
+
+
 class _Decided(NamedTuple):
     """An input of a group that was decided and is to be committed."""
 
@@ -44,7 +48,7 @@ class Groups:
         if engine.minter.is_over:
             await engine.minter.renew()
         folded = await self._folded([each for each, _ in inputs if engine.live.kept(each) is None])
-        answers = await self._commit(self._decide(inputs, folded))
+        answers = await self._commit(await self._decide(inputs, folded))
         left = [index for index in range(len(inputs)) if index not in answers]
         if left:
             usual = await asyncio.gather(*(_outcome(engine.put(*inputs[index])) for index in left))
@@ -58,31 +62,47 @@ class Groups:
         states = await asyncio.gather(*map(self._engine.live.folded, execution_ids), return_exceptions=True)
         return {state.state.execution_id: state for state in states if isinstance(state, Live)}
 
-    def _decide(self, inputs: Sequence[tuple[int, Input]], folded: dict[int, Live]) -> list[_Decided]:
-        """Decide what can be decided at once. Its executions are reserved."""
-        engine = self._engine
+    async def _decide(self, inputs: Sequence[tuple[int, Input]], folded: dict[int, Live]) -> list[_Decided]:
+        """Decide what can be decided at once, a few at a time so that others have their turn. Its executions are reserved."""
         decided: list[_Decided] = []
-        for index, (execution_id, given) in enumerate(inputs):
-            live = engine.live.kept(execution_id) or folded.get(execution_id)
-            if live is None or not self._is_plain(live) or not engine.reserve(execution_id):
-                continue
-            head = live.state.head
-            try:
-                batch = engine.deciding.at_once(live.program, live.state, [(given, None)])
-            except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
-                engine.live.drop(execution_id)
-                engine.release(execution_id)
-                continue
-            if not batch.events:  # refused: on the usual way the store is looked at first
-                engine.release(execution_id)
-                continue
-            tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
-            decided.append(_Decided(index, live, batch, batch.append(live.state, expected=head, tell=tell)))
+        try:
+            for index, (execution_id, given) in enumerate(inputs):
+                if index and index % _TURN == 0:
+                    await asyncio.sleep(0)
+                live = self._engine.live.kept(execution_id) or folded.get(execution_id)
+                if live is not None and self._is_plain(live) and self._engine.reserve(execution_id):
+                    append = self._decided(live, given)
+                    if append is not None:
+                        decided.append(_Decided(index, live, *append))
+        except BaseException:
+            self._give_up(decided)
+            raise
         return decided
+
+    def _decided(self, live: Live, given: Input) -> tuple[Batch, Append] | None:
+        """The decision on one input, and what is to be committed; None when it has to be made on the usual way."""
+        engine, program, state = self._engine, live.program, live.state
+        execution_id, head = state.execution_id, state.head
+        try:
+            batch = engine.deciding.at_once(program, state, [(given, None)])
+        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+            engine.live.drop(execution_id)
+            engine.release(execution_id)
+            return None
+        if not batch.events:  # refused: on the usual way the store is looked at first
+            engine.release(execution_id)
+            return None
+        tell = news_of(program.plan, state, batch.events, live.record.new)
+        return batch, batch.append(state, expected=head, tell=tell)
+
+    def _give_up(self, decided: Sequence[_Decided]) -> None:
+        for each in decided:
+            self._engine.live.drop(each.append.execution_id)
+            self._engine.release(each.append.execution_id)
 
     def _is_plain(self, live: Live) -> bool:
         """Whether nothing has to be asked before an input is decided on this state."""
-        engine, execution_id = self._engine, live.state.execution_id
+        engine, execution_id = self._engine, live.record.execution_id
         return not (
             engine.is_watched(execution_id)
             or engine.live.is_contended(execution_id)
@@ -99,14 +119,13 @@ class Groups:
         try:
             outcomes = await engine.append_all([each.append for each in decided])
         except BaseException:
-            for each in decided:
-                engine.live.drop(each.append.execution_id)
-                engine.release(each.append.execution_id)
+            self._give_up(decided)
             raise
         for each, outcome in zip(decided, outcomes, strict=True):
             execution_id = each.append.execution_id
             if isinstance(outcome, Appended):
-                engine.live.put(each.live)
+                if engine.live.kept(execution_id) is not each.live:
+                    engine.live.put(each.live)
                 engine.committed(each.live, each.batch)
                 answers[each.index] = each.batch.answers[0]
             else:

@@ -17,7 +17,10 @@ from arclog.ports.storage.store import Timer
 
 log = logging.getLogger("arclog.engine")
 
-_PAGE = 500
+#: Timers that are looked up at a time. Between two such looks nothing is decided while the last group is committed.
+_PAGE = 2000
+#: The same for a server that helps another: it takes what is late from the other end, a little at a time.
+_HELPED = 500
 #: States that are read before others have their turn.
 _LOADED = 16
 
@@ -107,8 +110,8 @@ class Timers:
         engine, late = self._engine, round(self._longest_s * MICROS)
         last: list[Timer] = []
         while True:
-            found = await engine.store.due_timers(engine.clock.now() - late, _PAGE, latest=True)
-            if len(found) < _PAGE or found == last or await self._has():
+            found = await engine.store.due_timers(engine.clock.now() - late, _HELPED, latest=True)
+            if len(found) < _HELPED or found == last or await self._has():
                 return
             last = found
             await each(batched(found, self._at_once), self._fire_for_another, GROUPS)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from sys import getswitchinterval
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -34,15 +34,7 @@ from arclog.stores.sqlite.errors import Damaged, translated
 from arclog.stores.sqlite.readers import Answer, Execute, Hands, Readers, closed, resolve
 
 R = TypeVar("R")
-
-
-class Work(NamedTuple):
-    """A piece of work that waits for its turn."""
-
-    call: Callable[[Any], Any]
-    future: asyncio.Future[Any]
-    #: it spends its time inside of long statements: a group to itself, on the thread
-    aside: bool = False
+Work = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
 
 
 class Tx:
@@ -94,6 +86,9 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._pending: list[Work] = []
+        #: those that are carried out aside, and whether the next of them goes before what is pending
+        self._asides: deque[Work] = deque()
+        self._is_aside_next = False
         self._upkeep: deque[Work] = deque()
         #: when the next piece may run, and since when it has been tried
         self._upkeep_at = 0.0
@@ -140,13 +135,10 @@ class Writer:
         """Finish what was handed in; the last process to close the file empties its write-ahead log."""
         if not self._is_open:
             return
-        last = self.do(lambda _: None)
+        last = [self.do(lambda _: None), self.do(lambda _: None, aside=True)]
         self._is_open = False
-        try:
-            await last
-        except StoreUnavailable:
-            pass  # those who wait for their own work hear it
-        resolve([(future, None, closed(self._path)) for _, future, _ in self._upkeep])
+        await asyncio.gather(*last, return_exceptions=True)  # those who wait for their own work hear what is wrong
+        resolve([(future, None, closed(self._path)) for _, future in self._upkeep])
         try:
             await self._copier.close()
             await self._hands.run(self._shut)  # after a checkpoint that may still be under way
@@ -163,13 +155,14 @@ class Writer:
         generation.forget(self._path)
 
     def do(self, work: Callable[[Tx], R], *, aside: bool = False) -> asyncio.Future[R]:
-        """Queue a write; writes are carried out in the order of the calls. `aside`: on the writer's thread, while the event
-        loop goes on; for few statements that take long.
+        """Queue a write; writes are carried out in the order of the calls. `aside`: as a group to itself, on the writer's
+        thread while the event loop goes on; for few statements that take long. Such writes have an order of their own, and
+        between two of them the others have their turn.
         """
         if not self._is_open:
             raise closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._pending.append(Work(work, future, aside))
+        (self._asides if aside else self._pending).append((work, future))
         self._schedule()
         return future
 
@@ -180,7 +173,7 @@ class Writer:
         if not self._is_open:
             raise closed(self._path)
         future: asyncio.Future[R] = self._loop.create_future()
-        self._upkeep.append(Work(work, future))
+        self._upkeep.append((work, future))
         self._schedule()
         return future
 
@@ -219,7 +212,10 @@ class Writer:
         if self._finish_is_due:
             self._finish_is_due = False
             self._send(self._taken(), finish=True)
-        elif self._pending and not self._pending[0].aside and self._statements_pace < self.STATEMENTS_MAX_S:
+        elif self._asides and (self._is_aside_next or not self._pending):
+            self._is_aside_next = False
+            self._send([self._asides.popleft()])
+        elif self._pending and self._statements_pace < self.STATEMENTS_MAX_S:
             is_quick = self._pace < self.INLINE_MAX_S
             group = self._taken(self.INLINE_MAX_JOBS if is_quick else self.LENT_MAX_JOBS)
             try:
@@ -230,7 +226,7 @@ class Writer:
             if is_quick and tried.error is None:
                 resolve(self._ended(group, tried))
                 self._look_at_wal()
-                if self._pending:
+                if self._pending or self._asides:
                     self._schedule()
             else:
                 self._send(group, tried)
@@ -238,12 +234,8 @@ class Writer:
             self._send(self._taken())
 
     def _taken(self, most: int | None = None) -> list[Work]:
-        """The pieces that come next, in their order, and no more than so many; one that is carried out aside comes alone."""
-        pending = self._pending
-        alone = next((index for index, work in enumerate(pending[:most]) if work.aside), None)
-        if alone is not None:
-            most = max(alone, 1)
-        group, self._pending = pending[:most], pending[most:] if most else []
+        self._is_aside_next = True
+        group, self._pending = self._pending[:most], self._pending[most:] if most else []
         return group
 
     def _send(self, group: list[Work], tried: _Tried | None = None, *, finish: bool = False) -> None:
@@ -297,7 +289,7 @@ class Writer:
         tried.began = True
         try:
             tx.at = self._clock.now()
-            for work, future, _ in group:
+            for work, future in group:
                 try:
                     tried.answers.append((future, work(tx), None))
                 except ArclogError as refusal:
@@ -383,7 +375,7 @@ class Writer:
         if isinstance(known, Damaged):
             self._damage = known
         answers: list[Answer] = []
-        for _, future, _ in group:
+        for _, future in group:
             each = type(known)(*known.args)  # a raised exception belongs to one raiser
             each.__cause__ = error
             answers.append((future, None, each))
