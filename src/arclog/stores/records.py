@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from arclog.model.config.retention import SCOPES
+from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict
 from arclog.ports.storage.access import KeyRecord, SessionRecord
 from arclog.ports.storage.pools import WorkerRecord
@@ -226,6 +227,11 @@ def refusal_of(what: Append, found: tuple[int, bool] | None, *, terminal: bool) 
     if what.new is not None:
         return Conflict(f"execution {own} exists already")
     return Conflict(f"execution {own} is at seq {head}, not {what.expected}: reload and decide again")
+
+
+def lost_race(schedule: Schedule) -> Conflict:
+    """Why a schedule was not changed."""
+    return Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
 
 
 def worker_columns(worker: WorkerRecord) -> Bindings:

@@ -52,7 +52,7 @@ class FaultyStore:
     async def _outcome(self, append: Append) -> Appended | Exception:
         try:
             return await self.append(append)
-        except Exception as problem:  # noqa: BLE001 - it is the answer of this one
+        except Exception as problem:
             return problem
 
     def _check(self) -> None:

@@ -28,7 +28,7 @@ from arclog.core.boundary.inputs import (
 from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import Answer, Batch, Claimant
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
-from arclog.engine.commits.groups import Groups
+from arclog.engine.commits.groups import Groups, Start
 from arclog.engine.commits.hints import Hints
 from arclog.engine.commits.ids import Minter
 from arclog.engine.commits.live_states import Live, LiveStates
@@ -40,7 +40,7 @@ from arclog.engine.history.imported import is_imported
 from arclog.expr import OutOfTurn
 from arclog.model.commands import TOO_LONG, Revocation
 from arclog.model.config.settings import Settings
-from arclog.model.errors import Conflict, EventTooLarge, StoreError
+from arclog.model.errors import Conflict, EventTooLarge, InvariantBroken, StoreError
 from arclog.model.events import Event
 from arclog.model.outcome import error
 from arclog.model.status import RUNNING
@@ -180,13 +180,23 @@ class Engine:
         state, batch = await self._first_decision(program, request, execution_id)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         await self._append(append)
-        record = ExecutionRecord(execution_id, state.head, new, append.now)
-        live = Live(program, state, record, self.snapshots.pace(0))
-        self.live.put(live)
-        self.committed(live, batch)
+        self.begun(program, state, batch, append)
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
+
+    async def start_all(self, starts: Sequence[Start]) -> list[int | Exception]:
+        """Create executions, decided one after the other and committed together; what `start` would return or raise for each."""
+        return await self._groups.start(starts)
+
+    def begun(self, program: Program, state: State, batch: Batch, append: Append) -> None:
+        """Effects of a committed first append."""
+        if append.new is None:
+            raise InvariantBroken(f"append to execution {append.execution_id} is not its first")
+        record = ExecutionRecord(append.execution_id, state.head, append.new, append.now)
+        live = Live(program, state, record, self.snapshots.pace(0))
+        self.live.put(live)
+        self.committed(live, batch)
 
     async def new_id(self) -> int:
         """An id for an execution that is to be made."""
@@ -204,10 +214,7 @@ class Engine:
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
         await self._append(replace(append, max_event_bytes=0, slots=slots))
-        record = ExecutionRecord(execution_id, state.head, new, append.now)
-        live = Live(program, state, record, self.snapshots.pace(0))
-        self.live.put(live)
-        self.committed(live, batch)
+        self.begun(program, state, batch, append)
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
@@ -229,9 +236,13 @@ class Engine:
             batch = self.deciding.at_once(program, state, given, bounded=False)
         return state, batch
 
+    def asks_for_secrets(self, program: Program) -> bool:
+        """Whether secrets are looked at before a run of this program begins."""
+        return self._secrets is not None and bool(program.plan.keychain)
+
     async def _evaluated(self, program: Program, request: Request) -> Request:
         """The request with what keeps it from running, as far as the pure core cannot know."""
-        if self._secrets is None or not program.plan.keychain or request.problem is not None:
+        if not self.asks_for_secrets(program) or request.problem is not None or self._secrets is None:
             return request
         from arclog.plan.keychain_use import (
             entries_for,  # few playbooks have a keychain

@@ -8,20 +8,24 @@ So a group saves work for the common case, and no rule depends on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from arclog.core.boundary.inputs import Input
+from arclog.core.boundary.inputs import Input, Request, TakeSlot
+from arclog.core.transitions.state import State
 from arclog.engine.commits.batch import Answer, Batch
 from arclog.engine.commits.live_states import Live
 from arclog.engine.duties.end_notices import news_of
 from arclog.engine.history.imported import is_imported
 from arclog.model.errors import Conflict, StoreError
-from arclog.ports.storage.store import Append, Appended
+from arclog.plan.program import Program
+from arclog.ports.storage.store import Append, Appended, NewExecution
 
 if TYPE_CHECKING:
     from arclog.engine.commits.engine import Engine
 
+
+T = TypeVar("T")
 
 #: Decisions after which others have their turn.
 _TURN = 16
@@ -34,6 +38,23 @@ class _Decided(NamedTuple):
     live: Live
     batch: Batch
     append: Append
+
+
+class _First(NamedTuple):
+    """The first decision of a run, which is to be committed."""
+
+    index: int
+    state: State
+    batch: Batch
+    append: Append
+
+
+class Start(NamedTuple):
+    """A run that is to be started."""
+
+    program: Program
+    new: NewExecution
+    request: Request
 
 
 class Groups:
@@ -54,6 +75,43 @@ class Groups:
             usual = await asyncio.gather(*(_outcome(engine.put(*inputs[index])) for index in left))
             answers.update(zip(left, usual, strict=True))
         return [answers[index] for index in range(len(inputs))]
+
+    async def start(self, starts: Sequence[Start]) -> list[int | Exception]:
+        """See `Engine.start_all`."""
+        engine = self._engine
+        if engine.minter.is_over:
+            await engine.minter.renew()
+        decided: list[_First] = []
+        for index, start in enumerate(starts):
+            if index and index % _TURN == 0:
+                await asyncio.sleep(0)
+            if not engine.asks_for_secrets(start.program) and not engine.deciding.is_heavy(start.program):
+                decided += self._first(index, start)
+        answers: dict[int, int | Exception] = {}
+        outcomes = await engine.append_all([each.append for each in decided]) if decided else []
+        for each, outcome in zip(decided, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                answers[each.index] = outcome
+                continue
+            execution_id = answers[each.index] = each.append.execution_id
+            engine.begun(starts[each.index].program, each.state, each.batch, each.append)
+            if each.state.pending_for == "slot":
+                taken = await _outcome(engine.put(execution_id, TakeSlot()))
+                answers[each.index] = taken if isinstance(taken, Exception) else execution_id
+        left = [index for index in range(len(starts)) if index not in answers]
+        usual = await asyncio.gather(*(_outcome(engine.start(*starts[index])) for index in left))
+        answers.update(zip(left, usual, strict=True))
+        return [answers[index] for index in range(len(starts))]
+
+    def _first(self, index: int, start: Start) -> Iterator[_First]:
+        """The first decision of a run; nothing when it has to be made on the usual way."""
+        state = State(execution_id=self._engine.minter.one())
+        try:
+            batch = self._engine.deciding.at_once(start.program, state, [(start.request, None)])
+        except Exception:  # noqa: BLE001 - it comes again on the usual way, which knows what to do
+            return
+        tell = news_of(start.program.plan, state, batch.events, start.new)
+        yield _First(index, state, batch, batch.append(state, expected=0, new=start.new, tell=tell))
 
     async def _folded(self, execution_ids: Sequence[int]) -> dict[int, Live]:
         """The states of these executions, read from the store. What cannot be read is missing: the usual way finds out why."""
@@ -136,7 +194,7 @@ class Groups:
         return answers
 
 
-async def _outcome(work: Awaitable[Answer]) -> Answer | Exception:
+async def _outcome(work: Awaitable[T]) -> T | Exception:
     try:
         return await work
     except Exception as problem:  # noqa: BLE001 - it is the answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from arclog.model.config.schedules import Schedule
@@ -49,6 +51,17 @@ class Schedules(Tables):
         changed = self._schedules[key] = replace(schedule, revision=schedule.revision + 1)
         self._schedule_leases[key] = (owner, until)
         return changed
+
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        outcomes: list[Schedule | Conflict] = []
+        for each in schedules:
+            try:
+                outcomes.append(await self.change_schedule(each, owner, until))
+            except Conflict as lost:
+                outcomes.append(lost)
+        return outcomes
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         self._check_open()

@@ -22,7 +22,6 @@ from arclog.stores.postgres.queries import queries
 from arclog.stores.postgres.retention import Retention
 from arclog.stores.postgres.tables.access import Access
 from arclog.stores.postgres.tables.catalog import Catalog
-from arclog.stores.postgres.tables.changes import Changes
 from arclog.stores.postgres.tables.claims import Claims
 from arclog.stores.postgres.tables.crashes import Crashes
 from arclog.stores.postgres.tables.lookups import Lookups
@@ -61,7 +60,6 @@ class PostgresStore(
         self._pool = Pool(self.place, self._open_link, most, self._patience_s)
         self._lookups = Lookups(self._executions_by_id)
         self._beginnings = Lookups(self._beginnings_of)
-        self._changes = Changes(self._change_schedules)
         self._claims = Claims(self.place, self._pool, self._sql)
         self._spans = Spans(self._address, self._pool, self._sql, settings.number("store.partition_s"))
         self._writer = Writer(self.place, self._sql, self._open_link, self._pool, clock, _LANES)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from arclog.model.errors import ArclogError, StoreUnavailable
+from arclog.model.errors import ArclogError
 from arclog.ports.clock import Clock
 from arclog.stores.sqlite import generation
 from arclog.stores.sqlite.connect import open_writer

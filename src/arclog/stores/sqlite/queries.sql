@@ -854,6 +854,14 @@ SELECT body FROM schedules WHERE tenant = ? ORDER BY wakes_at, name LIMIT ?
 UPDATE schedules SET revision = ?, wakes_at = ?, lease_owner = ?, lease_until = ?, body = ?
 WHERE tenant = ? AND name = ? AND revision = ?
 
+-- name: change_schedules
+-- The same for the rows of a JSON array.
+UPDATE schedules
+SET revision = value ->> 3, wakes_at = value ->> 4, lease_owner = ?2, lease_until = ?3, body = unhex(value ->> 5)
+FROM {each}(?1)
+WHERE tenant = value ->> 0 AND name = value ->> 1 AND revision = value ->> 2
+RETURNING tenant, name
+
 -- name: remove_schedule
 DELETE FROM schedules WHERE tenant = ? AND name = ?
 

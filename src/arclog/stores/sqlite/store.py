@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.config.settings import Settings
-from arclog.model.errors import StoreUnavailable
+from arclog.model.errors import Conflict, StoreUnavailable
 from arclog.model.ids import MAX_ID
 from arclog.ports.clock import Clock
 from arclog.ports.storage.access import AuditEntry, KeyRecord, SessionRecord
@@ -330,6 +330,11 @@ class SqliteStore:
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         return await self._writer.do(lambda tx: schedules.change(tx, schedule, owner, until))
+
+    async def change_schedules(
+        self, changed: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        return await self._writer.do(lambda tx: schedules.change_all(tx, changed, owner, until))
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         return await self._writer.do(lambda tx: schedules.remove(tx, tenant, name))

@@ -14,15 +14,12 @@ from arclog.ports.storage.duties import DutyRecord
 from arclog.ports.storage.outbox import Delivery
 from arclog.stores.postgres.connection.values import columns, ints, texts
 from arclog.stores.postgres.part import Part, shown
-from arclog.stores.postgres.tables.changes import Change, Changes
+from arclog.stores.records import lost_race
 
 _SCHEDULE = msgspec.json.Decoder(Schedule)
 
 
 class Operations(Part):
-    #: to schedules
-    _changes: Changes
-
     # -- schedules ----------------------------------------------------------------------------------------------------
 
     async def add_schedule(self, schedule: Schedule) -> None:
@@ -50,19 +47,22 @@ class Operations(Part):
         return [_SCHEDULE.decode(body) for (body,) in rows]
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
-        changed = replace(schedule, revision=schedule.revision + 1)
-        row = (changed.revision, changed.wakes_at, owner, until, msgspec.json.encode(changed))
-        which = (schedule.tenant, schedule.name, schedule.revision)
-        if not await self._changes.put((schedule.tenant, schedule.name), (*row, *which)):
-            raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
-        return changed
+        [outcome] = await self.change_schedules([schedule], owner, until)
+        if isinstance(outcome, Conflict):
+            raise outcome
+        return outcome
 
-    async def _change_schedules(self, rows: Sequence[Change]) -> set[tuple[str, str]]:
-        """Which of them were changed."""
-        if len(rows) == 1:
-            return {rows[0][5:7]} if await self._pool.write(self._sql["change_schedule"], *rows[0]) else set()
-        changed = await self._pool.write(self._sql["change_schedules"], *columns("iitibtti", rows))
-        return {(tenant, name) for tenant, name in changed}
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> list[Schedule | Conflict]:
+        changed = {(each.tenant, each.name): replace(each, revision=each.revision + 1) for each in schedules}
+        rows = [
+            (new.revision, new.wakes_at, owner, until, msgspec.json.encode(new), *key, new.revision - 1)
+            for key, new in sorted(changed.items())  # in the order in which others change them, too
+        ]
+        found = await self._pool.write(self._sql["change_schedules"], *columns("iitibtti", rows)) if rows else ()
+        won = {(tenant, name) for tenant, name in found}
+        return [new if key in won else lost_race(new) for key, new in changed.items()]
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         return bool(await self._pool.write(self._sql["remove_schedule"], tenant, name))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
 from arclog.model.config.schedules import Schedule
 from arclog.model.errors import Conflict
+from arclog.stores.records import lost_race
 from arclog.stores.sqlite.lanes import Tx
 from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.reads import Execute
@@ -26,8 +29,20 @@ def change(tx: Tx, schedule: Schedule, owner: str, until: int) -> Schedule:
     row = (changed.revision, changed.wakes_at, owner, until, msgspec.json.encode(changed))
     tx.execute(SQL["change_schedule"], (*row, schedule.tenant, schedule.name, schedule.revision))
     if not tx.changes():
-        raise Conflict(f"schedule {schedule.name} was changed or removed meanwhile: read it again")
+        raise lost_race(schedule)
     return changed
+
+
+def change_all(tx: Tx, schedules: Sequence[Schedule], owner: str, until: int) -> list[Schedule | Conflict]:
+    """What became of each; one statement for all of them."""
+    changed = [replace(each, revision=each.revision + 1) for each in schedules]
+    rows = [
+        (new.tenant, new.name, old.revision, new.revision, new.wakes_at, msgspec.json.encode(new).hex())
+        for old, new in zip(schedules, changed, strict=True)
+    ]
+    parameters = (msgspec.json.encode(rows).decode(), owner, until)
+    won = set(tx.execute(SQL["change_schedules"], parameters).fetchall())
+    return [each if (each.tenant, each.name) in won else lost_race(each) for each in changed]
 
 
 def remove(tx: Tx, tenant: str, name: str) -> bool:
