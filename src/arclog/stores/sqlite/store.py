@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -44,6 +45,8 @@ from arclog.stores.sqlite.queries import SQL
 from arclog.stores.sqlite.readers import Execute, Readers
 from arclog.stores.sqlite.retention import Retention
 from arclog.stores.sqlite.tables import access, claims, duties, outbox, pools, schedules, searches, task_logs
+
+log = logging.getLogger("arclog.store")
 
 R = TypeVar("R")
 
@@ -107,7 +110,8 @@ class SqliteStore:
             return list(await self._writer.do(lambda tx: grouped.append_all(tx, items), aside=True))
         except StoreUnavailable as problem:
             return [type(problem)(*problem.args) for _ in appends]  # a raised exception belongs to one raiser
-        except Exception:  # noqa: BLE001 - one of them cannot be stored, and nothing was written: the others shall be
+        except Exception as problem:  # noqa: BLE001 - one of them cannot be stored, and nothing was written
+            log.info("%d appends cannot be stored together: %s; each is stored by itself", len(appends), problem)
             return await asyncio.gather(*map(self._outcome, appends))
 
     async def _outcome(self, append: Append) -> Appended | Exception:
