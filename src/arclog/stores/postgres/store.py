@@ -107,29 +107,26 @@ class PostgresStore(
         return await self._writer.append(append, derived)
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
-        return list(await asyncio.gather(*map(self._handed_in, appends)))
+        outcomes = await asyncio.gather(*map(self._handed_in, appends), return_exceptions=True)
+        for each in outcomes:
+            if isinstance(each, BaseException) and not isinstance(each, Exception):
+                raise each
+        return [each for each in outcomes if isinstance(each, Appended | Exception)]
 
-    def _handed_in(self, append: Append) -> Awaitable[Appended | Exception]:
-        """What becomes of an append; it is with the writer at once, so that those of a group go out together."""
+    def _handed_in(self, append: Append) -> Awaitable[Appended]:
+        """An append that is with the writer at once, so that those of a group go out together."""
         try:
             if self._has_span(append):
-                return _outcome(self._writer.append(append, self._codec.derive(append)))
-        except Exception as error:  # noqa: BLE001 - it is the answer of this one
-            return _outcome(_failed(error))
-        return _outcome(self.append(append))
+                return self._writer.append(append, self._codec.derive(append))
+        except Exception as problem:  # noqa: BLE001 - it is raised where the append is awaited
+            return _failed(problem)
+        return self.append(append)
 
     def _has_span(self, append: Append) -> bool:
         """Whether the partition of an execution is there; of one that begins, the next is made in time."""
         if append.new is not None and self._spans.is_last(append.execution_id):
             self._spans.make_next(self._clock.now())
         return self._spans.has(append.execution_id)
-
-
-async def _outcome(work: Awaitable[Appended]) -> Appended | Exception:
-    try:
-        return await work
-    except Exception as problem:  # noqa: BLE001 - it is the answer
-        return problem
 
 
 async def _failed(problem: Exception) -> Appended:
