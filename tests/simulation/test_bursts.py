@@ -218,3 +218,36 @@ def test_schedules_of_one_moment_start_one_run_each() -> None:
             assert len(names) == len(found) == COUNT
 
     run_virtually(story())
+
+
+@pytest.mark.parametrize("at", [1, 40, 149])
+def test_a_process_that_dies_while_it_fires_schedules_starts_none_twice(at: int) -> None:
+    async def story() -> None:
+        async with World(WAITING) as world:
+            life = world.begin_life()
+            await life.api.register(RegisterRequest(SHORT))
+            schedules = EngineSchedules(life.engine, life.api._scope)
+            for number in range(COUNT):
+                await schedules.add(NewSchedule(f"s{number}", "0 * * * *", "flows/short"))
+            append, left = life.engine.store.append, at
+
+            async def until_then(*given: object) -> object:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    await asyncio.get_running_loop().create_future()
+                return await append(*given)  # type: ignore[arg-type]  # as it came
+
+            life.engine.store.append = until_then  # type: ignore[method-assign, assignment]  # it dies there
+            life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "first").run()))
+            await asyncio.sleep(3700)
+            assert len(await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)) == at
+            await world.crash()
+            life = world.begin_life()
+            life.tasks.append(asyncio.ensure_future(Scheduler(life.engine, "second").run()))
+            await asyncio.sleep(1800)
+            found = await world.store.executions(ExecutionFilter(path="flows/short"), limit=1000)
+            names = Counter(each.new.idempotency_key for each in found)
+            assert len(names) == len(found) == COUNT
+
+    run_virtually(story())
