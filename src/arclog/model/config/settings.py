@@ -329,7 +329,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("store.clock_s", 10.0, "seconds", "How often a server compares its clock with the store's, where several machines share one.", 0.1),
     Setting("engine.look_again_s", 1.0, "seconds", "How often whoever waits for an event or a run's end looks into the store by itself, should no word of it come from another server.", 0.01),
     Setting("engine.idle_look_s", 15.0, "seconds", "How often a worker that waits for commands looks into the store by itself, in case a notice was lost; three times as often while the bus is away.", 0.01),
-    Setting("engine.fired_at_once", 64, "timers", "Timers, and schedules, that are decided together and share a commit when many are due; others have their turn after each such group.", 1),
+    Setting("engine.fired_at_once", 128, "timers", "Timers, and schedules, that are decided together and share a commit when many are due; others have their turn after each such group.", 1),
     Setting("engine.load_ahead_s", 5.0, "seconds", "So long before many timers come due, a server reads the states of their runs into what is free of `engine.cache_executions`; 0: never.", 0.0),
     Setting("engine.max_clock_step_s", 7200.0, "seconds", "When a machine's clock is set by up to this, the leases and timers of a home go on by the time that passes and follow it at 1 %; a larger step is followed at once.", 0.0),
     Setting("engine.sweep_s", 1.0, "seconds", "How often expired leases and due timers are looked for.", 0.01),

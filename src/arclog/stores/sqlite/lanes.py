@@ -7,8 +7,9 @@ before its first write, so the others of its group stand. Any other error rolls 
 The writer's connection has one owner at a time. The event loop carries groups out itself, at the end of the iteration that
 brought them: a thread that shares the interpreter with a busy loop waits for it after every statement, and waking a thread and
 being woken by it costs half as much as a commit on a good disk. The writer's thread gets the commit of a group where commits are
-slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS_MAX_S`: their pages come from a disk) or the file
-is busy; until it answers everything else waits in `_pending`, and reads go to the readers' threads.
+slow (`INLINE_MAX_S`), and the whole group where its statements are (`STATEMENTS_MAX_S`: their pages come from a disk), where they are
+few and long (`do(…, aside=True)`: the appends of many executions) or the file is busy; until it answers everything else waits in `_pending`,
+and reads go to the readers' threads.
 
 The write-ahead log is kept small in two parts. A connection of its own copies most of it into the file while the writer goes
 on; then the writer's thread copies what came meanwhile, and the next commit begins the log anew. So the writer waits for a few
