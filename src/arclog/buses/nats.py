@@ -17,11 +17,12 @@ import msgspec
 from nats.js import JetStreamContext
 
 from arclog.buses.names import name_of, token_of
-from arclog.buses.nats_address import address_of
-from arclog.buses.nats_connect import FAULTS, Connection, connect, text_of
 from arclog.buses.nats_offers import Offers
 from arclog.buses.nats_topic import NatsTopic
 from arclog.buses.pending import Pending
+from arclog.drivers.backoff import Backoff
+from arclog.drivers.nats.cluster import Cluster
+from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable, SettingsError
 from arclog.ports.bus import Figures, Notice, Topic
@@ -45,7 +46,7 @@ class NatsBus:
     """Implements `ports.bus.Bus`."""
 
     def __init__(self, settings: Settings) -> None:
-        self._address = address_of(settings)
+        self._cluster = Cluster(settings)
         self._prefix = name_of(settings, "bus.prefix")
         self._timeout_s = settings.number("bus.connect_timeout_s")
         self._longest_pause_s = settings.number("bus.max_retry_s")
@@ -68,11 +69,11 @@ class NatsBus:
         made: tuple[Connection, JetStreamContext] | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                made = await connect(self._address, self._timeout_s)
+                made = await self._cluster.connect(self._timeout_s)
         except BusUnavailable as problem:
             self._say(str(problem))
         except TimeoutError:
-            self._say(f"NATS does not answer at {self._address}")
+            self._say(f"NATS does not answer at {self._cluster}")
         self._running = asyncio.ensure_future(self._run(made))
         if made is not None:
             await self._settled.wait()
@@ -105,12 +106,12 @@ class NatsBus:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def _run(self, made: tuple[Connection, JetStreamContext] | None) -> None:
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, self._longest_pause_s)
         while not self._closing:
             lost = self._lost
             try:
                 if made is None:
-                    made = await connect(self._address, self._timeout_s)
+                    made = await self._cluster.connect(self._timeout_s)
                 await self._serve(*made)
                 self._say("the connection to NATS was lost")
             except SettingsError as problem:
@@ -125,9 +126,8 @@ class NatsBus:
             made = None
             self._settled.set()
             if self._lost > lost:
-                pause = _FIRST_PAUSE_S
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._longest_pause_s)
+                backoff.reset()
+            await asyncio.sleep(backoff.pause_s())
 
     def _say(self, problem: str, level: int = logging.WARNING) -> None:
         """Once until it is there again, however often it is tried, and whatever is in the way; but for what must be put
@@ -152,7 +152,7 @@ class NatsBus:
             self._settled.set()
             if self._problem:
                 self._problem = ""
-                log.info("NATS is there again: %s", self._address)
+                log.info("NATS is there again: %s", self._cluster)
             endless: list[Awaitable[None]] = [self._send_all(client), self._offers.run(client, stream)]
             tasks = [asyncio.ensure_future(each) for each in (*endless, client.over.wait())]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import token_of
-from arclog.buses.nats_connect import FAULTS, Connection, text_of
+from arclog.drivers.nats.connect import FAULTS, Connection, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 

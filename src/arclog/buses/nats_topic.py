@@ -10,8 +10,8 @@ import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from arclog.buses.names import name_of, subject_of
-from arclog.buses.nats_connect import FAULTS, text_of
 from arclog.buses.nats_offers import make_stream
+from arclog.drivers.nats.connect import FAULTS, text_of
 from arclog.model.config.settings import Settings
 from arclog.model.errors import BusUnavailable
 from arclog.ports.bus import Message

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from arclog.drivers.backoff import Backoff
 from arclog.model.config.extras import required
 from arclog.model.config.kinds import KindSpec
 from arclog.model.config.settings import Settings
@@ -51,7 +52,8 @@ _KINDS = {
 }
 #: What DuckDB says of a file that another process has open, or that this one is still closing or has attached elsewhere.
 _IN_USE = ("Could not set lock on file", "Unique file handle conflict")
-#: Longest pause between two looks at a file that another process has open.
+#: First and longest pause between two looks at a file that another process has open.
+_FIRST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 #: Files that no other attempt will find different.
 _FOR_GOOD = ("not a valid DuckDB database file", "Permission denied", "Is a directory")
@@ -212,15 +214,14 @@ def connect(
 ) -> None:
     """Open a database. A file that is in use elsewhere is waited for: `busy_s`, or until the attempt is `stopped`."""
     end = time.monotonic() + busy_s
-    pause = 0.001
+    backoff = Backoff(_FIRST_PAUSE_S, _PAUSE_S)
     while True:
         try:
             connection.connect(database, options)
         except DuckdbError as problem:
             left = end - time.monotonic()
-            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, pause)):
+            if not _is_in_use(str(problem)) or left <= 0 or stopped.wait(min(left, backoff.pause_s())):
                 raise
-            pause = min(2 * pause, _PAUSE_S)
         else:
             return
 

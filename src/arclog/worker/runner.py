@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from arclog.drivers.backoff import Backoff
 from arclog.model.commands import TOO_LONG, Command, Revocation
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ArclogError, LeaseLost, RequestRejected, StoreError
@@ -173,7 +174,7 @@ class Worker:
 
     async def _claimed(self, free: int) -> tuple[float, list[Command]]:
         """Commands, and when they were asked for."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -181,9 +182,9 @@ class Worker:
             except StoreError as problem:
                 if not self._on_its_own:
                     raise
+                pause = backoff.pause_s()
                 log.warning("worker %s cannot claim: %s; trying again in %g s", self.info.worker_id, problem, pause)
                 await self._clock.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _begin(self, command: Command, proved_at: float) -> None:
         """`proved_at`: when the command was this worker's for certain."""

@@ -13,7 +13,7 @@ import pytest
 from arclog.model.errors import StoreUnavailable
 from arclog.ports.storage.store import Appended
 from arclog.stores.sqlite import SqliteStore
-from arclog.stores.sqlite.lanes import Tx
+from arclog.stores.sqlite.connection.writer import Tx
 from arclog.testing.clock import FakeClock
 from arclog.testing.conformance.store.base import World, event
 

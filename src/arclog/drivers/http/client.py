@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import httpcore2
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.drivers.http.guard import Guard
 from arclog.drivers.http.protocols import Pool
 from arclog.drivers.http.stream import connect

@@ -17,7 +17,7 @@ import time
 from typing import cast
 from urllib.parse import urlsplit
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard
 from arclog.model.outcome import TaskError, error
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
-from arclog.drivers.http.failure import Failure, refused
+from arclog.drivers.failure import Failure, refused
 from arclog.model.config.settings import Settings
 from arclog.model.errors import SettingsError
 from arclog.model.outcome import error

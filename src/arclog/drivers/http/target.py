@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import httpx2
 
-from arclog.drivers.http.failure import refused, shortened
+from arclog.drivers.failure import refused, shortened
 
 
 class Target(NamedTuple):

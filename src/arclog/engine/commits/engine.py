@@ -26,6 +26,7 @@ from arclog.core.boundary.inputs import (
     WorkReported,
 )
 from arclog.core.transitions.state import State
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.batch import Answer, Batch, Claimant
 from arclog.engine.commits.decisions import Beginning, Deciding, Given
 from arclog.engine.commits.groups import Groups, Start
@@ -179,8 +180,8 @@ class Engine:
         request = await self._evaluated(program, request)
         state, batch = await self._first_decision(program, request, execution_id)
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
-        await self._append(append)
-        self.begun(program, state, batch, append)
+        appended = await self._append(append)
+        self.begun(program, state, batch, append, appended)
         if state.pending_for == "slot":
             await self.put(execution_id, TakeSlot())
         return execution_id
@@ -189,13 +190,14 @@ class Engine:
         """Create executions, decided one after the other and committed together; what `start` would return or raise for each."""
         return await self._groups.start(starts)
 
-    def begun(self, program: Program, state: State, batch: Batch, append: Append) -> None:
+    def begun(self, program: Program, state: State, batch: Batch, append: Append, appended: Appended) -> None:
         """Effects of a committed first append."""
         if append.new is None:
             raise InvariantBroken(f"append to execution {append.execution_id} is not its first")
         record = ExecutionRecord(append.execution_id, state.head, append.new, append.now)
         live = Live(program, state, record, self.snapshots.pace(0))
         self.live.put(live)
+        self.live.grew(live, appended.decoded_bytes)
         self.committed(live, batch)
 
     async def new_id(self) -> int:
@@ -213,8 +215,8 @@ class Engine:
         append = batch.append(state, expected=0, new=new, tell=news_of(program.plan, state, batch.events, new))
         # What was taken over was measured when it was recorded. It takes a concurrency slot in the same commit.
         slots = program.plan.concurrency or 0 if state.status == RUNNING else 0
-        await self._append(replace(append, max_event_bytes=0, slots=slots))
-        self.begun(program, state, batch, append)
+        appended = await self._append(replace(append, max_event_bytes=0, slots=slots))
+        self.begun(program, state, batch, append, appended)
         return execution_id
 
     async def problems_of(self, program: Program, request: Request) -> str:
@@ -349,7 +351,7 @@ class Engine:
                 tell = news_of(live.program.plan, live.state, batch.events, live.record.new)
                 append = batch.append(live.state, expected=head, extend=extend, tell=tell)
                 try:
-                    await self._append(append)
+                    appended = await self._append(append)
                 except EventIdTaken:
                     # Deciding again would lead to the same: whoever brought the id must look at what it said before.
                     self.live.drop(execution_id)
@@ -375,6 +377,7 @@ class Engine:
                         raise
                     await self._give_up(execution_id, batched, problem)
                     return len(batched)
+                self.live.grew(live, appended.decoded_bytes)
             elif not current and await self.live.catch_up(execution_id):
                 # Nothing is appended, so no conflict would tell that the state was old: decide on what is true now.
                 news = True
@@ -472,11 +475,12 @@ class Engine:
         for asked in batched:
             asked.answer(Answer(Refused("closed", message)))
 
-    async def _append(self, append: Append) -> None:
+    async def _append(self, append: Append) -> Appended:
         began = self.clock.monotonic()
-        await self.store.append(append)
+        appended = await self.store.append(append)
         if self._measured is not None:
             self._measured("append", self.clock.monotonic() - began)
+        return appended
 
     async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
         """Commit transactions of different executions."""
@@ -535,14 +539,14 @@ class Engine:
 
     async def _go_on(self, execution_id: int) -> None:
         """Put the Continue that a long decision left; a store that cannot take it now is asked again."""
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 await self.put(execution_id, Continue())
             except StoreError as problem:
+                pause = backoff.pause_s()
                 log.warning("execution %s: cannot go on: %s; trying again in %g s", execution_id, problem, pause)
                 await self.clock.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
             else:
                 return
 

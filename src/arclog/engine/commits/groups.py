@@ -94,7 +94,7 @@ class Groups:
                 answers[each.index] = outcome
                 continue
             execution_id = answers[each.index] = each.append.execution_id
-            engine.begun(starts[each.index].program, each.state, each.batch, each.append)
+            engine.begun(starts[each.index].program, each.state, each.batch, each.append, outcome)
             if each.state.pending_for == "slot":
                 taken = await _outcome(engine.put(execution_id, TakeSlot()))
                 answers[each.index] = taken if isinstance(taken, Exception) else execution_id
@@ -184,6 +184,7 @@ class Groups:
             if isinstance(outcome, Appended):
                 if engine.live.kept(execution_id) is not each.live:
                     engine.live.put(each.live)
+                engine.live.grew(each.live, outcome.decoded_bytes)
                 engine.committed(each.live, each.batch)
                 answers[each.index] = each.batch.answers[0]
             else:

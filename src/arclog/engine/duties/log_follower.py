@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from arclog.drivers.backoff import Backoff
 from arclog.engine.commits.engine import Engine
 from arclog.model.errors import ArclogError
 from arclog.model.ids import MICROS
@@ -49,6 +50,8 @@ class Follower:
         self._leased_at = self._noted_at = 0.0
         #: whether this server has the duty
         self.on_duty = False
+        #: whether the program is about to leave
+        self._settling = False
         engine.hints.on_grown.append(self._news.set)
 
     async def send(self, page: Sequence[LogBatch]) -> int:
@@ -58,21 +61,20 @@ class Follower:
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Publish for as long as this server has the duty, and try to get it while another has."""
-        pause = _FIRST_PAUSE_S
-        while True:
+        """Publish for as long as this server has the duty, and try to get it while another has; return once `settle` is called."""
+        backoff = Backoff(_FIRST_PAUSE_S, self._lease_s / 3)
+        while not self._settling:
             self._news.clear()
             try:
                 await self.publish()
                 rest = self._sweep_s if self.on_duty else self._lease_s / 3
-                pause = _FIRST_PAUSE_S
+                backoff.reset()
                 self._warn("")
             except Exception as problem:
                 if not isinstance(problem, ArclogError):
                     log.error("%s: %s", self.what, problem, exc_info=problem)
                 self._warn(str(problem))
-                await self._engine.clock.sleep(pause)
-                pause = min(pause * 2, self._lease_s / 3)
+                await self._engine.clock.sleep(backoff.pause_s())
                 continue
             await self._rest(rest)
 
@@ -130,7 +132,12 @@ class Follower:
             await asyncio.gather(*either, return_exceptions=True)
 
     async def settle(self, timeout_s: float) -> None:
-        """Before the program leaves: publish what is there, and leave the duty to another server at once."""
+        """Before the program leaves: publish what is there, and leave the duty to another server at once.
+
+        Call it before `run` is cancelled: a page that is being sent then is sent to its end, not cut off and sent again.
+        Call it again when other parts of the program have written their last events.
+        """
+        self._settling = True
         for work in (self.publish, self._leave):
             try:
                 async with asyncio.timeout(timeout_s):

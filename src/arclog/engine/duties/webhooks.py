@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from arclog import __version__
 from arclog.core.boundary.inputs import ParentTold
 from arclog.core.transitions.state import State
+from arclog.drivers.backoff import pause_after
 from arclog.engine.commits.engine import Engine
 from arclog.engine.commits.hints import either
 from arclog.engine.duties.end_notices import event_name
@@ -141,7 +142,7 @@ class Outbox:
                 "webhook %d of run %s: given up after %d attempts (webhooks.max_attempts): %s", *which, tries, problem
             )
         else:
-            pause = min(self._first_pause_s * 2 ** (tries - 1), self._longest_pause_s)
+            pause = pause_after(tries, self._first_pause_s, self._longest_pause_s)
             after = replace(delivery, attempts=tries, problem=problem, due=now + round(pause * MICROS))
             log.warning("webhook %d of run %s: attempt %d: %s; trying again in %g s", *which, tries, problem, pause)
         await self._engine.store.attempted(after)

@@ -17,8 +17,8 @@ from arclog.ports.storage.statistics import HOUR
 from arclog.ports.storage.store import Append, Appended
 from arclog.stores.records import command_columns, new_columns, refusal_of, state_columns
 from arclog.stores.rows import Derived
-from arclog.stores.sqlite import writes
-from arclog.stores.sqlite.lanes import Tx
+from arclog.stores.sqlite import appends
+from arclog.stores.sqlite.connection.writer import Tx
 from arclog.stores.sqlite.queries import SQL
 
 Item = tuple[Append, Derived]
@@ -49,12 +49,12 @@ def _is_plain(what: Append, derived: Derived) -> bool:
 
 def _outcome(tx: Tx, what: Append, derived: Derived, won: Collection[int]) -> Appended | ArclogError:
     if what.execution_id in won:
-        return Appended(what.expected + 1, derived.last_seq, tx.at)
+        return Appended(what.expected + 1, derived.last_seq, tx.at, derived.decoded_bytes)
     if _is_plain(what, derived):
         known = tx.execute(SQL["head"], (what.execution_id,)).fetchone()
         return refusal_of(what, known, terminal=derived.terminal)
     try:
-        return writes.append(tx, what, derived)
+        return appends.append(tx, what, derived)
     except ArclogError as refusal:
         return refusal
 

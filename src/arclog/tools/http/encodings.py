@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.model.outcome import error
 from arclog.tools.http.failure import bad_body
 

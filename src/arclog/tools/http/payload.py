@@ -12,8 +12,8 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
+from arclog.drivers.failure import Failure, refused, shortened
 from arclog.drivers.http.client import Payload
-from arclog.drivers.http.failure import Failure, refused, shortened
 from arclog.model.refs import LIST, ResultRef
 from arclog.ports.tool import TaskContext
 from arclog.tools.http.config import HttpConfig, Part

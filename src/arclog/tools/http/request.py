@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 
 from arclog import __version__
+from arclog.drivers.failure import Failure, refused, shortened
 from arclog.drivers.http.client import Message
-from arclog.drivers.http.failure import Failure, refused, shortened
 from arclog.drivers.http.target import Target, target_of
 from arclog.model.outcome import error
 from arclog.ports.secrets import Credential

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arclog.drivers.http.failure import Failure, shortened
+from arclog.drivers.failure import Failure, shortened
 from arclog.model.data.depth import DEEPEST_INPUT, nested_deeper
 from arclog.model.outcome import TaskError, error
 from arclog.ports.results import Content, ResultWriter

@@ -13,8 +13,8 @@ import httpcore2
 from msgspec import Struct
 from msgspec.json import encode
 
+from arclog.drivers.failure import Failure, shortened
 from arclog.drivers.http.client import Client, Message, Timeouts, pieces
-from arclog.drivers.http.failure import Failure, shortened
 from arclog.drivers.http.guard import SETTING, Guard
 from arclog.model.config.settings import Settings
 from arclog.model.errors import ResultUnavailable

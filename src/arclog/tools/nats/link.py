@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import (
@@ -25,9 +24,9 @@ from nats.errors import (
     OutboundBufferLimitError,
 )
 
+from arclog.drivers.nats.connect import Connection, Version
 from arclog.model.outcome import TaskError, error
 from arclog.tools.nats.failure import Failure, broken, denial, of_api, refused, too_late
-from arclog.tools.nats.where import Server
 
 Given = TypeVar("Given")
 #: subject, payload, headers
@@ -35,15 +34,15 @@ Outgoing = tuple[str, bytes, Mapping[str, str]]
 
 #: A cancellation that the client swallowed is repeated this often.
 _AGAIN_S = 0.05
-_CLOSE_S = 5.0
 
 
 class Link:
     """A connection that is there."""
 
-    def __init__(self, client: Client, server: Server, answer_s: float) -> None:
+    def __init__(self, client: Connection, where: str, answer_s: float) -> None:
+        """`where`: the server, as errors show it."""
         self._client = client
-        self.where = server.shown
+        self.where = where
         self.answer_s = answer_s
         self.max_payload = int(client.max_payload)
         #: something was not answered in time: to be proved before it is used again
@@ -56,15 +55,15 @@ class Link:
         self._echoes: set[asyncio.Task[float]] = set()
         #: why no answer can ever be received
         self._deaf: TaskError | None = None
+        client.on_error, client.on_over = self.trouble, self.ended
 
     @property
     def usable(self) -> bool:
         return self._client.is_connected and not self._broken.done()
 
     @property
-    def version(self) -> tuple[int, int, int]:
-        found = self._client.connected_server_version
-        return found.major, found.minor, found.patch
+    def version(self) -> Version:
+        return self._client.version
 
     # -- what tasks do
 
@@ -167,9 +166,7 @@ class Link:
         self.ended()
         for echo in list(self._echoes):
             echo.cancel()
-        with suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._client.close()
+        await self._client.close()
 
     # -- what the client tells
 
@@ -226,7 +223,11 @@ def answered(answer: Msg, what: str) -> dict[str, Any]:
     return said
 
 
-def too_old(link: Link, what: str, least: tuple[int, int, int]) -> Failure:
-    have, need = (".".join(map(str, version)) for version in (link.version, least))
-    message = f"{link.where}: {what} needs a server from {need} on, and this is {have}"
+def too_old(link: Link, what: str, least: Version) -> Failure:
+    return version_failure(link.where, what, ".".join(map(str, link.version)), least)
+
+
+def version_failure(where: str, what: str, version: str, least: Version) -> Failure:
+    need = ".".join(map(str, least))
+    message = f"{where}: {what} needs a server from {need} on, and this is {version}"
     return Failure(error("config", message, code="SERVER_VERSION"))

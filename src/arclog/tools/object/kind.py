@@ -22,7 +22,7 @@ from arclog.model.outcome import Outcome, failed, result_error
 from arclog.ports.tool import TaskContext, ToolKind, ToolServices
 from arclog.sandbox.confinement import reach_of
 from arclog.tools.listing import Rows
-from arclog.tools.object.location import FILE, Location, Refused, check_key, locate, refuse
+from arclog.tools.object.location import FILE, Location, Refused, check_endpoint, check_key, locate, refuse
 from arclog.tools.object.places import Found, ObjectMeta, Pieces, Place, Range
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ class ObjectTool:
         from arclog.drivers.http.forward import Forwarder
         from arclog.drivers.http.guard import METADATA_SERVICES, guard_of
         from arclog.tools.object.cloud import open_store
-        from arclog.tools.object.endpoint import check_endpoint
 
         proxied = uses_proxies(self._settings)
         guard = self._guards.get(access.asks_metadata)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arclog.drivers.http.failure import Failure
+from arclog.drivers.failure import Failure
 from arclog.drivers.http.guard import Guard, carried, why_closed
 from arclog.model.errors import SettingsError
 from tests.servers.web import Web

@@ -21,7 +21,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from arclog.stores.postgres.connection.errors import READ_ONLY, is_outdated
+from arclog.drivers.postgres.refusals import READ_ONLY, is_outdated
 from arclog.stores.postgres.connection.values import packed
 
 log = logging.getLogger(__name__)

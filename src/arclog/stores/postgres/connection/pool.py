@@ -11,32 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from arclog.drivers.backoff import Patience
+from arclog.drivers.postgres.refusals import is_away, is_conflict
 from arclog.model.errors import StoreUnavailable
-from arclog.stores.postgres.connection.errors import is_away, is_tangled, translated
+from arclog.stores.postgres.connection.errors import translated
 from arclog.stores.postgres.connection.pipeline import Call, Link, Lost, Rows
 
-#: first pause after a failure; each one doubles it, up to the second
-_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 #: how often what others rolled back is tried at once
 _TANGLES = 5
-
-
-class Patience:
-    """Pauses that grow, and end."""
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + seconds
-        self._pause = _PAUSE_S
-
-    async def more(self) -> bool:
-        """Wait a little; False when the time is up."""
-        left = self._until - self._loop.time()
-        if left <= 0:
-            return False
-        await asyncio.sleep(min(self._pause, left))
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-        return True
 
 
 class Pool:
@@ -127,7 +109,7 @@ class Pool:
                 link = await self._link()
                 return await link.request(calls)
             except Exception as error:
-                if is_tangled(error) and tangles < _TANGLES:
+                if is_conflict(error) and tangles < _TANGLES:
                     tangles += 1
                     continue
                 if not is_away(error) or (isinstance(error, Lost) and not again):
