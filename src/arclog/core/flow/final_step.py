@@ -26,11 +26,11 @@ def begin(decision: Decision, final: dict[str, Any], reason: closing.Reason | No
     """Start the final step of a run that is about to end as `final` says; False if it has none, or its admission denies it.
     Open commands must have been withdrawn before.
     """
-    from arclog.core.flow import arrivals
-
     state, name = decision.state, decision.program.plan.final_step
     if not name or state.final is not None or state.workflow != status.RUNNING:
         return False
+    from arclog.core.flow import arrivals
+
     if reason is not None:
         closing.end_step_runs(decision, reason, cause)
     token = Token(0, PLACE, name, {}, arrival(final, decision.now))

@@ -35,7 +35,8 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
         state.head += 1
         state.informative += 1
         return ()
-    if event.type not in REGISTRY or (event.version != 1 and is_newer(event)):
+    known = _BY_TYPE.get(event.type)
+    if known is None or (event.version != 1 and is_newer(event)):
         raise NewerLog(
             f"event {state.head + 1} of execution {state.execution_id} is {event.type} in version {event.version}, which a "
             f"newer arclog wrote; this one ({__version__}) leaves the run alone: update it"
@@ -43,9 +44,8 @@ def apply(program: Program, state: State, event: Event) -> Sequence[timers.Move]
     state.head += 1
     if event.report:
         _count_report(state, event)
-    kind = event.type
-    moves: Sequence[timers.Move] = timers.moved(program, state, event) if kind in timers.TYPES else ()
-    effect = _EFFECTS.get(kind)
+    moves_timers, effect = known
+    moves: Sequence[timers.Move] = timers.moved(program, state, event) if moves_timers else ()
     if effect is not None:
         effect(program, state, event)
     return moves
@@ -447,3 +447,6 @@ _EFFECTS: dict[str, Callable[[Program, State, Event], None]] = {
     "command.failed": _command_over,
     "command.cancelled": _command_over,
 }
+
+#: type → whether it may move a timer, and what it changes
+_BY_TYPE = {name: (name in timers.TYPES, _EFFECTS.get(name)) for name in REGISTRY}

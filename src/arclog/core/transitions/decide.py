@@ -189,7 +189,7 @@ class Decision:
 
     def measure(self, event: Event) -> None:
         """Say how long it took what ends here."""
-        step_run = self.state.run_of(event.step, event.run)
+        step_run = self.state.run_of(event.step, event.run) if event.step else None
         if not event.step:
             began = self.state.started_at or 0
         elif step_run is None:

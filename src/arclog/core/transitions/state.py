@@ -380,7 +380,7 @@ class State(Struct, omit_defaults=True):
         return self.scope.partition("/")[0]
 
     def run_of(self, step: str, run: int) -> StepRun | None:
-        return self.open.get(run_key(step, run))
+        return self.open.get(f"{step}#{run}")  # run_key, without its call
 
 
 def run_key(step: str, run: int) -> str:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from arclog.model.errors import ArclogError
 
 Item = TypeVar("Item")
+
+#: Groups that are under way at the same time: while one is committed, the next is decided.
+GROUPS = 2
+
+
+def batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in their order, so many at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int) -> None:

@@ -156,6 +156,10 @@ class LiveStates:
             del self._contended[execution_id]
         return left > 0
 
+    def is_contended(self, execution_id: int) -> bool:
+        """Whether another process was faster lately."""
+        return execution_id in self._contended
+
     def put(self, live: Live) -> None:
         """Keep a state; others are given up for it when there are too many, or they take too much memory."""
         execution_id = live.state.execution_id

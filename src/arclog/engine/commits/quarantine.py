@@ -177,6 +177,12 @@ class Quarantine:
         """Whether some server died while it worked on a run."""
         return self._book is not None and bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
 
+    def knows(self, execution_id: int) -> bool:
+        """Whether a run is in quarantine, or some process died while it worked on it."""
+        return self.is_held(execution_id) or (
+            bool(self._crashes) and any(key[0] == execution_id for key in self._crashes)
+        )
+
     async def try_again(self, execution_id: int, given: Input) -> None:
         """Work that killed a server is begun once more: other servers know before it is, and leave it alone."""
         work = work_of(given)

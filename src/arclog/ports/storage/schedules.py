@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from arclog.model.config.schedules import Schedule
+from arclog.model.errors import Conflict
 
 
 class ScheduleStore(Protocol):
@@ -34,6 +35,11 @@ class ScheduleStore(Protocol):
 
     async def change_schedule(self, schedule: Schedule, owner: str = "", until: int = 0) -> Schedule:
         """Replace the one with this revision; the answer has the next one. Its lease is the owner's until then, or over."""
+
+    async def change_schedules(
+        self, schedules: Sequence[Schedule], owner: str = "", until: int = 0
+    ) -> Sequence[Schedule | Conflict]:
+        """The same for several, each of them once: what `change_schedule` would return or raise for each, in their order."""
 
     async def remove_schedule(self, tenant: str, name: str) -> bool:
         """Forget one; whether it was there."""

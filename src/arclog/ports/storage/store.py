@@ -330,6 +330,11 @@ class Store(
         TerminalExists, EventIdTaken, NoSlot, StoreUnavailable.
         """
 
+    async def append_all(self, appends: Sequence[Append]) -> list[Appended | Exception]:
+        """Commit transactions of different executions, together as far as the store can; each stands or is refused by itself.
+        Returns what became of each, in their order: what `append` would return or raise.
+        """
+
     async def ingested(self, execution_id: int, event_ids: Sequence[int]) -> list[Ingested]:
         """Which of these ids events of the execution have. Those that were minted here, on a leased node, have no digest
         (''): whatever comes from outside says something else.
