@@ -42,7 +42,7 @@ def test_a_key_is_shown_once_listed_and_revoked() -> None:
     assert "hash" not in told
     assert secret.encode() not in b"".join(file.read_bytes() for file in Path("home").rglob("*") if file.is_file())
     assert arclog("key", "list", "--tenant", "other").stdout.startswith("no keys")
-    assert "sees it within 10 s" in arclog("key", "revoke", made.stdout.strip()).stdout
+    assert "apply this within 10 s" in arclog("key", "revoke", made.stdout.strip()).stdout
     assert "is already revoked" in arclog("key", "revoke", key_id).stdout
     assert "revoked 20" in arclog("key", "list").stdout
     assert "no requests recorded" in arclog("audit").stdout
