@@ -98,7 +98,7 @@ async def test_a_secret_input_is_not_written_into_a_schedule(place: Place) -> No
 
 
 async def test_a_workload_that_breaks_the_inputs_is_refused(place: Place) -> None:
-    with pytest.raises(RequestRejected, match="schedule .*: the workload does not fit .* n: expected an integer"):
+    with pytest.raises(RequestRejected, match=r"schedule .*: the workload does not fit .* n: expected an integer"):
         await place.register(book("{cron: '0 6 * * *', workload: {n: x}}", more=", inputs: {n: {type: integer}}"))
     assert await place.api.catalog() == []
 
