@@ -103,16 +103,16 @@ def step_names(source: Source) -> Iterator[Change]:
         for name in sorted(source.names)
         if "-" in name and (new := name.replace("-", "_")).isidentifier() and new not in source.names
     }
-    if len(set(renamed.values())) < len(renamed):
+    if not renamed or len(set(renamed.values())) < len(renamed):
         return
     places = [(path, node) for step in source.steps for path, node in scalars(step)]
     places += [(("entry_step",), node) for node in [entry(source.root, "executor", "spec", "entry_step")] if node]
     for path, node in places:
-        named = path in (("step",), ("entry_step",)) or (
+        is_name = path in (("step",), ("entry_step",)) or (
             path[:1] in (("next",), ("case",)) and (isinstance(path[-1], int) or path[-1] in ("step", "then", "next"))
         )
-        new = renamed.get(str(node.value)) if named else None
-        if new is not None:
+        new = renamed.get(str(node.value), "") if is_name else ""
+        if new:
             source.note(node, f"{node.value} → {new}")
             yield Edit(start(node), end(source.text, node), new)
 
