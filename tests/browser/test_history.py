@@ -141,7 +141,7 @@ def test_a_run_is_exported_and_imported_elsewhere_and_replayed(
         dialog = other.get_by_role("dialog")
         dialog.get_by_label("Exported file").set_input_files(tmp_path / "damaged.arclog")
         dialog.get_by_role("button", name="Import", exact=True).click()
-        expect(dialog.get_by_role("alert")).to_contain_text("this is no exported run, or its end is missing")
+        expect(dialog.get_by_role("alert")).to_contain_text("this is not an exported run, or the file was cut off")
         dialog.get_by_label("Exported file").set_input_files(tmp_path / "other.arclog")
         expect(dialog.get_by_text("arclog import other.arclog")).to_be_visible()
         dialog.get_by_role("button", name="Import", exact=True).click()

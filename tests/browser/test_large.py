@@ -78,7 +78,7 @@ def test_a_run_of_fifty_thousand_events_is_as_easy_as_a_small_one(page: Page, fu
     # Its items, the failed one first.
     page.goto(f"{furnished.url}/runs/{execution_id}?step=each&tab=items")
     items = page.get_by_role("table", name="Items")
-    expect(items.get_by_role("row").nth(1)).to_contain_text(str(BAD))
+    expect(items.get_by_role("row").nth(1)).to_contain_text(str(BAD), timeout=BUSY_MS)
     expect(items.get_by_role("row").nth(1)).to_contain_text("failed")
     assert items.get_by_role("row").count() < MOST_ROWS
     page.get_by_role("button", name="Items of each").click()

@@ -64,7 +64,7 @@ class _Faults(list[InputFault]):
     def charge(self, count: int) -> None:
         self._steps += count
         if self._steps > _MAX_ALL_STEPS:
-            raise _Misfit("is not looked at: all values together take too long to be held against patterns and `enum`")
+            raise _Misfit("is not checked: matching all values against patterns and `enum` would take too long")
 
     def near(self, key: str, known: Iterable[str]) -> str:
         """A key that may be meant; for those faults only that are shown."""
@@ -280,7 +280,7 @@ def _match(value: str, pattern: str, together: Charge) -> None:
 
 
 def pattern_fault(pattern: str) -> str:
-    """What is wrong with a pattern; ''."""
+    """The problems of a pattern; ''."""
     try:
         compiled(pattern)
     except RegexError as problem:

@@ -94,7 +94,7 @@ def test_all_values_of_a_request_together_take_a_bounded_time() -> None:
     """Each for itself is quick enough; a request has room for thousands of them."""
     slow = {"type": "list", "items": {"type": "string", "pattern": "(.*)*x"}}
     _, faults = bound({"x": slow}, {}, {"x": ["a" * 500 + "x"] * 2_000})
-    assert "all values together take too long" in str(faults[-1])
+    assert "would take too long" in str(faults[-1])
     _, faults = bound({"x": {"type": "integer"}}, {}, {f"y{number}": 1 for number in range(20_000)})
     assert len(faults) == 20_000
     few = {"type": "list", "items": {"type": "string", "pattern": "^[a-z]+$", "enum": ["abc", "def"]}}

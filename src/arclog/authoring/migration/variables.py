@@ -184,7 +184,7 @@ def _groups(
         if not dot and name.isidentifier():
             scope = "ctx" if only == {"set_ctx"} else _scope_of(source, step, part, name)
         elif scope not in ("ctx", "iter") or not rest.isidentifier():
-            raise Undecided(part, f"{key.value}: {name} is no name", _WHERE)
+            raise Undecided(part, f"{key.value}: {name} is not a valid name", _WHERE)
         groups.setdefault(f"set_{scope}", []).append((part, value))
     if not groups:
         raise Undecided(key, f"{key.value}: it sets nothing", "remove it")

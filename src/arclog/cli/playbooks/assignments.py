@@ -79,7 +79,7 @@ def _unknown(path: Path, depth: int, place: dict[str, Any], reads: WorkloadReads
     near = get_close_matches(key, known, 1, 0.6)
     listed = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
     if not known:
-        return Usage(f"--set {'.'.join(path)}: nothing in the playbook reads a key of the workload", "leave it out")
+        return Usage(f"--set {'.'.join(path)}: the playbook reads no key of the workload", "leave it out")
     meant = f"did you mean {'.'.join((*path[:depth], near[0]))}? " if near else ""
     return Usage(f"--set {'.'.join(path)}: {where} has no key {key!r}", f"{meant}it has {listed}")
 

@@ -88,4 +88,4 @@ async def _put(engine: Engine, wanted: Schedule) -> None:
         except Conflict:
             continue
         return
-    raise Conflict(f"schedule {wanted.name} is being changed all the time; try again")
+    raise Conflict(f"schedule {wanted.name} is being changed by others; try again")

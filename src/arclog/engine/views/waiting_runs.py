@@ -51,7 +51,7 @@ class WaitingRuns:
         live = self._engine.live.kept(record.execution_id)
         if live is None or live.state.head != record.head:
             return False
-        self._seen.put(record.execution_id, (record.head, waiting(live.state)))
+        self._seen.replace(record.execution_id, (record.head, waiting(live.state)))
         return True
 
     async def _look(self, record: ExecutionRecord) -> None:
@@ -64,7 +64,7 @@ class WaitingRuns:
             except ArclogError:  # its own page says what is wrong with its log
                 return
             answer = waiting(state) if state.head == record.head else None
-        self._seen.put(execution_id, (record.head, answer))
+        self._seen.replace(execution_id, (record.head, answer))
 
 
 def waiting(state: State) -> Waiting | None:

@@ -111,11 +111,9 @@ function useItem(step: PlanStep, seq: number | undefined): string | undefined {
     ) {
       const kind = log.kindOf(at);
       if (kind.step !== step.name || (run && log.run[at - 1] !== run)) continue;
-      const found = log.itemOf(at);
-      if (!found) continue;
       // Later ones may have been ended because of the first.
-      if (kind.type === "loop.iteration.failed") failed = found;
-      latest ??= found;
+      if (kind.type === "loop.iteration.failed") failed = log.itemOf(at) || failed;
+      latest ??= log.itemOf(at) || undefined;
     }
     return failed ?? latest;
   }, [log, version, step, seq, run, item]);

@@ -45,7 +45,7 @@ _EXAMPLE = row_of("server.port")
     ),
 )
 async def settings(request: Request) -> Response:
-    """Every setting with its value on this server, its default and what it is for."""
+    """List all settings with their values on this server, defaults and descriptions."""
     known = services_of(request).settings
     rows = [
         SettingShown(row.name, _safe(known[row.name]), row.default, row.unit, row.help, row.variable) for row in TABLE
