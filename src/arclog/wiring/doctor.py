@@ -211,7 +211,9 @@ async def _bus_server(server: Server) -> Check:
     except OSError as problem:
         return Check("bus", WARN, f"{server} cannot be reached: {problem.strerror or problem}", remedy)
     except ValueError as problem:
-        return Check("bus", FAIL, f"{server} is not a NATS server: {problem}", "name NATS' client port, 4222 if not set")
+        return Check(
+            "bus", FAIL, f"{server} is not a NATS server: {problem}", "name NATS' client port, 4222 if not set"
+        )
     detail = f"NATS {answer.version} at {server}"
     if not answer.jetstream:
         return Check("bus", FAIL, f"{detail}, without JetStream", "start it with -js, or `jetstream {}` in its file")
