@@ -73,7 +73,7 @@ def test_a_state_is_weighed_as_what_it_takes(workload: dict[str, Any]) -> None:
             live = life.engine.live.kept(run)
             assert live is not None
             exact = decoded_size(snapshot.encode(live.state))
-            assert exact / 2 <= live.kept_bytes <= 2 * exact + 65_536
+            assert exact / 2 <= live.bytes <= 2 * exact + 65_536
             life.engine.live.drop(run)
             assert life.engine.live.kept_bytes == 0
             folded = await life.engine.live.get(run)
